@@ -1,0 +1,1 @@
+"""Audio coding: the neural codec, Opus, PCM and sample rates."""

@@ -1,0 +1,1 @@
+"""The neural codec of Qwen3-TTS-12Hz: sixteen codes a frame to 24 kHz audio."""

@@ -1,0 +1,1 @@
+"""The pipeline: text in, speech out; tokenizer, talker and codec of one voice."""

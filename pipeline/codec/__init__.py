@@ -1,0 +1,1 @@
+"""The codec service: many streams decoded in shared batches, in a process of its own."""

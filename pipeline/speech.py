@@ -1,0 +1,159 @@
+"""What the gateway sees of the pipeline: a synthesizer that opens one `Speech` per utterance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE_RATE_HZ = 24_000
+FRAME_SAMPLES = 1920
+"""One talker frame: 80 ms at 24 kHz."""
+FRAME_MS = 80
+
+Pcm = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """Sampling of one utterance; None takes the voice's own default (generation_config.json)."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    predictor_temperature: float | None = None
+    predictor_top_k: int | None = None
+    predictor_top_p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """One utterance as asked for; its text follows through `Speech.push_text`."""
+
+    voice: str
+    language: str = "auto"
+    instructions: str | None = None
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    seed: int | None = None
+    max_frames: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceInfo:
+    """A voice on offer: `languages` always contains "auto"."""
+
+    name: str
+    languages: tuple[str, ...]
+    description: str = ""
+    instructions: bool = False
+
+
+class FinishReason(StrEnum):
+    END = "end"
+    """The talker ended its speech by itself."""
+    LENGTH = "length"
+    """The cap against endless speech cut it (a text-proportional number of frames)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordTime:
+    """One word of the client's text and when it is heard; approximate, and never revised once given out.
+
+    `start` and `end` are offsets into the text as the client sent it, in characters.
+    """
+
+    text: str
+    start: int
+    end: int
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechChunk:
+    """A run of whole frames.
+
+    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono. `first_frame` counts from 0 without gap over the utterance.
+    """
+
+    pcm: Pcm
+    first_frame: int
+    words: Sequence[WordTime] = ()
+
+    @property
+    def frames(self) -> int:
+        return len(self.pcm) // FRAME_SAMPLES
+
+
+class Speech(Protocol):
+    """One utterance being spoken. Not thread-safe; every method belongs to the event loop.
+
+    Iterate it for `SpeechChunk`s; the iteration ends after the last frame, then `finish_reason` is set. It raises
+    `EngineLost` or `GenerationFailed` in mid-iteration when the engine fails. Cancelling an iteration loses nothing;
+    `aclose` is what stops the speech.
+    """
+
+    seed: int
+    """The seed in force, chosen by the pipeline when the request named none."""
+    finish_reason: FinishReason | None
+    characters: int
+    """Characters of text accepted so far."""
+
+    def push_text(self, fragment: str) -> None:
+        """Accept any fragment, down to a character. Raises TextTooLong (nothing of the fragment is taken)."""
+
+    def flush(self) -> None:
+        """Speak all text accepted so far to its end, without waiting for more."""
+
+    def end(self) -> None:
+        """No more text comes. Raises EmptyText when there was nothing to say (the speech then has no frames)."""
+
+    def advance(self, frames: int) -> None:
+        """The listener has heard (or, unpaced, been sent) `frames` frames; generation may run ahead from there."""
+
+    def spoken_until(self, played_ms: int) -> int:
+        """Offset in the client's text of the first character not yet heard at `played_ms`; approximate."""
+
+    def __aiter__(self) -> Speech: ...
+
+    async def __anext__(self) -> SpeechChunk: ...
+
+    async def aclose(self) -> None:
+        """Stop generating and give the talker's slot back; returns when the engine confirmed. Safe to call twice."""
+
+
+class EngineState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DEAD = "dead"
+
+
+class Synthesizer(Protocol):
+    """One voice model with its engine processes."""
+
+    voices: Mapping[str, VoiceInfo]
+    default_voice: str
+    slots: int
+    """Utterances that can be spoken at once."""
+    max_characters: int
+    """Text limit of one utterance."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    async def start(self) -> None:
+        """Load everything; returns when speech can be opened. Raises EngineError, leaving no process behind."""
+
+    async def close(self) -> None:
+        """Stop every engine process; open speeches raise EngineLost."""
+
+    def open(self, request: SpeechRequest) -> Speech:
+        """Begin an utterance in a free slot.
+
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no slot free), EngineNotReady.
+        """

@@ -1,0 +1,1 @@
+"""The talker: the autoregressive model that turns tokens into codec frames, inside vLLM."""

@@ -1,0 +1,1 @@
+"""From text fragments to tokens that no later text can change."""

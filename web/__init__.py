@@ -1,0 +1,1 @@
+"""The browser page, served by the gateway."""
