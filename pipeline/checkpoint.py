@@ -1,0 +1,233 @@
+"""What a Qwen3-TTS checkpoint folder says about itself: sizes, special ids, speakers, languages, sampling defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .errors import VoxgateError
+
+
+class CheckpointError(VoxgateError):
+    """The folder is not a usable checkpoint; the message names the file and what is wrong with it."""
+
+    code = "bad_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerSize:
+    """The sizes that the talker's backbone and the code predictor have in common."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextIds:
+    """Ids on the text side (Qwen3-TTS, section A.2)."""
+
+    im_start: int
+    im_end: int
+    assistant: int
+    newline: int
+    pad: int
+    bos: int
+    eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodecIds:
+    """Ids on the codec side (section A.3)."""
+
+    pad: int
+    bos: int
+    eos: int
+    think: int
+    nothink: int
+    think_bos: int
+    think_eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """generation_config.json (section A.6)."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    predictor_temperature: float
+    predictor_top_k: int
+    predictor_top_p: float
+    max_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerCheckpoint:
+    """A checkpoint's configuration; the weights stay in the folder."""
+
+    folder: Path
+    model_type: str
+    model_size: str
+    talker: TransformerSize
+    predictor: TransformerSize
+    text_vocab: int
+    text_hidden: int
+    codec_vocab: int
+    codebook: int
+    groups: int
+    text_ids: TextIds
+    codec_ids: CodecIds
+    speakers: Mapping[str, int]
+    dialects: Mapping[str, str]
+    languages: Mapping[str, int]
+    defaults: SamplingDefaults
+
+    @property
+    def codec_folder(self) -> Path:
+        return self.folder / "speech_tokenizer"
+
+
+NEWLINE_TOKEN_ID = 198
+"""The published tokenizers' id of a line feed; config.json names another one where the tokenizer differs."""
+
+
+def load_checkpoint(folder: Path) -> TalkerCheckpoint:
+    """Read config.json and generation_config.json. Raises CheckpointError naming what is missing or inconsistent.
+
+    Nothing falls back to class defaults: those of the reference differ from the published values (section A.3).
+    """
+    config = _Fields(folder / "config.json")
+    talker = config.sub("talker_config")
+    predictor = talker.sub("code_predictor_config")
+    checkpoint = TalkerCheckpoint(
+        folder=folder,
+        model_type=config.get("tts_model_type", str),
+        model_size=config.get("tts_model_size", str),
+        talker=_size(talker),
+        predictor=_size(predictor),
+        text_vocab=talker.get("text_vocab_size", int),
+        text_hidden=talker.get("text_hidden_size", int),
+        codec_vocab=talker.get("vocab_size", int),
+        codebook=predictor.get("vocab_size", int),
+        groups=talker.get("num_code_groups", int),
+        text_ids=TextIds(
+            im_start=config.get("im_start_token_id", int),
+            im_end=config.get("im_end_token_id", int),
+            assistant=config.get("assistant_token_id", int),
+            newline=config.get("newline_token_id", int, NEWLINE_TOKEN_ID),
+            pad=config.get("tts_pad_token_id", int),
+            bos=config.get("tts_bos_token_id", int),
+            eos=config.get("tts_eos_token_id", int),
+        ),
+        codec_ids=CodecIds(
+            pad=talker.get("codec_pad_id", int),
+            bos=talker.get("codec_bos_id", int),
+            eos=talker.get("codec_eos_token_id", int),
+            think=talker.get("codec_think_id", int),
+            nothink=talker.get("codec_nothink_id", int),
+            think_bos=talker.get("codec_think_bos_id", int),
+            think_eos=talker.get("codec_think_eos_id", int),
+        ),
+        speakers={name.lower(): row for name, row in talker.get("spk_id", dict).items()},
+        dialects={
+            name.lower(): dialect
+            for name, dialect in talker.get("spk_is_dialect", dict, {}).items()
+            if isinstance(dialect, str)
+        },
+        languages={name.lower(): row for name, row in talker.get("codec_language_id", dict).items()},
+        defaults=_sampling(_Fields(folder / "generation_config.json")),
+    )
+    _check(checkpoint)
+    return checkpoint
+
+
+def _size(fields: _Fields) -> TransformerSize:
+    return TransformerSize(
+        hidden=fields.get("hidden_size", int),
+        intermediate=fields.get("intermediate_size", int),
+        layers=fields.get("num_hidden_layers", int),
+        heads=fields.get("num_attention_heads", int),
+        kv_heads=fields.get("num_key_value_heads", int),
+        head_dim=fields.get("head_dim", int),
+        norm_eps=fields.get("rms_norm_eps", float),
+        rope_theta=fields.get("rope_theta", float),
+    )
+
+
+def _sampling(fields: _Fields) -> SamplingDefaults:
+    greedy = not fields.get("do_sample", bool)
+    predictor_greedy = not fields.get("subtalker_dosample", bool)
+    return SamplingDefaults(
+        temperature=0.0 if greedy else fields.get("temperature", float),
+        top_k=fields.get("top_k", int),
+        top_p=fields.get("top_p", float),
+        repetition_penalty=fields.get("repetition_penalty", float),
+        predictor_temperature=0.0 if predictor_greedy else fields.get("subtalker_temperature", float),
+        predictor_top_k=fields.get("subtalker_top_k", int),
+        predictor_top_p=fields.get("subtalker_top_p", float),
+        max_frames=fields.get("max_new_tokens", int),
+    )
+
+
+def _check(checkpoint: TalkerCheckpoint) -> None:
+    where = checkpoint.folder / "config.json"
+    ids = checkpoint.codec_ids
+    rows = [ids.pad, ids.bos, ids.eos, ids.think, ids.nothink, ids.think_bos, ids.think_eos]
+    rows += [*checkpoint.speakers.values(), *checkpoint.languages.values()]
+    if any(not checkpoint.codebook <= row < checkpoint.codec_vocab for row in rows):
+        raise CheckpointError(
+            f"{where}: codec, speaker and language ids must lie in "
+            f"[{checkpoint.codebook}, {checkpoint.codec_vocab})"
+        )
+    for name, dialect in checkpoint.dialects.items():
+        if dialect not in checkpoint.languages:
+            raise CheckpointError(f"{where}: speaker {name!r} has the unknown dialect {dialect!r}")
+    if checkpoint.talker.heads % checkpoint.talker.kv_heads:
+        raise CheckpointError(f"{where}: attention heads must be a multiple of key-value heads")
+
+
+T = TypeVar("T")
+_REQUIRED: Any = object()
+
+
+class _Fields:
+    """A JSON object whose missing or mistyped fields raise CheckpointError with their path."""
+
+    def __init__(self, path: Path, values: dict[str, Any] | None = None, prefix: str = "") -> None:
+        self._path, self._prefix = path, prefix
+        self._values = _read(path) if values is None else values
+
+    def get(self, name: str, kind: type[T], default: T = _REQUIRED) -> T:
+        value = self._values.get(name, default)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if value is _REQUIRED:
+            raise CheckpointError(f"{self._path}: {self._prefix}{name} is missing")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
+        return value
+
+    def sub(self, name: str) -> _Fields:
+        return _Fields(self._path, self.get(name, dict), f"{self._prefix}{name}.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} must hold a JSON object")
+    return values

@@ -1,0 +1,230 @@
+"""The talker's engine: vLLM's AsyncLLM in a process of its own, and the slots that generations run in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import zmq
+import zmq.asyncio
+
+from ..checkpoint import TalkerCheckpoint
+from ..errors import AtCapacity, EngineError, EngineLost
+from .engine_folder import write_engine_folder
+from .frames import HEADER, unpack
+from .generation import Generation
+from .tables import Field, SlotTables, TableShape
+from .wiring import Wiring
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+log = logging.getLogger(__name__)
+
+MAX_PREFIX = 512
+"""Longest prompt before the text: instructions are the only part of it that varies much."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process."""
+
+    slots: int = 16
+    max_frames: int = 400
+    max_text: int = 512
+    device: str = "cpu"
+    threads: int = 1
+    kv_cache_bytes: int | None = None
+    start_timeout_s: float = 300.0
+
+
+class TalkerEngine:
+    """Starts and stops the engine process; opens generations; hands each the frames that are its own.
+
+    Everything but `start` and `close` is synchronous and belongs to the event loop.
+    """
+
+    def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
+        self.checkpoint, self.options = checkpoint, options
+        self.shape = TableShape(options.slots, MAX_PREFIX, options.max_text, options.max_frames)
+        self.on_death: Callable[[], None] = lambda: None
+        self._free = list(reversed(range(options.slots)))
+        self._epoch = 0
+        self._live: dict[int, Generation] = {}
+        self._llm: AsyncLLM | None = None
+        self._tables: SlotTables | None = None
+        self._receiver: asyncio.Task[None] | None = None
+        self._wake_due = False
+        self._closing = contextlib.AsyncExitStack()
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def alive(self) -> bool:
+        return self._llm is not None and not self._llm.errored
+
+    async def start(self) -> None:
+        """Load the model and return when it can generate. Raises EngineError; no process is left then.
+
+        Cancelling it stops the engine process too, once vLLM's own start-up call has returned.
+        """
+        try:
+            await self._start()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, Exception) and not isinstance(error, EngineError):
+                raise EngineError(f"the talker's engine did not start: {error}") from error
+            raise
+
+    async def _start(self) -> None:
+        self._tables, tables_path = SlotTables.create(self.shape)
+        channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
+        self._closing.callback(channel.close, 0)
+        # An abstract socket: no file is left behind however this process ends.
+        address = f"ipc://@voxgate-frames-{uuid.uuid4().hex}"
+        channel.bind(address)
+        wiring = Wiring(
+            checkpoint=str(self.checkpoint.folder),
+            tables=tables_path,
+            frames=address,
+            owner_pid=os.getpid(),
+            slots=self.shape.slots,
+            prefix=self.shape.prefix,
+            text=self.shape.text,
+            max_frames=self.shape.frames,
+        )
+        folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="voxgate-engine-")))
+        write_engine_folder(self.checkpoint, self.shape.slots, self._max_positions, folder)
+        # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
+        # start must still learn of the process to stop it.
+        loading = asyncio.get_running_loop().run_in_executor(None, self._load, folder, wiring)
+        try:
+            self._llm = await asyncio.wait_for(asyncio.shield(loading), self.options.start_timeout_s)
+        except (TimeoutError, asyncio.CancelledError):
+            loading.add_done_callback(_shut_down_late)
+            raise
+        self._receiver = asyncio.create_task(self._receive(channel), name="talker-frames")
+
+    @property
+    def _max_positions(self) -> int:
+        return self.shape.prefix + self.shape.frames + 1
+
+    def _load(self, folder: Path, wiring: Wiring) -> AsyncLLM:
+        from .vllm_options import load_engine
+
+        return load_engine(folder, wiring, self.options, self._max_positions)
+
+    async def close(self) -> None:
+        """Stop the engine process; generations under way end with EngineLost. Safe to call twice and after a failure."""
+        llm, self._llm = self._llm, None
+        if self._receiver is not None:
+            self._receiver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._receiver
+            self._receiver = None
+        for generation in list(self._live.values()):
+            generation.fail(EngineLost("the engine was stopped"))
+        if llm is not None:
+            await asyncio.to_thread(llm.shutdown)
+        await self._closing.aclose()
+
+    def open(self) -> Generation:
+        """Take a free slot. Raises AtCapacity, EngineLost."""
+        if not self.alive or self._tables is None:
+            raise EngineLost("the engine is not running")
+        if not self._free:
+            raise AtCapacity("every talker slot is in use")
+        slot = self._free.pop()
+        self._epoch += 1
+        row = self._tables.control[slot]
+        row[:] = 0
+        row[Field.EPOCH] = self._epoch
+        generation = Generation(self._tables, slot, self._epoch, self._submit, self._wake, self._release)
+        self._live[slot] = generation
+        return generation
+
+    def _release(self, generation: Generation) -> None:
+        if self._live.get(generation.slot) is generation:
+            del self._live[generation.slot]
+            assert self._tables is not None
+            self._tables.control[generation.slot, Field.EPOCH] = 0
+            self._free.append(generation.slot)
+
+    def _submit(self, generation: Generation, prompt_len: int) -> Awaitable[int]:
+        """Run the generation in vLLM to its end; resolves to the number of steps it took. Raises EngineLost."""
+        return asyncio.ensure_future(self._run(generation.slot, f"{generation.epoch}", prompt_len))
+
+    async def _run(self, slot: int, request_id: str, prompt_len: int) -> int:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        assert self._llm is not None
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=self.shape.frames + 1,
+            stop_token_ids=[self.shape.end_token],
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        steps = 0
+        try:
+            # Leaving the iteration early, by cancellation, makes vLLM abort the request.
+            async with contextlib.aclosing(
+                self._llm.generate({"prompt_token_ids": [slot] * prompt_len}, params, request_id)
+            ) as outputs:
+                async for output in outputs:
+                    steps = len(output.outputs[0].token_ids)
+        except EngineDeadError as error:
+            self._died()
+            raise EngineLost("the talker's engine died") from error
+        return steps
+
+    def _died(self) -> None:
+        for generation in list(self._live.values()):
+            generation.fail(EngineLost("the talker's engine died"))
+        self.on_death()
+
+    def _wake(self) -> None:
+        """Have the engine look at its held sessions again: one message per turn of the event loop, for all of them."""
+        if not self._wake_due:
+            self._wake_due = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._wake_due = False
+        if self._llm is not None:
+            # Any request message ends the engine's wait; aborting a request that does not exist is the cheapest.
+            self._waking = asyncio.ensure_future(self._llm.engine_core.abort_requests_async([""]))
+            self._waking.add_done_callback(_log_failure)
+
+    async def _receive(self, channel: zmq.asyncio.Socket) -> None:
+        groups = self.checkpoint.groups
+        while True:
+            records = unpack(await channel.recv(), groups)
+            for record in records:
+                generation = self._live.get(int(record[0]))
+                # Records of an earlier owner of the slot may still be on their way.
+                if generation is not None and generation.epoch == record[1]:
+                    generation.take(int(record[2]), int(record[3]), record[HEADER:])
+
+
+def _shut_down_late(loading: asyncio.Future[Any]) -> None:
+    if not loading.cancelled() and loading.exception() is None:
+        loading.result().shutdown()
+
+
+def _log_failure(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("the engine could not be woken: %r", error)

@@ -1,0 +1,187 @@
+"""One generation in a talker slot: text tokens in, frames out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import EngineLost, GenerationFailed
+from ..speech import FinishReason
+from .frames import FrameFlag
+from .prompt import Prefix
+from .tables import Field, Option, SlotTables
+
+Frame = NDArray[np.int16]
+"""int16 [groups]"""
+
+DRAIN_TIMEOUT_S = 5.0
+"""How long frames may trail the engine's own word that a generation is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling options in force, every one of them set."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    predictor_temperature: float
+    predictor_top_k: int
+    predictor_top_p: float
+    seed: int
+
+
+class Generation:
+    """The owner of a talker slot, for one prompt and its speech.
+
+    Iterate it for frames, int16 [groups] each, in order. The iteration raises EngineLost when the engine died, and
+    GenerationFailed when it gave up on this generation; it ends after the last frame, then `finish_reason` is set.
+    """
+
+    def __init__(
+        self,
+        tables: SlotTables,
+        slot: int,
+        epoch: int,
+        submit: Callable[[Generation, int], Awaitable[int]],
+        wake: Callable[[], None],
+        release: Callable[[Generation], None],
+    ) -> None:
+        self.slot, self.epoch = slot, epoch
+        self.finish_reason: FinishReason | None = None
+        self.frames = 0
+        self._tables = tables
+        self._row = tables.control[slot]
+        self._submit, self._wake, self._release = submit, wake, release
+        self._request: asyncio.Task[None] | None = None
+        self._ready: deque[Frame] = deque()
+        self._arrived = asyncio.Event()
+        self._error: Exception | None = None
+        self._over = False
+
+    def prepare(self, prefix: Prefix, sampling: Sampling, frame_cap: int) -> None:
+        """Fill the slot's tables; the first token may follow. Raises ValueError when the prefix does not fit."""
+        if len(prefix) > self._tables.shape.prefix:
+            raise ValueError(f"the prompt has {len(prefix)} positions, more than {self._tables.shape.prefix}")
+        self._tables.prefix[self.slot, : len(prefix)] = prefix
+        self._tables.options[self.slot, list(Option)] = (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.repetition_penalty,
+            sampling.predictor_temperature,
+            sampling.predictor_top_p,
+        )
+        row = self._row
+        row[Field.TOP_K] = sampling.top_k
+        row[Field.PREDICTOR_TOP_K] = sampling.predictor_top_k
+        row[Field.SEED] = sampling.seed
+        row[Field.PREFIX_LEN] = len(prefix)
+        self.cap(frame_cap)
+
+    @property
+    def room(self) -> int:
+        """Text tokens that still fit."""
+        return self._tables.shape.text - int(self._row[Field.TEXT_LEN])
+
+    @property
+    def tokens(self) -> int:
+        """Text tokens taken so far."""
+        return int(self._row[Field.TEXT_LEN])
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Append text tokens; at most `room` of them. The first ones start the generation."""
+        if not tokens:
+            return
+        begin = self.tokens
+        end = begin + len(tokens)
+        if end > self._tables.shape.text:
+            raise ValueError(f"{end} text tokens do not fit into {self._tables.shape.text}")
+        self._tables.text[self.slot, begin:end] = tokens
+        self._row[Field.TEXT_LEN] = end
+        if self._request is None:
+            # The prompt ends with the position that carries the first text token.
+            request = self._submit(self, int(self._row[Field.PREFIX_LEN]) + 1)
+            self._request = asyncio.create_task(self._watch(request), name=f"generation-{self.epoch}")
+        else:
+            self._wake()
+
+    def close_text(self) -> None:
+        """No more text comes: end of speech may be drawn once all of it was read."""
+        self._row[Field.CLOSED] = 1
+        self._wake()
+
+    def cap(self, frames: int) -> None:
+        """Force the end after `frames` frames; bounded by the slot's own length. Takes effect when the text is closed."""
+        self._row[Field.FRAME_CAP] = min(frames, self._tables.shape.frames - 1)
+
+    def grant(self, frames: int) -> None:
+        """Allow the generation to run up to its frame number `frames`; never less than was allowed before."""
+        if frames > self._row[Field.CREDIT]:
+            # The engine may have come to rest at the old limit without our knowing yet, so it is always told.
+            self._row[Field.CREDIT] = frames
+            self._wake()
+
+    def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
+        """A record of this generation, from the engine's frame channel."""
+        if number != self.frames:
+            return self.fail(GenerationFailed(f"frame {number} arrived where {self.frames} was due"))
+        self.frames += 1
+        if flags & FrameFlag.END:
+            self.finish_reason = FinishReason.LENGTH if flags & FrameFlag.CAPPED else FinishReason.END
+        else:
+            self._ready.append(codes.astype(np.int16))
+        self._arrived.set()
+        return None
+
+    def fail(self, error: Exception) -> None:
+        """End the iteration with `error` once the frames already here are taken."""
+        self._error = self._error or error
+        self._arrived.set()
+
+    async def _watch(self, request: Awaitable[int]) -> None:
+        try:
+            steps = await request
+            # The engine's word can overtake its last frames: only their count tells that all are here.
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                while self.frames < steps and self._error is None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except EngineLost as error:
+            self.fail(error)
+        except TimeoutError:
+            self.fail(GenerationFailed("the engine's last frames did not arrive"))
+        else:
+            if self.finish_reason is None:
+                self.fail(GenerationFailed("the engine gave up on the utterance"))
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> Frame:
+        while not self._ready:
+            if self._error is not None:
+                raise self._error
+            if self.finish_reason is not None:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Abort if still running, and give the slot back. Safe to call twice; cancelling it does not keep the slot."""
+        if self._over:
+            return
+        self._over = True
+        try:
+            if self._request is not None:
+                if self.finish_reason is None:
+                    self._request.cancel()
+                await asyncio.wait([self._request], timeout=DRAIN_TIMEOUT_S)
+        finally:
+            self._release(self)

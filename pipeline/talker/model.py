@@ -1,0 +1,116 @@
+"""The talker as a vLLM model.
+
+vLLM's token id is the slot of a session, so (slot, position) reaches every step in any batch order, through chunked
+prefill, preemption and recompute, without a request id or a hook into a runner. `forward` appends both to the hidden
+states as byte-valued channels, which are exact in any dtype; the runner picks the rows that need a next token, and
+`compute_logits` reads there whose they are, samples codebook 0, runs the code predictor, stores the frame for the next
+step's embedding, reports it, and answers with one-hot logits: the slot again, or end of speech.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import zmq
+from torch import Tensor, nn
+from vllm.model_executor.models.qwen3 import Qwen3Model
+from vllm.model_executor.models.utils import maybe_prefix
+
+from ..checkpoint import load_checkpoint
+from .embedding import InputEmbedding
+from .predictor import CodePredictor
+from .step import FrameStep
+from .wiring import Wiring, die_with
+
+_IDENTITY = 4
+"""Channels behind the hidden state: slot and position, two bytes each."""
+
+_BACKBONE = ("talker.model.layers.", "talker.model.norm.")
+
+
+class VoxgateTalker(nn.Module):
+    """Backbone from vLLM; embedding, heads, sampling and code predictor from this package."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        wiring = Wiring.of(vllm_config)
+        die_with(wiring.owner_pid)
+        self.model = Qwen3Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
+        self.make_empty_intermediate_tensors = self.model.make_empty_intermediate_tensors
+        self._wiring = wiring
+        self._checkpoint = load_checkpoint(Path(wiring.checkpoint))
+        self._device = torch.device(vllm_config.device_config.device)
+        self._dtype: torch.dtype = vllm_config.model_config.dtype
+        self._hidden = self._checkpoint.talker.hidden
+        self._max_rows: int = vllm_config.scheduler_config.max_num_seqs
+        self._step: FrameStep | None = None
+        self._embed: InputEmbedding | None = None
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Takes the published tensor names (section D.1); returns the parameters that were filled."""
+        own: dict[str, Tensor] = {}
+
+        def backbone() -> Iterable[tuple[str, Tensor]]:
+            for name, tensor in weights:
+                if name.startswith(_BACKBONE):
+                    yield name.removeprefix("talker.model."), tensor
+                elif name.startswith("talker."):
+                    own[name] = tensor.to(self._device, self._dtype)
+
+        loaded = self.model.load_weights(backbone())
+        self._assemble(own)
+        # The backbone's own input embedding is never looked at: positions are embedded here.
+        return {f"model.{name}" for name in loaded} | {"model.embed_tokens.weight"}
+
+    def _assemble(self, weights: dict[str, Tensor]) -> None:
+        checkpoint, wiring = self._checkpoint, self._wiring
+        tables = wiring.attach()
+        with torch.inference_mode():
+            codes = torch.zeros(
+                wiring.slots + 1, wiring.max_frames, checkpoint.groups, dtype=torch.int32, device=self._device
+            )
+            self._embed = InputEmbedding(weights, checkpoint, tables, codes)
+            predictor = CodePredictor(
+                weights,
+                weights["talker.model.codec_embedding.weight"],
+                checkpoint.predictor,
+                checkpoint.groups,
+                self._max_rows,
+            )
+            channel = zmq.Context.instance().socket(zmq.PUSH)
+            channel.setsockopt(zmq.LINGER, 0)
+            channel.connect(wiring.frames)
+            self._step = FrameStep(weights["talker.codec_head.weight"], predictor, checkpoint, tables, codes, channel.send)
+
+    def embed_input_ids(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        """For vLLM's interface only; `forward` needs positions to embed."""
+        return torch.zeros(len(input_ids), self._hidden, dtype=self._dtype, device=input_ids.device)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: Any = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states after the final norm with the row's identity behind them, [n, hidden + 4]."""
+        assert self._embed is not None, "weights are loaded before the first step"
+        slots, positions = input_ids.long(), positions.long()
+        # vLLM's own warm-up passes ids and positions that no session ever has.
+        embedded = self._embed(slots.clamp(max=self._wiring.slots - 1), positions)
+        hidden = self.model(input_ids, positions, None, inputs_embeds=embedded)
+        identity = torch.stack([slots >> 8, slots & 255, positions >> 8, positions & 255], -1)
+        return torch.cat([hidden, identity.to(hidden.dtype)], -1)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        """One-hot logits, float32 [n, slots + 1]: the row's own slot, or the last id where its speech ended."""
+        assert self._step is not None, "weights are loaded before the first step"
+        hidden, identity = hidden_states.split((self._hidden, _IDENTITY), -1)
+        identity = identity.float().round().long()
+        slots = (identity[:, 0] << 8 | identity[:, 1]).clamp(max=self._wiring.slots - 1)
+        tokens = self._step(hidden, slots, identity[:, 2] << 8 | identity[:, 3])
+        logits = hidden.new_zeros(len(tokens), self._wiring.slots + 1, dtype=torch.float32)
+        return logits.scatter_(1, tokens[:, None], 1.0)

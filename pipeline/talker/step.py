@@ -1,0 +1,114 @@
+"""The end of a talker step: from hidden states to frames, stored and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..checkpoint import TalkerCheckpoint
+from .frames import FrameFlag
+from .predictor import CodePredictor
+from .sampling import Candidates, penalise, uniform
+from .tables import Field, Option, SlotTables
+
+MIN_FRAMES = 2
+"""No utterance is shorter (section B.5)."""
+
+
+class FrameStep:
+    """Samples codebook 0, completes the frame and keeps the per-slot state that generation rules need.
+
+    Deviation from the reference, for speech whose text is still being written: end of speech cannot be drawn before
+    end-of-text was read (section B.8).
+    """
+
+    def __init__(
+        self,
+        head: Tensor,
+        predictor: CodePredictor,
+        checkpoint: TalkerCheckpoint,
+        tables: SlotTables,
+        codes: Tensor,
+        report: Callable[[bytes], object],
+    ) -> None:
+        # Suppressed ids (section B.5, rule 3) are not computed at all: codebook 0 and end of speech remain.
+        self._end = checkpoint.codebook
+        self._head = torch.cat([head[: self._end], head[checkpoint.codec_ids.eos][None]]).contiguous()
+        self._groups = checkpoint.groups
+        self._predictor = predictor
+        self._codes = codes
+        self._scratch = tables.shape.slots
+        self._end_token = tables.shape.end_token
+        self._control = torch.from_numpy(tables.control)
+        self._options = torch.from_numpy(tables.options)
+        slots = tables.shape.slots + 1
+        self._seen = torch.zeros(slots, self._end + 1, dtype=torch.bool, device=head.device)
+        self._owner = torch.zeros(slots, dtype=torch.int64, device=head.device)
+        self._frames = torch.zeros(slots, dtype=torch.int64, device=head.device)
+        self._report = report
+
+    def __call__(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
+        """Make the next frame of each row's session; returns vLLM's next token of each row, int64 [n].
+
+        `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame (a chunk
+        of a recomputed prefill, vLLM's warm-up) change nothing and are not reported.
+        """
+        control, options = self._control[slots], self._options[slots]
+        frame = positions - control[:, Field.PREFIX_LEN]
+        epoch = control[:, Field.EPOCH]
+        made = torch.where(self._owner[slots] == epoch, self._frames[slots], 0)
+        live = (epoch > 0) & (frame == made)
+        rows = torch.where(live, slots, self._scratch)
+
+        first, noise = self._first_codes(hidden, rows, frame, control, options)
+        capped = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.FRAME_CAP])
+        ended = (first == self._end) | capped
+        keep = torch.where(ended, self._scratch, rows)
+        codes = self._complete(hidden, first.clamp(max=self._end - 1), control, options, noise)
+
+        self._codes[keep, frame.clamp(0, self._codes.shape[1] - 1)] = codes.int()
+        self._seen[keep, first] = True
+        self._owner[rows] = epoch
+        self._frames[rows] = frame + 1
+        self._send(live, torch.stack([slots, epoch, frame, self._flags(ended, capped)], 1), codes)
+        return torch.where(ended & live, self._end_token, slots)
+
+    def _first_codes(
+        self, hidden: Tensor, rows: Tensor, frame: Tensor, control: Tensor, options: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Codebook 0 with the generation rules of section B.5, and the frame's noise, float32 [n, groups]."""
+        logits = (hidden @ self._head.t()).float()
+        if bool((frame == 0).any()):
+            self._seen[rows[frame == 0]] = False
+        penalty = options[:, Option.REPETITION_PENALTY, None]
+        if bool((penalty != 1).any()):
+            logits = penalise(logits, self._seen[rows], penalty)
+        may_end = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
+        logits[:, self._end].masked_fill_(~may_end, -torch.inf)
+        candidates = Candidates.of(
+            options[:, Option.TEMPERATURE], control[:, Field.TOP_K], options[:, Option.TOP_P], self._end + 1
+        )
+        noise = uniform(control[:, Field.SEED], frame, self._groups)
+        return candidates.draw(logits, candidates.noise(noise[:, :1])), noise
+
+    def _complete(self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor) -> Tensor:
+        candidates = Candidates.of(
+            options[:, Option.PREDICTOR_TEMPERATURE],
+            control[:, Field.PREDICTOR_TOP_K],
+            options[:, Option.PREDICTOR_TOP_P],
+            self._end,
+        )
+        rest = self._predictor(hidden, first, candidates, candidates.noise(noise[:, 1:]))
+        return torch.cat([first[:, None], rest], 1)
+
+    def _flags(self, ended: Tensor, capped: Tensor) -> Tensor:
+        return ended * int(FrameFlag.END) + capped * int(FrameFlag.CAPPED)
+
+    def _send(self, live: Tensor, header: Tensor, codes: Tensor) -> None:
+        records = torch.cat([header, codes], 1)
+        if not bool(live.all()):
+            records = records[live]
+        if len(records):
+            self._report(records.int().cpu().numpy().tobytes())

@@ -1,0 +1,107 @@
+"""The tables a session's slot is made of, in memory shared by the gateway and the engine process.
+
+The gateway is the only writer of a slot's row while it owns the slot; the engine only reads. Two orders make that safe
+without a lock (stores become visible in program order on the machines vLLM runs on, and each is one aligned word):
+tokens are written before the length that admits them, and everything else before `closed`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Field(IntEnum):
+    """Columns of `control`."""
+
+    EPOCH = 0
+    """Number of the slot's present owner, from 1; 0 while the slot is free."""
+    PREFIX_LEN = 1
+    TEXT_LEN = 2
+    CLOSED = 3
+    """1 when no more text comes: the talker then reads end-of-text and padding."""
+    CREDIT = 4
+    """Frames that may be generated; flow control raises it as the listener plays."""
+    FRAME_CAP = 5
+    """Frames after which speech is ended by force; looked at only when the text is closed."""
+    SEED = 6
+    TOP_K = 7
+    PREDICTOR_TOP_K = 8
+
+
+class Option(IntEnum):
+    """Columns of `options`."""
+
+    TEMPERATURE = 0
+    TOP_P = 1
+    REPETITION_PENALTY = 2
+    PREDICTOR_TEMPERATURE = 3
+    PREDICTOR_TOP_P = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """Capacity: `slots` sessions, each with a prefix, a text and frames of at most these lengths."""
+
+    slots: int
+    prefix: int
+    text: int
+    frames: int
+
+    @property
+    def end_token(self) -> int:
+        """vLLM's "token" for end of speech; the tokens below it are slot ids."""
+        return self.slots
+
+    @property
+    def nbytes(self) -> int:
+        return self.slots * (8 * len(Field) + 4 * len(Option) + 8 * self.prefix + 4 * self.text)
+
+
+class SlotTables:
+    """Views over one shared mapping.
+
+    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix, 2], text
+    and codec id of each position; `text`: int32 [slots, text].
+    """
+
+    def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
+        self.shape = shape
+        self._buffer = buffer
+        offset = 0
+
+        def view(dtype: type[np.generic], *dims: int) -> NDArray[np.generic]:
+            nonlocal offset
+            count = int(np.prod(dims))
+            array = np.frombuffer(buffer, dtype, count, offset).reshape(dims)
+            offset += array.nbytes
+            return array
+
+        self.control: NDArray[np.int64] = view(np.int64, shape.slots, len(Field))  # type: ignore[assignment]  # view() is generic
+        self.options: NDArray[np.float32] = view(np.float32, shape.slots, len(Option))  # type: ignore[assignment]  # same
+        self.prefix: NDArray[np.int32] = view(np.int32, shape.slots, shape.prefix, 2)  # type: ignore[assignment]  # same
+        self.text: NDArray[np.int32] = view(np.int32, shape.slots, shape.text)  # type: ignore[assignment]  # same
+
+    @classmethod
+    def create(cls, shape: TableShape) -> tuple[SlotTables, str]:
+        """New tables and the path by which another process of this machine can `attach` them.
+
+        The memory has no name in any file system, so nothing is left behind however this process ends.
+        """
+        descriptor = os.memfd_create("voxgate-slots")
+        os.ftruncate(descriptor, shape.nbytes)
+        return cls(shape, mmap.mmap(descriptor, shape.nbytes)), f"/proc/{os.getpid()}/fd/{descriptor}"
+
+    @classmethod
+    def attach(cls, shape: TableShape, path: str) -> SlotTables:
+        """The tables another process created. Raises OSError when that process is gone."""
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            return cls(shape, mmap.mmap(descriptor, shape.nbytes))
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,58 @@
+"""How vLLM is configured for a talker, and the environment it reads; the only place that sets either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .wiring import Wiring
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from .engine import EngineOptions
+
+
+def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positions: int) -> AsyncLLM:
+    """Start vLLM on a folder of `write_engine_folder`; blocks until the model is loaded (tens of seconds)."""
+    cpu = options.device == "cpu"
+    _set_environment(options)
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    flavour = "HoldingScheduler" if cpu else "HoldingAsyncScheduler"
+    arguments = AsyncEngineArgs(
+        model=str(folder),
+        skip_tokenizer_init=True,
+        dtype="float32" if cpu else "bfloat16",
+        max_model_len=max_positions,
+        max_num_seqs=options.slots,
+        # Equal token ids are not equal content: every id is a slot.
+        enable_prefix_caching=False,
+        scheduler_cls=f"{__package__}.scheduler.{flavour}",
+        additional_config=wiring.as_config(),
+        kv_cache_memory_bytes=options.kv_cache_bytes,
+        enforce_eager=cpu,
+        # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
+        distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
+        disable_log_stats=True,
+    )
+    return AsyncLLM.from_engine_args(arguments)
+
+
+def _set_environment(options: EngineOptions) -> None:
+    settings = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CONFIGURE_LOGGING": "0",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    if options.device == "cpu":
+        settings |= {
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": str(options.threads),
+        }
+    else:
+        settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    os.environ.update(settings)

@@ -1,0 +1,55 @@
+"""What the engine process needs to know to join in, passed through vLLM's `additional_config`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .tables import SlotTables, TableShape
+
+KEY = "voxgate"
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """`tables`: path of the shared tables; `frames`: ZeroMQ address the records go to; `owner_pid`: the gateway's."""
+
+    checkpoint: str
+    tables: str
+    frames: str
+    owner_pid: int
+    slots: int
+    prefix: int
+    text: int
+    max_frames: int
+
+    @property
+    def shape(self) -> TableShape:
+        return TableShape(self.slots, self.prefix, self.text, self.max_frames)
+
+    def as_config(self) -> dict[str, Any]:
+        return {KEY: asdict(self)}
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> Wiring:
+        return cls(**vllm_config.additional_config[KEY])
+
+    def attach(self) -> SlotTables:
+        return SlotTables.attach(self.shape, self.tables)
+
+
+def die_with(owner_pid: int, poll_s: float = 1.0) -> None:
+    """End this process soon after the gateway's has ended, however it ended.
+
+    PR_SET_PDEATHSIG is tied to the thread that spawned us, which may end earlier than its process; polling is not.
+    """
+
+    def watch() -> None:
+        while os.getppid() == owner_pid:
+            time.sleep(poll_s)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
