@@ -214,7 +214,9 @@ class _Fields:
         if value is _REQUIRED:
             raise CheckpointError(f"{self._path}: {self._prefix}{name} is missing")
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
+            raise CheckpointError(
+                f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}"
+            )
         return value
 
     def sub(self, name: str) -> _Fields:

@@ -30,7 +30,8 @@ class InputEmbedding:
         self._text = _project_text(weights)
         first = weights["talker.model.codec_embedding.weight"]
         rest = [
-            weights[f"talker.code_predictor.model.codec_embedding.{g}.weight"] for g in range(self._groups - 1)
+            weights[f"talker.code_predictor.model.codec_embedding.{g}.weight"]
+            for g in range(self._groups - 1)
         ]
         # One table for all groups, ending with a row of zeros for positions without a codec side.
         self._codec = torch.cat([first, *rest, first.new_zeros(1, first.shape[1])])

@@ -8,10 +8,10 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import zmq
 import zmq.asyncio
@@ -19,9 +19,10 @@ import zmq.asyncio
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
 from .engine_folder import write_engine_folder
-from .frames import HEADER, unpack
+from .frames import HEADER, FrameFlag, release_mark, unpack
 from .generation import Generation
 from .tables import Field, SlotTables, TableShape
+from .vllm_process import load_engine, shut_down_engine
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class TalkerEngine:
         self._tables: SlotTables | None = None
         self._receiver: asyncio.Task[None] | None = None
         self._wake_due = False
+        self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
 
     @property
@@ -120,8 +122,6 @@ class TalkerEngine:
         return self.shape.prefix + self.shape.frames + 1
 
     def _load(self, folder: Path, wiring: Wiring) -> AsyncLLM:
-        from .vllm_options import load_engine
-
         return load_engine(folder, wiring, self.options, self._max_positions)
 
     async def close(self) -> None:
@@ -135,7 +135,7 @@ class TalkerEngine:
         for generation in list(self._live.values()):
             generation.fail(EngineLost("the engine was stopped"))
         if llm is not None:
-            await asyncio.to_thread(llm.shutdown)
+            await asyncio.to_thread(shut_down_engine, llm)
         await self._closing.aclose()
 
     def open(self) -> Generation:
@@ -146,23 +146,22 @@ class TalkerEngine:
             raise AtCapacity("every talker slot is in use")
         slot = self._free.pop()
         self._epoch += 1
-        row = self._tables.control[slot]
-        row[:] = 0
-        row[Field.EPOCH] = self._epoch
-        generation = Generation(self._tables, slot, self._epoch, self._submit, self._wake, self._release)
+        self._tables.control[slot] = 0
+        generation = Generation(self._tables, slot, self._epoch, self)
         self._live[slot] = generation
         return generation
 
-    def _release(self, generation: Generation) -> None:
+    def free(self, generation: Generation) -> None:
+        """Take a generation's slot back; no step may touch it any more."""
         if self._live.get(generation.slot) is generation:
             del self._live[generation.slot]
             assert self._tables is not None
             self._tables.control[generation.slot, Field.EPOCH] = 0
             self._free.append(generation.slot)
 
-    def _submit(self, generation: Generation, prompt_len: int) -> Awaitable[int]:
+    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
         """Run the generation in vLLM to its end; resolves to the number of steps it took. Raises EngineLost."""
-        return asyncio.ensure_future(self._run(generation.slot, f"{generation.epoch}", prompt_len))
+        return asyncio.create_task(self._run(generation.slot, f"{generation.epoch}", prompt_len))
 
     async def _run(self, slot: int, request_id: str, prompt_len: int) -> int:
         from vllm import SamplingParams
@@ -196,7 +195,7 @@ class TalkerEngine:
             generation.fail(EngineLost("the talker's engine died"))
         self.on_death()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Have the engine look at its held sessions again: one message per turn of the event loop, for all of them."""
         if not self._wake_due:
             self._wake_due = True
@@ -204,10 +203,23 @@ class TalkerEngine:
 
     def _wake_now(self) -> None:
         self._wake_due = False
+        # Any message ends the engine's wait; aborting a request that does not exist is the cheapest.
+        self._send_aborts([""])
+
+    def ask_release(self, generation: Generation) -> None:
+        """Have the engine confirm that it is done with an aborted generation."""
+        self._send_aborts([release_mark(generation.slot, generation.epoch)])
+
+    def _send_aborts(self, names: list[str]) -> None:
         if self._llm is not None:
-            # Any request message ends the engine's wait; aborting a request that does not exist is the cheapest.
-            self._waking = asyncio.ensure_future(self._llm.engine_core.abort_requests_async([""]))
-            self._waking.add_done_callback(_log_failure)
+            sending = asyncio.ensure_future(self._llm.engine_core.abort_requests_async(names))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sent)
+
+    def _sent(self, sending: asyncio.Future[None]) -> None:
+        self._sending.discard(sending)
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            log.warning("the engine could not be told: %r", error)
 
     async def _receive(self, channel: zmq.asyncio.Socket) -> None:
         groups = self.checkpoint.groups
@@ -216,15 +228,14 @@ class TalkerEngine:
             for record in records:
                 generation = self._live.get(int(record[0]))
                 # Records of an earlier owner of the slot may still be on their way.
-                if generation is not None and generation.epoch == record[1]:
+                if generation is None or generation.epoch != record[1]:
+                    continue
+                if record[3] & FrameFlag.RELEASED:
+                    generation.released()
+                else:
                     generation.take(int(record[2]), int(record[3]), record[HEADER:])
 
 
-def _shut_down_late(loading: asyncio.Future[Any]) -> None:
+def _shut_down_late(loading: asyncio.Future[AsyncLLM]) -> None:
     if not loading.cancelled() and loading.exception() is None:
-        loading.result().shutdown()
-
-
-def _log_failure(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("the engine could not be woken: %r", error)
+        shut_down_engine(loading.result())

@@ -1,4 +1,4 @@
-"""What the engine reports of each step: one record per session that produced a frame or ended."""
+"""What the engine reports: after each step one record per session that made a frame or ended, and releases of slots."""
 
 from __future__ import annotations
 
@@ -19,11 +19,41 @@ class FrameFlag(IntFlag):
     CAPPED = 2
     """It was ended by force, at the frame cap."""
 
+    RELEASED = 4
+    """Not a frame: no step will touch the slot on behalf of this owner any more. Sent without codes."""
+
 
 Records = NDArray[np.int32]
 """int32 [n, HEADER + groups]"""
 
 
 def unpack(message: bytes, groups: int) -> Records:
-    """The records of one step's message."""
-    return np.frombuffer(message, np.int32).reshape(-1, HEADER + groups)
+    """The records of one message; a release comes alone and has no codes."""
+    values = np.frombuffer(message, np.int32)
+    return values.reshape(1, HEADER) if len(values) == HEADER else values.reshape(-1, HEADER + groups)
+
+
+def pack_release(slot: int, epoch: int) -> bytes:
+    """The engine's word that a slot is free of its owner."""
+    return np.array([slot, epoch, 0, FrameFlag.RELEASED], np.int32).tobytes()
+
+
+_MARK = "release"
+
+
+def release_mark(slot: int, epoch: int) -> str:
+    """A name that, sent among requests to abort and after them, asks the engine to confirm that a slot is free.
+
+    vLLM does not confirm aborts. Until one took effect a step under way may still read the slot's tables, so a slot given
+    away too early could speak its old owner's first frame.
+    """
+    return f"{_MARK}:{slot}:{epoch}"
+
+
+def read_release_mark(name: str) -> tuple[int, int] | None:
+    """Slot and epoch of a release mark; None for the name of an ordinary request."""
+    mark, _, owner = name.partition(":")
+    if mark != _MARK:
+        return None
+    slot, _, epoch = owner.partition(":")
+    return int(slot), int(epoch)

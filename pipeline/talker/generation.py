@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from ..speech import FinishReason
 from .frames import FrameFlag
 from .prompt import Prefix
 from .tables import Field, Option, SlotTables
+
+log = logging.getLogger(__name__)
 
 Frame = NDArray[np.int16]
 """int16 [groups]"""
@@ -37,6 +41,22 @@ class Sampling:
     seed: int
 
 
+class Engine(Protocol):
+    """What a generation asks of the engine it runs in."""
+
+    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
+        """Run it to its end; resolves to the number of steps it took. Raises EngineLost. Cancelling aborts it."""
+
+    def wake(self) -> None:
+        """Look at held generations again."""
+
+    def ask_release(self, generation: Generation) -> None:
+        """Have `Generation.released` called when no step can touch the slot any more."""
+
+    def free(self, generation: Generation) -> None:
+        """Take the slot back."""
+
+
 class Generation:
     """The owner of a talker slot, for one prompt and its speech.
 
@@ -49,17 +69,17 @@ class Generation:
         tables: SlotTables,
         slot: int,
         epoch: int,
-        submit: Callable[[Generation, int], Awaitable[int]],
-        wake: Callable[[], None],
-        release: Callable[[Generation], None],
+        engine: Engine,
     ) -> None:
         self.slot, self.epoch = slot, epoch
         self.finish_reason: FinishReason | None = None
         self.frames = 0
         self._tables = tables
         self._row = tables.control[slot]
-        self._submit, self._wake, self._release = submit, wake, release
-        self._request: asyncio.Task[None] | None = None
+        self._engine = engine
+        self._released = asyncio.Event()
+        self._request: asyncio.Task[int] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._ready: deque[Frame] = deque()
         self._arrived = asyncio.Event()
         self._error: Exception | None = None
@@ -105,16 +125,18 @@ class Generation:
         self._tables.text[self.slot, begin:end] = tokens
         self._row[Field.TEXT_LEN] = end
         if self._request is None:
+            # From here on the engine takes the row for this generation's.
+            self._row[Field.EPOCH] = self.epoch
             # The prompt ends with the position that carries the first text token.
-            request = self._submit(self, int(self._row[Field.PREFIX_LEN]) + 1)
-            self._request = asyncio.create_task(self._watch(request), name=f"generation-{self.epoch}")
+            self._request = self._engine.submit(self, int(self._row[Field.PREFIX_LEN]) + 1)
+            self._watcher = asyncio.create_task(self._watch(self._request), name=f"generation-{self.epoch}")
         else:
-            self._wake()
+            self._engine.wake()
 
     def close_text(self) -> None:
         """No more text comes: end of speech may be drawn once all of it was read."""
         self._row[Field.CLOSED] = 1
-        self._wake()
+        self._engine.wake()
 
     def cap(self, frames: int) -> None:
         """Force the end after `frames` frames; bounded by the slot's own length. Takes effect when the text is closed."""
@@ -125,7 +147,7 @@ class Generation:
         if frames > self._row[Field.CREDIT]:
             # The engine may have come to rest at the old limit without our knowing yet, so it is always told.
             self._row[Field.CREDIT] = frames
-            self._wake()
+            self._engine.wake()
 
     def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
         """A record of this generation, from the engine's frame channel."""
@@ -144,7 +166,7 @@ class Generation:
         self._error = self._error or error
         self._arrived.set()
 
-    async def _watch(self, request: Awaitable[int]) -> None:
+    async def _watch(self, request: asyncio.Task[int]) -> None:
         try:
             steps = await request
             # The engine's word can overtake its last frames: only their count tells that all are here.
@@ -173,15 +195,29 @@ class Generation:
             await self._arrived.wait()
         return self._ready.popleft()
 
+    def released(self) -> None:
+        """The engine's word that the slot is free of this generation."""
+        self._released.set()
+        self._engine.free(self)
+
     async def aclose(self) -> None:
-        """Abort if still running, and give the slot back. Safe to call twice; cancelling it does not keep the slot."""
+        """Abort if still running; returns when the engine gave the slot back, or after DRAIN_TIMEOUT_S without its word.
+
+        The slot stays taken until that word comes. Safe to call twice; cancelling it only stops the waiting.
+        """
         if self._over:
             return
         self._over = True
+        if self._request is None or self._error is not None and isinstance(self._error, EngineLost):
+            return self._engine.free(self)
+        if self.finish_reason is None:
+            self._request.cancel()
+            self._request.add_done_callback(lambda _: self._engine.ask_release(self))
+        else:
+            self._request.add_done_callback(lambda _: self.released())
         try:
-            if self._request is not None:
-                if self.finish_reason is None:
-                    self._request.cancel()
-                await asyncio.wait([self._request], timeout=DRAIN_TIMEOUT_S)
-        finally:
-            self._release(self)
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await self._released.wait()
+        except TimeoutError:
+            log.warning("slot %d: the engine has not confirmed that it stopped", self.slot)
+        return None

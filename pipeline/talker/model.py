@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import zmq
 from torch import Tensor, nn
 from vllm.model_executor.models.qwen3 import Qwen3Model
 from vllm.model_executor.models.utils import maybe_prefix
@@ -80,10 +79,8 @@ class VoxgateTalker(nn.Module):
                 checkpoint.groups,
                 self._max_rows,
             )
-            channel = zmq.Context.instance().socket(zmq.PUSH)
-            channel.setsockopt(zmq.LINGER, 0)
-            channel.connect(wiring.frames)
-            self._step = FrameStep(weights["talker.codec_head.weight"], predictor, checkpoint, tables, codes, channel.send)
+            head = weights["talker.codec_head.weight"]
+            self._step = FrameStep(head, predictor, checkpoint, tables, codes, wiring.connect().send)
 
     def embed_input_ids(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
         """For vLLM's interface only; `forward` needs positions to embed."""

@@ -64,7 +64,9 @@ class CodePredictor:
         All tensors must be on the device and of the dtype to compute in.
         """
         self._size, self._groups = size, groups
-        tables = [first_embedding] + [weights[f"{PREFIX}model.codec_embedding.{g}.weight"] for g in range(groups - 2)]
+        tables = [first_embedding] + [
+            weights[f"{PREFIX}model.codec_embedding.{g}.weight"] for g in range(groups - 2)
+        ]
         self._project = partial(_project, weights)
         self._inputs = [self._project(table) for table in tables]
         norm = weights[f"{PREFIX}model.norm.weight"]
@@ -79,7 +81,11 @@ class CodePredictor:
         self._ones = norm.new_ones(size.hidden)
         self._head_ones = norm.new_ones(size.head_dim)
         # In the first pass, of two positions, the earlier one does not see the later one.
-        self._first_mask = torch.ones(2, 2, dtype=torch.bool, device=norm.device).tril().repeat(size.heads // size.kv_heads, 1)
+        self._first_mask = (
+            torch.ones(2, 2, dtype=torch.bool, device=norm.device)
+            .tril()
+            .repeat(size.heads // size.kv_heads, 1)
+        )
 
     def _fold(self, weights: Mapping[str, Tensor], name: str) -> _Layer:
         size = self._size
@@ -128,7 +134,10 @@ class CodePredictor:
         if found is None:
             found = [
                 _CacheViews(
-                    keys[:rows, :, position:end], values[:rows, :, position:end], keys[:rows, :, :end], values[:rows, :, :end]
+                    keys[:rows, :, position:end],
+                    values[:rows, :, position:end],
+                    keys[:rows, :, :end],
+                    values[:rows, :, :end],
                 )
                 for keys, values in self._cache
             ]

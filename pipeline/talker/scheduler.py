@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from .frames import pack_release, read_release_mark
 from .tables import Field
 from .wiring import Wiring
 
@@ -26,7 +27,9 @@ class _Holding(_Mixed):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         # vLLM calls this in the engine process, which only then can map the gateway's tables.
-        self._control = Wiring.of(vllm_config).attach().control
+        wiring = Wiring.of(vllm_config)
+        self._control = wiring.attach().control
+        self._releases = wiring.connect()
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         ready, held = self._split()
@@ -44,6 +47,15 @@ class _Holding(_Mixed):
         if self.has_finished_requests() or len(self.running) < self.get_num_unfinished_requests():
             return True
         return bool(self._split()[0])
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
+        """Aborts come here between steps; release marks among them are answered (see `release_mark`)."""
+        result = super().finish_requests(request_ids, finished_status)
+        names = [request_ids] if isinstance(request_ids, str) else request_ids or ()
+        for name in names:
+            if (owner := read_release_mark(name)) is not None:
+                self._releases.send(pack_release(*owner))
+        return result
 
     def _split(self) -> tuple[list[Request], list[Request]]:
         """Running requests that may take their next step, and those that may not."""

@@ -63,8 +63,9 @@ class FrameStep:
         rows = torch.where(live, slots, self._scratch)
 
         first, noise = self._first_codes(hidden, rows, frame, control, options)
-        capped = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.FRAME_CAP])
-        ended = (first == self._end) | capped
+        ended = first == self._end
+        capped = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.FRAME_CAP]) & ~ended
+        ended |= capped
         keep = torch.where(ended, self._scratch, rows)
         codes = self._complete(hidden, first.clamp(max=self._end - 1), control, options, noise)
 
@@ -85,7 +86,9 @@ class FrameStep:
         penalty = options[:, Option.REPETITION_PENALTY, None]
         if bool((penalty != 1).any()):
             logits = penalise(logits, self._seen[rows], penalty)
-        may_end = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
+        may_end = (
+            (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
+        )
         logits[:, self._end].masked_fill_(~may_end, -torch.inf)
         candidates = Candidates.of(
             options[:, Option.TEMPERATURE], control[:, Field.TOP_K], options[:, Option.TOP_P], self._end + 1
@@ -93,7 +96,9 @@ class FrameStep:
         noise = uniform(control[:, Field.SEED], frame, self._groups)
         return candidates.draw(logits, candidates.noise(noise[:, :1])), noise
 
-    def _complete(self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor) -> Tensor:
+    def _complete(
+        self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor
+    ) -> Tensor:
         candidates = Candidates.of(
             options[:, Option.PREDICTOR_TEMPERATURE],
             control[:, Field.PREDICTOR_TOP_K],

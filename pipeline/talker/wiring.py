@@ -8,6 +8,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import zmq
+
 from .tables import SlotTables, TableShape
 
 KEY = "voxgate"
@@ -36,6 +38,13 @@ class Wiring:
     @classmethod
     def of(cls, vllm_config: Any) -> Wiring:
         return cls(**vllm_config.additional_config[KEY])
+
+    def connect(self) -> zmq.Socket[bytes]:
+        """A socket to send the gateway records by; never blocks the engine's end."""
+        channel = zmq.Context.instance().socket(zmq.PUSH)
+        channel.setsockopt(zmq.LINGER, 0)
+        channel.connect(self.frames)
+        return channel
 
     def attach(self) -> SlotTables:
         return SlotTables.attach(self.shape, self.tables)

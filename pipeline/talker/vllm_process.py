@@ -1,4 +1,4 @@
-"""How vLLM is configured for a talker, and the environment it reads; the only place that sets either."""
+"""Starting and stopping vLLM for a talker; the only place that sets its options and the environment it reads."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         disable_log_stats=True,
     )
     return AsyncLLM.from_engine_args(arguments)
+
+
+def shut_down_engine(llm: AsyncLLM) -> None:
+    """Stop the engine process and wait for its end; a second call does nothing."""
+    if llm.output_handler is not None:
+        # It would report the end we ask for as the engine's death.
+        llm.output_handler.get_loop().call_soon_threadsafe(llm.output_handler.cancel)
+    llm.shutdown()
+    # Its finaliser shuts down again, at a time when the interpreter may have been taken apart already.
+    llm.shutdown = lambda *_, **__: None  # type: ignore[method-assign]  # see above
 
 
 def _set_environment(options: EngineOptions) -> None:

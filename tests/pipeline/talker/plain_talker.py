@@ -1,0 +1,196 @@
+"""An independent talker: one utterance at a time, whole text known, written straight from the specification.
+
+It shares no code with the product: its own attention, rotary embedding, prompt, generation rules and noise. Every linear map is
+applied where the specification has it, nothing is folded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Options:
+    temperature: float = 0.6
+    top_k: int = 50
+    top_p: float = 1.0
+    penalty: float = 1.0
+    predictor_temperature: float = 0.6
+    predictor_top_k: int = 50
+    predictor_top_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """`frames`: the codes; `margin`: how near any draw came to a different answer, in units of probability."""
+
+    frames: list[list[int]]
+    ended: bool
+    margin: float
+
+
+def finalise(x: int) -> int:
+    """SplitMix64 (Steele, Lea, Flood 2014)."""
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def noise(seed: int, frame: int, group: int, groups: int) -> float:
+    hashed = finalise((finalise(seed & MASK) + frame * groups + group) & MASK)
+    return ((hashed >> 40) & 0xFFFFFF) / 2**24
+
+
+def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, u: float) -> tuple[int, float]:
+    """The drawn id and its margin. `logits`: float [vocab]."""
+    values, order = torch.sort(logits.double(), descending=True)
+    if temperature <= 0:
+        return int(order[0]), float(values[0] - values[1])
+    kept = values[: top_k or len(values)] / temperature
+    mass = torch.softmax(kept, 0).cumsum(0)
+    if top_p < 1:
+        count = int((mass < top_p).sum()) + 1
+        mass = mass[:count] / mass[min(count, len(mass)) - 1]
+    index = int((mass <= u).sum())
+    edges = torch.cat([mass.new_zeros(1), mass])
+    margin = min(float(u - edges[index]), float(edges[index + 1] - u)) if u > 0 else 1.0
+    return int(order[min(index, len(mass) - 1)]), margin
+
+
+class Stack:
+    """A plain decoder: pre-norm, q/k norms, half-split rotary, grouped queries, SwiGLU (section C)."""
+
+    def __init__(self, weights: dict[str, Tensor], prefix: str, config: dict) -> None:
+        self.w, self.prefix, self.c = weights, prefix, config
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        x = x.float()
+        return (
+            x
+            * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"])
+            * self.w[self.prefix + name]
+        )
+
+    def rope(self, x: Tensor, start: int) -> Tensor:
+        dim = self.c["head_dim"]
+        inverse = 1.0 / self.c["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)
+        angle = (start + torch.arange(x.shape[1])).float()[:, None] * inverse
+        cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+        turned = torch.cat([-x[..., dim // 2 :], x[..., : dim // 2]], -1)
+        return x * cos + turned * sin
+
+    def run(self, x: Tensor, cache: list) -> Tensor:
+        """x: [t, hidden]; `cache`: one (keys, values) per layer, grown in place."""
+        c, t = self.c, len(x)
+        heads, kv, dim = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+        for i in range(c["num_hidden_layers"]):
+            name = f"layers.{i}."
+            get = lambda part, name=name: self.w[f"{self.prefix}{name}{part}.weight"]  # noqa: E731  # reads as the formula
+            h = self.norm(x, name + "input_layernorm.weight")
+            q = (h @ get("self_attn.q_proj").T).view(t, heads, dim).transpose(0, 1)
+            k = (h @ get("self_attn.k_proj").T).view(t, kv, dim).transpose(0, 1)
+            v = (h @ get("self_attn.v_proj").T).view(t, kv, dim).transpose(0, 1)
+            start = 0 if len(cache) <= i else cache[i][0].shape[1]
+            q = self.rope(self.norm(q, name + "self_attn.q_norm.weight"), start)
+            k = self.rope(self.norm(k, name + "self_attn.k_norm.weight"), start)
+            if len(cache) <= i:
+                cache.append((k, v))
+            else:
+                cache[i] = (torch.cat([cache[i][0], k], 1), torch.cat([cache[i][1], v], 1))
+            keys, values = (z.repeat_interleave(heads // kv, 0) for z in cache[i])
+            scores = q @ keys.transpose(1, 2) / dim**0.5
+            past = torch.arange(keys.shape[1])[None] <= start + torch.arange(t)[:, None]
+            a = torch.softmax(scores.masked_fill(~past, float("-inf")), -1) @ values
+            x = x + a.transpose(0, 1).reshape(t, -1) @ get("self_attn.o_proj").T
+            h = self.norm(x, name + "post_attention_layernorm.weight")
+            x = x + (F.silu(h @ get("mlp.gate_proj").T) * (h @ get("mlp.up_proj").T)) @ get("mlp.down_proj").T
+        return self.norm(x, "norm.weight")
+
+
+class PlainTalker:
+    def __init__(self, folder: Path) -> None:
+        self.config = json.loads((folder / "config.json").read_text())
+        self.c = self.config["talker_config"]
+        self.w = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+        self.talker = Stack(self.w, "talker.model.", self.c)
+        self.predictor = Stack(self.w, "talker.code_predictor.model.", self.c["code_predictor_config"])
+
+    def text(self, token: int) -> Tensor:
+        w = self.w
+        x = w["talker.model.text_embedding.weight"][token]
+        x = F.linear(
+            x, w["talker.text_projection.linear_fc1.weight"], w["talker.text_projection.linear_fc1.bias"]
+        )
+        x = F.silu(x)
+        return F.linear(
+            x, w["talker.text_projection.linear_fc2.weight"], w["talker.text_projection.linear_fc2.bias"]
+        )
+
+    def code(self, token: int) -> Tensor:
+        return self.w["talker.model.codec_embedding.weight"][token]
+
+    def rest(self, group: int, token: int) -> Tensor:
+        return self.w[f"talker.code_predictor.model.codec_embedding.{group - 1}.weight"][token]
+
+    def narrow(self, x: Tensor) -> Tensor:
+        name = "talker.code_predictor.small_to_mtp_projection."
+        return F.linear(x, self.w[name + "weight"], self.w[name + "bias"]) if name + "weight" in self.w else x
+
+    @torch.inference_mode()
+    def speak(self, tokens: list[int], seed: int, o: Options, speaker: str, cap: int) -> Spoken:
+        c, top = self.c, self.config
+        groups, book = c["num_code_groups"], c["code_predictor_config"]["vocab_size"]
+        head = [top["im_start_token_id"], top["assistant_token_id"], top.get("newline_token_id", 198)]
+        pad = top["tts_pad_token_id"]
+        tag = [c["codec_nothink_id"], c["codec_think_bos_id"], c["codec_think_eos_id"], c["spk_id"][speaker]]
+        rows = [self.text(t) for t in head]
+        rows += [self.text(pad) + self.code(entry) for entry in tag]
+        rows.append(self.text(top["tts_bos_token_id"]) + self.code(c["codec_pad_id"]))
+        rows.append(self.text(tokens[0]) + self.code(c["codec_bos_id"]))
+        trailing = [*tokens[1:], top["tts_eos_token_id"]]
+        cache: list = []
+        hidden = self.talker.run(torch.stack(rows), cache)[-1]
+        frames: list[list[int]] = []
+        margin = 1.0
+        while True:
+            step = len(frames)
+            logits = self.w["talker.codec_head.weight"] @ hidden
+            for seen in {frame[0] for frame in frames}:
+                logits[seen] = logits[seen] * o.penalty if logits[seen] < 0 else logits[seen] / o.penalty
+            allowed = list(range(book))
+            if step >= 2 and step >= len(tokens):
+                allowed.append(c["codec_eos_token_id"])
+            index, near = choose(
+                logits[allowed], o.temperature, o.top_k, o.top_p, noise(seed, step, 0, groups)
+            )
+            margin = min(margin, near)
+            first = allowed[index]
+            if first == c["codec_eos_token_id"]:
+                return Spoken(frames, ended=True, margin=margin)
+            if step >= cap:
+                return Spoken(frames, ended=False, margin=margin)
+            frame = [first]
+            inner: list = []
+            inputs = torch.stack([self.narrow(hidden), self.narrow(self.code(first))])
+            for group in range(1, groups):
+                out = self.predictor.run(inputs, inner)[-1]
+                logits = self.w[f"talker.code_predictor.lm_head.{group - 1}.weight"] @ out
+                u = noise(seed, step, group, groups)
+                drawn, near = choose(logits, o.predictor_temperature, o.predictor_top_k, o.predictor_top_p, u)
+                margin = min(margin, near)
+                frame.append(drawn)
+                inputs = self.narrow(self.rest(group, drawn))[None]
+            frames.append(frame)
+            x = self.code(frame[0]) + sum(self.rest(g, frame[g]) for g in range(1, groups))
+            x = x + self.text(trailing[step] if step < len(trailing) else pad)
+            hidden = self.talker.run(x[None], cache)[-1]

@@ -1,0 +1,241 @@
+"""The real engine against an independent loop: identical codes, however text arrives and whatever else runs.
+
+Floating-point rounding differs between the two, so utterances are chosen, by the independent loop alone, such that no draw in
+them is nearer to a different answer than rounding could move it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import torch
+from tokenizers import Tokenizer
+
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.generation import Generation, Sampling
+from voxgate.pipeline.talker.prompt import custom_voice_prefix
+
+from .plain_talker import Options, PlainTalker, Spoken
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+
+SLOTS = 16
+NEAREST = 3e-6
+
+SENTENCES = (
+    "hello.",
+    "yes, of course.",
+    "how can i help you today?",
+    "the train leaves at nine.",
+    "it rained all night.",
+    "please take a seat, and wait.",
+    "i think it is a good idea.",
+    "she plays the violin.",
+)
+GREEDY = Options(temperature=0.0, predictor_temperature=0.0, penalty=1.3)
+VARIETIES = (
+    Options(),
+    GREEDY,
+    Options(temperature=0.9, penalty=1.05, predictor_temperature=0.9),
+    Options(temperature=1.0, top_k=0, top_p=0.8, predictor_top_k=20, predictor_top_p=0.9),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    tokens: list[int]
+    seed: int
+    options: Options
+    cap: int
+    expected: Spoken
+
+
+@pytest.fixture(scope="module")
+def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
+    """Sixteen utterances with what the independent loop says of them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    talker, found = PlainTalker(demo_folder), []
+    for number in range(SLOTS):
+        tokens = tokenizer.encode(SENTENCES[number % len(SENTENCES)]).ids
+        options, cap = VARIETIES[number % len(VARIETIES)], 14 + number
+        for seed in range(number, 10_000, SLOTS):
+            spoken = talker.speak(tokens, seed, options, "slt", cap)
+            if spoken.margin > NEAREST:
+                found.append(Case(tokens, seed, options, cap, spoken))
+                break
+    torch.set_num_threads(threads)
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
+    engine = TalkerEngine(checkpoint, EngineOptions(slots=SLOTS, max_frames=64, kv_cache_bytes=64 << 20))
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+def begin(engine: TalkerEngine, case: Case) -> Generation:
+    generation, o = engine.open(), case.options
+    sampling = Sampling(
+        o.temperature,
+        o.top_k,
+        o.top_p,
+        o.penalty,
+        o.predictor_temperature,
+        o.predictor_top_k,
+        o.predictor_top_p,
+        case.seed,
+    )
+    generation.prepare(custom_voice_prefix(engine.checkpoint, "slt", "auto"), sampling, case.cap)
+    return generation
+
+
+async def at_once(generation: Generation, tokens: list[int], _: random.Random) -> None:
+    generation.grant(1000)
+    generation.feed(tokens)
+    generation.close_text()
+
+
+async def one_by_one(generation: Generation, tokens: list[int], _: random.Random) -> None:
+    """Each token comes as soon as the event loop lets it."""
+    generation.grant(1000)
+    for token in tokens:
+        generation.feed([token])
+        await asyncio.sleep(0)
+    generation.close_text()
+
+
+async def starving(generation: Generation, tokens: list[int], rng: random.Random) -> None:
+    """The talker has always caught up with the text before more comes."""
+    generation.grant(1000)
+    fed = 0
+    while fed < len(tokens):
+        count = rng.randrange(1, 4)
+        generation.feed(tokens[fed : fed + count])
+        fed = min(fed + count, len(tokens))
+        await made(generation, fed)
+    generation.close_text()
+
+
+async def short_of_credit(generation: Generation, tokens: list[int], rng: random.Random) -> None:
+    """The text is all there, but the listener lets only a few frames be made at a time."""
+    generation.feed(tokens)
+    generation.close_text()
+    granted = 0
+    while generation.finish_reason is None:
+        granted += rng.randrange(1, 4)
+        generation.grant(granted)
+        await made(generation, granted)
+
+
+async def late_end(generation: Generation, tokens: list[int], rng: random.Random) -> None:
+    """All text is spoken for before the client says that it was all."""
+    generation.grant(1000)
+    generation.feed(tokens)
+    await made(generation, len(tokens))
+    generation.close_text()
+
+
+async def made(generation: Generation, frames: int) -> None:
+    """Until the engine has made so many frames or has ended."""
+    async with asyncio.timeout(30):
+        while generation.frames < frames and generation.finish_reason is None:
+            await asyncio.sleep(0.001)
+
+
+async def collect(generation: Generation) -> list[list[int]]:
+    async with asyncio.timeout(60):
+        return [frame.tolist() async for frame in generation]
+
+
+async def speak(engine: TalkerEngine, case: Case, feed: Callable, salt: int) -> None:
+    generation = begin(engine, case)
+    rng = random.Random(case.seed * 31 + salt)
+    feeding = asyncio.create_task(feed(generation, case.tokens, rng))
+    frames = await collect(generation)
+    await feeding
+    await generation.aclose()
+    assert frames == case.expected.frames
+    assert (generation.finish_reason is FinishReason.END) == case.expected.ended
+
+
+FEEDS = (at_once, one_by_one, starving, short_of_credit, late_end)
+
+
+async def test_the_cases_cover_both_ways_to_end(cases: list[Case]) -> None:
+    assert len(cases) == SLOTS
+    assert {case.expected.ended for case in cases} == {True, False}
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+async def test_one_at_a_time(engine: TalkerEngine, cases: list[Case], feed: Callable) -> None:
+    for case in cases[:4]:
+        await speak(engine, case, feed, salt=1)
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+async def test_sixteen_at_once(engine: TalkerEngine, cases: list[Case], feed: Callable) -> None:
+    await asyncio.gather(*(speak(engine, case, feed, salt=2) for case in cases))
+
+
+async def test_every_feed_at_once_in_changing_company(engine: TalkerEngine, cases: list[Case]) -> None:
+    """Arrivals and departures at random moments: no two steps have the same batch."""
+    rng, room = random.Random(5), asyncio.Semaphore(SLOTS)
+
+    async def one(number: int) -> None:
+        async with room:
+            await asyncio.sleep(rng.random() * 0.2)
+            await speak(engine, rng.choice(cases), FEEDS[number % len(FEEDS)], salt=number)
+
+    await asyncio.gather(*(one(number) for number in range(48)))
+
+
+async def test_an_aborted_slot_serves_its_next_owner_untouched(
+    engine: TalkerEngine, cases: list[Case]
+) -> None:
+    async def abort_then_speak(number: int) -> None:
+        victim = begin(engine, cases[(number + 5) % SLOTS])
+        victim.grant(1000)
+        victim.feed(cases[(number + 5) % SLOTS].tokens)
+        victim.close_text()
+        await made(victim, number % 5)
+        await victim.aclose()
+        await speak(engine, cases[number], at_once, salt=3)
+
+    await asyncio.gather(*(abort_then_speak(number) for number in range(SLOTS)))
+    assert engine.free_slots == SLOTS
+
+
+async def test_a_held_session_makes_no_step_and_loses_nothing(
+    engine: TalkerEngine, cases: list[Case]
+) -> None:
+    case = cases[0]
+    held = begin(engine, case)
+    held.grant(3)
+    held.feed(case.tokens)
+    held.close_text()
+    await made(held, 3)
+    # Others run on meanwhile, for many steps.
+    await speak(engine, cases[1], at_once, salt=4)
+    assert held.frames == 3
+    held.grant(1000)
+    assert await collect(held) == case.expected.frames
+    await held.aclose()
+
+
+async def test_another_seed_is_another_speech(engine: TalkerEngine, cases: list[Case]) -> None:
+    case = cases[0]
+    other = begin(engine, replace(case, seed=case.seed + 1))
+    await at_once(other, case.tokens, random.Random(0))
+    assert await collect(other) != case.expected.frames
+    await other.aclose()
