@@ -1,6 +1,6 @@
 """English words for what is written otherwise: numbers, money, times, symbols, abbreviations, acronyms."""
 
-# ruff: noqa: RUF001, RUF003, SIM905 - punctuation of many scripts, and lists of words, are the subject here.
+# ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.
 from __future__ import annotations
 
 import re
@@ -143,6 +143,13 @@ def _number(match: re.Match[str]) -> str:
     return cardinal(written)
 
 
+def _version(match: re.Match[str]) -> str:
+    parts = match[0].split(".")
+    return " point ".join(
+        digits(part) if len(part) > 2 or part[0] == "0" else cardinal(part) for part in parts
+    )
+
+
 def _money(match: re.Match[str]) -> str:
     coin, cent = _CURRENCIES[match["sign"]]
     whole, part = match["whole"].replace(",", ""), match["part"] or ""
@@ -202,7 +209,7 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<![\d-])(\d+)-(?=\d+(?![\d-]))"), r"\1 to "),
     (re.compile(r"(?<![\w-])-(?=\d)"), "minus "),
     (re.compile(r"#(?=\d)"), "number "),
-    (re.compile(r"\d+(?:\.\d+){2,}"), lambda m: " point ".join(digits(part) for part in m[0].split("."))),
+    (re.compile(r"\d+(?:\.\d+){2,}"), _version),
     (re.compile(r"(?<![\w.])\.(?=\d)"), " point "),
     (re.compile(r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])"), " "),
     (re.compile(rf"(?<=\d )(?:{_UNIT})(?![a-z])"), lambda m: _UNITS[m[0]]),

@@ -8,7 +8,7 @@ wherever no token of the vocabulary could reach across. Whatever the fragments, 
 whole text at once.
 """
 
-# ruff: noqa: RUF001, RUF003, SIM905 - punctuation of many scripts, and lists of words, are the subject here.
+# ruff: noqa: RUF003 - punctuation beyond ASCII is the subject here.
 from __future__ import annotations
 
 import unicodedata
@@ -101,7 +101,7 @@ class IncrementalTokenizer:
         return at
 
     def _within_run(self, symbols: str) -> list[Token]:
-        """Settle tokens inside the last piece, when it is a run of letters without case (Chinese, Japanese)."""
+        """Settle tokens inside the last piece, when that is a run of caseless letters (Chinese)."""
         tail = self._tail
         cut = 0
         for i in range(len(tail) - 1):

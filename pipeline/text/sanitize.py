@@ -37,7 +37,7 @@ class Sanitizer:
         self._at_start = True
 
     def push(self, fragment: str) -> TracedText:
-        """Take in a fragment as the client sent it, even half a surrogate pair; returns what is now certain."""
+        """Take in a fragment as it was sent, even half a surrogate pair; returns what is now certain."""
         for char in fragment:
             self._read += 1
             if self._high:

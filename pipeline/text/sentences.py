@@ -1,6 +1,6 @@
 """Where one sentence ends and another can begin."""
 
-# ruff: noqa: RUF001, RUF003, SIM905 - punctuation of many scripts, and lists of words, are the subject here.
+# ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.
 from __future__ import annotations
 
 import re

@@ -4,7 +4,7 @@ What is decided on is one written word at a time, so a word is held back until t
 ("3" may become "3.1", "Dr" may become "Dr."), and an amount of money until the word after it ("$5 million").
 """
 
-# ruff: noqa: RUF001, RUF003, SIM905 - punctuation of many scripts, and lists of words, are the subject here.
+# ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
 from __future__ import annotations
 
 from .english import MAGNITUDES, MONEY, spoken_english
@@ -42,7 +42,7 @@ class SpokenForm:
         return self._out.take()
 
     def flush(self) -> TracedText:
-        """Complete the text, with a closing mark where it has none; what is pushed after it begins a new one."""
+        """Complete the text, with a closing mark where it has none; then a new one begins."""
         self._words(final=True)
         if self._spoken and not self._closed:
             self._out.add(self._closing_mark, max(self._end, self._last_read))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TracedText:
-    """`ends[i]` is the offset in the client's text up to which `text[:i + 1]` speaks for; it never decreases."""
+    """`ends[i]` is the offset in the client's text that `text[: i + 1]` reaches to; it never decreases."""
 
     text: str
     ends: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Text spoken as it is written, for voices that read digits and symbols themselves."""
 
-# ruff: noqa: RUF001, RUF003, SIM905 - punctuation of many scripts, and lists of words, are the subject here.
+# ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
 from __future__ import annotations
 
 from .traced import EMPTY, TracedText
