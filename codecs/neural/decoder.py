@@ -65,11 +65,11 @@ class CodecDecoder:
         chunk; `state` is left as it was. Raises IndexError or RuntimeError for codes outside the codebooks.
         """
         passage = Passage.over(state)
-        hidden = self._hidden(codes, passage)
-        pcm = self._vocode(hidden, passage)
+        hidden = self.hidden(codes, passage)
+        pcm = self.vocode(hidden, passage)
         return pcm, StreamState(passage.after, state.frames + codes.shape[1])
 
-    def _hidden(self, codes: Tensor, passage: Passage) -> Tensor:
+    def hidden(self, codes: Tensor, passage: Passage) -> Tensor:
         """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
         rows, steps, books = codes.shape
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
@@ -80,7 +80,7 @@ class CodecDecoder:
             x = layer(x, positions, passage)
         return rms_norm(x, x.shape[2:], eps=self.config.rms_norm_eps)
 
-    def _vocode(self, x: Tensor, passage: Passage) -> Tensor:
+    def vocode(self, x: Tensor, passage: Passage) -> Tensor:
         """[n, B, hidden] -> [B, n * 1920]."""
         for upsampling, refine in self.upsampling:
             x = refine(upsampling.over(x, passage), passage)
@@ -130,7 +130,9 @@ class _Folding:
 
     def transformer(self) -> list[WindowedLayer]:
         return [
-            WindowedLayer(self.config, self.tensors, f"pre_transformer.layers.{index}", self.layout, self.dtype)
+            WindowedLayer(
+                self.config, self.tensors, f"pre_transformer.layers.{index}", self.layout, self.dtype
+            )
             for index in range(self.config.num_hidden_layers)
         ]
 

@@ -106,9 +106,7 @@ class Snake:
 class ResidualUnit:
     """x + conv1x1(snake(conv7(snake(x)))), the wide convolution dilated."""
 
-    def __init__(
-        self, inner: Snake, conv: CausalConv, outer: Snake, pointwise: Tensor, bias: Tensor
-    ) -> None:
+    def __init__(self, inner: Snake, conv: CausalConv, outer: Snake, pointwise: Tensor, bias: Tensor) -> None:
         """`pointwise`: [outputs, inputs]; `bias`: [outputs]."""
         self.inner, self.conv, self.outer = inner, conv, outer
         self.pointwise = pointwise.t().contiguous()

@@ -64,7 +64,9 @@ class WindowedLayer:
     def _for_every_head(config: DecoderConfig, weight: Tensor) -> Tensor:
         """Repeat shared key or value heads, so that attention need not know of the sharing."""
         heads = weight.view(config.num_key_value_heads, config.head_dim, -1)
-        return heads.repeat_interleave(config.num_attention_heads // config.num_key_value_heads, 0).flatten(0, 1)
+        return heads.repeat_interleave(config.num_attention_heads // config.num_key_value_heads, 0).flatten(
+            0, 1
+        )
 
     def __call__(self, x: Tensor, positions: Positions, passage: Passage) -> Tensor:
         """[steps, rows, hidden] -> the same shape."""
