@@ -1,0 +1,197 @@
+"""The codec decoder: codes to audio, over a whole utterance or chunk by chunk with the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag, rms_norm
+
+from .config import DecoderConfig
+from .history import HistoryLayout, Passage, StreamState
+from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
+from .transformer import Positions, WindowedLayer
+from .weights import RESIDUAL_DILATIONS, load_tensors
+
+
+class CodecDecoder:
+    """Qwen3-TTS 12 Hz decoder (spec sections D.3 and E.2), one frame of 16 codes to 1920 samples at 24 kHz.
+
+    It is causal without look-ahead: the audio of a frame is final once the frame is known. All that a later frame needs of
+    earlier ones is its `StreamState`, so a chunked decode equals a single pass up to rounding, in any chunking and any batch.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32
+    ) -> None:
+        """`tensors`: by their names without `decoder.`. Scales and neighbouring linear maps are folded, in float64."""
+        self.config = config
+        self.dtype = dtype
+        fold = _Folding(config, {name: tensor.double() for name, tensor in tensors.items()}, dtype)
+        self.table, self.table_offsets = fold.codebooks()
+        self.input = fold.input_conv()
+        self.layers = fold.transformer()
+        self.upsampling = fold.upsampling()
+        self.widening = fold.conv("decoder.0.conv")
+        self.blocks = fold.blocks()
+        self.snake = fold.snake(f"decoder.{len(config.block_widths)}", config.frame_samples)
+        self.output = OutputConv(*fold.pair(f"decoder.{len(config.block_widths) + 1}.conv"), fold.layout)
+        self.history_width = fold.layout.width
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint_dir: Path, dtype: torch.dtype = torch.float32) -> CodecDecoder:
+        """Load the `speech_tokenizer` folder of a voice. Raises CodecFormatError."""
+        config = DecoderConfig.from_checkpoint(checkpoint_dir)
+        return cls(config, load_tensors(checkpoint_dir, config), dtype)
+
+    def initial_state(self, rows: int) -> StreamState:
+        """The state of `rows` streams of which nothing was decoded yet."""
+        return StreamState(
+            torch.zeros(rows, self.history_width, dtype=self.dtype), torch.zeros(rows, dtype=torch.int64)
+        )
+
+    def decode_all(self, codes: Tensor) -> Tensor:
+        """Decode whole utterances in a single pass: int64 [B, T, 16] -> float [B, T * 1920] in [-1, 1]."""
+        pcm, _ = self.decode(codes, self.initial_state(len(codes)))
+        return pcm
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
+        """Decode the next n frames of B streams, each at its own position.
+
+        `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and the state behind the
+        chunk; `state` is left as it was. Raises IndexError or RuntimeError for codes outside the codebooks.
+        """
+        passage = Passage.over(state)
+        hidden = self.hidden(codes, passage)
+        pcm = self.vocode(hidden, passage)
+        return pcm, StreamState(passage.after, state.frames + codes.shape[1])
+
+    def hidden(self, codes: Tensor, passage: Passage) -> Tensor:
+        """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
+        rows, steps, books = codes.shape
+        entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
+        x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
+        x = self.input.over(x, passage)
+        positions = Positions(self.config, steps, passage, self.dtype)
+        for layer in self.layers:
+            x = layer(x, positions, passage)
+        return rms_norm(x, x.shape[2:], eps=self.config.rms_norm_eps)
+
+    def vocode(self, x: Tensor, passage: Passage) -> Tensor:
+        """[n, B, hidden] -> [B, n * 1920]."""
+        for upsampling, refine in self.upsampling:
+            x = refine(upsampling.over(x, passage), passage)
+        x = self.widening.over(x, passage)
+        for block in self.blocks:
+            x = block(x, passage)
+        return self.output(x, self.snake, passage).clamp_(-1, 1)
+
+
+class _Folding:
+    """Builds the layers in the order they run, each with what can be computed once already in its weights."""
+
+    def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        self.config, self.tensors, self.dtype = config, tensors, dtype
+        self.layout = HistoryLayout()
+
+    def pair(self, name: str) -> tuple[Tensor, Tensor]:
+        return self.tensors[f"{name}.weight"].to(self.dtype), self.tensors[f"{name}.bias"].to(self.dtype)
+
+    def conv(self, name: str, dilation: int = 1) -> CausalConv:
+        return CausalConv(*self.pair(name), self.layout, dilation)
+
+    def snake(self, name: str, steps_per_frame: int) -> Snake:
+        alpha, beta = (self.tensors[f"{name}.{x}"] for x in ("alpha", "beta"))
+        frequency, gain = alpha.exp(), (beta.exp() + 1e-9).reciprocal()
+        return Snake(frequency.to(self.dtype), gain.to(self.dtype), steps_per_frame)
+
+    def codebooks(self) -> tuple[Tensor, Tensor]:
+        """All codebooks, projected, in one table: dequantising is a sum of one entry of each."""
+        tables = []
+        for stack, layers in (("first", 1), ("rest", self.config.num_quantizers - 1)):
+            project = self.tensors[f"quantizer.rvq_{stack}.output_proj.weight"][:, :, 0]
+            for layer in range(layers):
+                book = f"quantizer.rvq_{stack}.vq.layers.{layer}._codebook"
+                usage = self.tensors[f"{book}.cluster_usage"].clamp(min=1e-5)
+                table = self.tensors[f"{book}.embedding_sum"] / usage.unsqueeze(1)
+                tables.append((table @ project.t()).to(self.dtype))
+        offsets = torch.arange(len(tables)) * self.config.codebook_size
+        return torch.cat(tables), offsets
+
+    def input_conv(self) -> CausalConv:
+        """pre_conv and the transformer's input projection, as one convolution."""
+        project = self.tensors["pre_transformer.input_proj.weight"]
+        weight = torch.einsum("hl,lck->hck", project, self.tensors["pre_conv.conv.weight"])
+        bias = project @ self.tensors["pre_conv.conv.bias"] + self.tensors["pre_transformer.input_proj.bias"]
+        return CausalConv(weight.to(self.dtype), bias.to(self.dtype), self.layout)
+
+    def transformer(self) -> list[WindowedLayer]:
+        return [
+            WindowedLayer(
+                self.config, self.tensors, f"pre_transformer.layers.{index}", self.layout, self.dtype
+            )
+            for index in range(self.config.num_hidden_layers)
+        ]
+
+    def upsampling(self) -> list[tuple[CausalUpsampling, ConvNext]]:
+        """The two gentle stages; the first also holds the transformer's last norm weight and output projection."""
+        stages = []
+        for stage, ratio in enumerate(self.config.upsampling_ratios):
+            weight, bias = (self.tensors[f"upsample.{stage}.0.conv.{x}"] for x in ("weight", "bias"))
+            if stage == 0:
+                weight, bias = self._after_projection(weight, bias)
+            upsampling = CausalUpsampling(weight.to(self.dtype), bias.to(self.dtype), ratio, self.layout)
+            stages.append((upsampling, self._conv_next(f"upsample.{stage}.1")))
+        return stages
+
+    def _after_projection(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Exact because this upsampling's taps do not overlap: every output sees one whole input, never the padding."""
+        norm = self.tensors["pre_transformer.norm.weight"]
+        project = self.tensors["pre_transformer.output_proj.weight"] * norm
+        constant = self.tensors["pre_transformer.output_proj.bias"]
+        through = torch.einsum("lok,l->ok", weight, constant)
+        return torch.einsum("lok,lh->hok", weight, project), bias + through.t()
+
+    def _conv_next(self, name: str) -> ConvNext:
+        gain, shift = self.tensors[f"{name}.norm.weight"], self.tensors[f"{name}.norm.bias"]
+        widen, widen_bias = (self.tensors[f"{name}.pwconv1.{x}"] for x in ("weight", "bias"))
+        narrow, narrow_bias = (self.tensors[f"{name}.pwconv2.{x}"] for x in ("weight", "bias"))
+        gamma = self.tensors[f"{name}.gamma"]
+        depthwise, bias = self.pair(f"{name}.dwconv.conv")
+        return ConvNext(
+            depthwise[:, 0],
+            bias,
+            ((widen * gain).to(self.dtype), (widen_bias + widen @ shift).to(self.dtype)),
+            ((gamma.unsqueeze(1) * narrow).to(self.dtype), (gamma * narrow_bias).to(self.dtype)),
+            self.layout,
+        )
+
+    def blocks(self) -> list[VocoderBlock]:
+        steps = 1
+        for ratio in self.config.upsampling_ratios:
+            steps *= ratio
+        blocks = []
+        for index, rate in enumerate(self.config.upsample_rates):
+            name = f"decoder.{index + 1}.block"
+            snake = self.snake(f"{name}.0", steps)
+            upsampling = CausalUpsampling(*self.pair(f"{name}.1.conv"), rate, self.layout)
+            steps *= rate
+            units = [
+                self._unit(f"{name}.{2 + unit}", dilation, steps)
+                for unit, dilation in enumerate(RESIDUAL_DILATIONS)
+            ]
+            blocks.append(VocoderBlock(snake, upsampling, units))
+        return blocks
+
+    def _unit(self, name: str, dilation: int, steps: int) -> ResidualUnit:
+        pointwise, bias = self.pair(f"{name}.conv2.conv")
+        return ResidualUnit(
+            self.snake(f"{name}.act1", steps),
+            self.conv(f"{name}.conv1.conv", dilation),
+            self.snake(f"{name}.act2", steps),
+            pointwise[:, :, 0],
+            bias,
+        )

@@ -1,0 +1,92 @@
+"""What a stream remembers between chunks: one flat row of numbers, in which every layer has its own stretch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Streams at a chunk boundary, one row each: what the layers remember, and how far each stream is.
+
+    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all zeros. The same type
+    holds the slab of a service (one row a slot) and the rows of one batch.
+    """
+
+    history: Tensor
+    frames: Tensor
+
+    @property
+    def rows(self) -> int:
+        return len(self.frames)
+
+    def take(self, slots: Tensor) -> StreamState:
+        """Copy the rows `slots` (int64 [B], distinct) out of the slab."""
+        return StreamState(self.history.index_select(0, slots), self.frames.index_select(0, slots))
+
+    def put(self, slots: Tensor, state: StreamState) -> None:
+        """Write the rows of `state` back to `slots`."""
+        self.history.index_copy_(0, slots, state.history)
+        self.frames.index_copy_(0, slots, state.frames)
+
+    def reset(self, slots: Tensor) -> None:
+        """Put `slots` at the start of a stream."""
+        self.history.index_fill_(0, slots, 0)
+        self.frames.index_fill_(0, slots, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One pass over a chunk: the layers read `before` and leave in `after` what the next chunk needs.
+
+    `frames`: int64 [rows], the stream position of the chunk's first frame in every row.
+    """
+
+    before: Tensor
+    after: Tensor
+    frames: Tensor
+
+    @classmethod
+    def over(cls, state: StreamState) -> Passage:
+        return cls(state.history, torch.empty_like(state.history), state.frames)
+
+    @property
+    def rows(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A stretch of the history: the last `steps` inputs of a layer, `width` numbers each, kept row by row."""
+
+    offset: int
+    steps: int
+    width: int
+
+    def recall(self, passage: Passage, into: Tensor) -> None:
+        """Copy the remembered inputs to `into` [steps, rows, width]."""
+        into.copy_(self._view(passage.before))
+
+    def keep(self, passage: Passage, inputs: Tensor) -> None:
+        """Remember the last steps of `inputs` [>= steps, rows, width]."""
+        self._view(passage.after).copy_(inputs[inputs.shape[0] - self.steps :])
+
+    def _view(self, history: Tensor) -> Tensor:
+        end = self.offset + self.steps * self.width
+        return history[:, self.offset : end].view(-1, self.steps, self.width).transpose(0, 1)
+
+
+class HistoryLayout:
+    """Hands out the stretches of the history row while the layers are being built."""
+
+    def __init__(self) -> None:
+        self.width = 0
+
+    def reserve(self, steps: int, width: int) -> Tail:
+        """A stretch for `steps` inputs of `width` numbers."""
+        tail = Tail(self.width, steps, width)
+        self.width += steps * width
+        return tail

@@ -1,0 +1,92 @@
+"""Opus by libopus, the only file that knows the library."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+OPUS_RATES_HZ = (8000, 12000, 16000, 24000, 48000)
+MUSIC_FROM_BITRATE = 32_000
+"""Below it the encoder is tuned for speech (VOIP), from it on for fidelity (AUDIO)."""
+
+_COMPLEXITY = 5
+_MAX_PACKET_BYTES = 6000
+_APPLICATION_VOIP, _APPLICATION_AUDIO = 2048, 2049
+
+
+class OpusUnavailable(RuntimeError):  # noqa: N818 - named like the other errors here
+    """The shared library libopus is not installed."""
+
+
+@cache
+def _library() -> Any:
+    try:
+        import opuslib
+        import opuslib.api.ctl
+        import opuslib.api.decoder
+        import opuslib.api.encoder
+    except Exception as error:  # opuslib raises a bare Exception when it cannot find libopus
+        raise OpusUnavailable(
+            "Opus needs the shared library libopus (Debian and Ubuntu: apt-get install libopus0)"
+        ) from error
+    return opuslib.api
+
+
+def require_opus() -> None:
+    """Raise OpusUnavailable, which says what to install, when libopus cannot be loaded."""
+    _library()
+
+
+class OpusEncoder:
+    """One mono Opus stream: variable bit rate, complexity 5, no DTX, no FEC. Not thread-safe."""
+
+    def __init__(self, sample_rate_hz: int, bitrate: int, packet_samples: int) -> None:
+        """Raises OpusUnavailable without libopus."""
+        api = _library()
+        application = _APPLICATION_AUDIO if bitrate >= MUSIC_FROM_BITRATE else _APPLICATION_VOIP
+        self.packet_samples = packet_samples
+        self._encode, self._destroy = api.encoder.encode_float, api.encoder.destroy
+        self._state = api.encoder.create_state(sample_rate_hz, 1, application)
+        control, ctl = api.encoder.encoder_ctl, api.ctl
+        control(self._state, ctl.set_bitrate, bitrate)
+        control(self._state, ctl.set_vbr, 1)
+        control(self._state, ctl.set_complexity, _COMPLEXITY)
+        control(self._state, ctl.set_dtx, 0)
+        control(self._state, ctl.set_inband_fec, 0)
+        self.pre_skip_samples: int = control(self._state, ctl.get_lookahead)
+        """Samples at the stream's own rate that the decoder puts out before the audio begins."""
+
+    def encode(self, pcm: NDArray[np.float32]) -> bytes:
+        """Encode exactly one packet; pcm: float32 [packet_samples]."""
+        if len(pcm) != self.packet_samples:
+            raise ValueError(f"an Opus packet takes {self.packet_samples} samples, not {len(pcm)}")
+        samples = np.ascontiguousarray(np.nan_to_num(pcm), "=f4").tobytes()
+        packet: bytes = self._encode(self._state, samples, self.packet_samples, _MAX_PACKET_BYTES)
+        return packet
+
+    def __del__(self) -> None:
+        if hasattr(self, "_state"):
+            self._destroy(self._state)
+
+
+class OpusDecoder:
+    """The other end of an `OpusEncoder`, for clients and tests."""
+
+    def __init__(self, sample_rate_hz: int) -> None:
+        """Raises OpusUnavailable without libopus."""
+        api = _library()
+        self._most_samples = sample_rate_hz * 120 // 1000
+        self._decode, self._destroy = api.decoder.decode_float, api.decoder.destroy
+        self._state = api.decoder.create_state(sample_rate_hz, 1)
+
+    def decode(self, packet: bytes) -> NDArray[np.float32]:
+        """The audio of one packet, float32 [n], pre-skip included."""
+        pcm: bytes = self._decode(self._state, packet, len(packet), self._most_samples, False, channels=1)
+        return np.frombuffer(pcm, "=f4")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_state"):
+            self._destroy(self._state)

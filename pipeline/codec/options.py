@@ -1,0 +1,29 @@
+"""What the codec service tells its worker process at its start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest batch."""
+
+    checkpoint_dir: str
+    slots: int
+    mode: Literal["stateful", "overlap"]
+    left_context: int
+    threads: int
+    max_rows: int
+    max_frames: int
+    socket_fd: int
+    parent_pid: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerOptions:
+        return cls(**json.loads(text))

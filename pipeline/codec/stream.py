@@ -1,0 +1,124 @@
+"""One utterance's stream through the codec: codes pushed in, runs of audio iterated out, both in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import EngineError
+from ..speech import Pcm
+from .planner import StreamView
+from .wire import Codes
+
+
+class CodecStream:
+    """A slot of the codec service, until `aclose`. Not thread-safe; every method belongs to the event loop.
+
+    Iterate it for float32 [n * 1920] runs in [-1, 1]; the iteration ends after the last frame once `finish` was called. It raises
+    EngineLost when the worker dies and GenerationFailed when this stream's codes could not be decoded. Cancelling an
+    iteration loses nothing.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        check: Callable[[Codes], Codes],
+        changed: Callable[[], None],
+        release: Callable[[CodecStream], None],
+    ) -> None:
+        self.slot = slot
+        self.closed = False
+        self._check, self._changed, self._release = check, changed, release
+        self._codes: deque[Codes] = deque()
+        self._pending = self._decoded = self._heard = 0
+        self._finished = False
+        self._audio: deque[Pcm] = deque()
+        self._undelivered = 0
+        self._error: EngineError | None = None
+        self._news = asyncio.Event()
+
+    def push(self, codes: Codes) -> None:
+        """Append int16 [n, 16]. How many may be pending is for the caller to bound.
+
+        Raises ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing was taken.
+        """
+        if self._finished:
+            raise ValueError("the stream is finished")
+        codes = self._check(codes)
+        if self.closed or not len(codes):
+            return
+        self._codes.append(codes)
+        self._pending += len(codes)
+        self._changed()
+
+    def finish(self) -> None:
+        """No more codes come: what is pending is decoded without waiting for more. Safe to call twice."""
+        self._finished = True
+        self._news.set()
+        self._changed()
+
+    def advance(self, frames_heard: int) -> None:
+        """The listener has heard `frames_heard` frames of this stream in all; larger chunks follow from a longer lead."""
+        self._heard = max(self._heard, frames_heard)
+        self._changed()
+
+    def __aiter__(self) -> CodecStream:
+        return self
+
+    async def __anext__(self) -> Pcm:
+        while not self._audio:
+            if self._error is not None:
+                raise self._error
+            if self.closed or (self._finished and not self._pending and not self._undelivered):
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._audio.popleft()
+
+    async def aclose(self) -> None:
+        """Give the slot back at once; audio still under way is dropped. Safe to call twice."""
+        if not self.closed:
+            self.closed = True
+            self._codes.clear()
+            self._audio.clear()
+            self._news.set()
+            self._release(self)
+
+    # What follows is the service's side.
+
+    def view(self) -> StreamView:
+        """What the planner needs to know; a stream that failed has nothing more to decode."""
+        pending = 0 if self._error else self._pending
+        return StreamView(self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished)
+
+    def take(self, frames: int) -> tuple[Codes, bool]:
+        """Hand out the next `frames` pending frames, and whether they are the stream's first."""
+        first = self._decoded == 0
+        parts, wanted = [], frames
+        while wanted:
+            head = self._codes.popleft()
+            if len(head) > wanted:
+                self._codes.appendleft(head[wanted:])
+                head = head[:wanted]
+            parts.append(head)
+            wanted -= len(head)
+        self._pending -= frames
+        self._decoded += frames
+        self._undelivered += frames
+        return np.concatenate(parts), first
+
+    def deliver(self, pcm: Pcm, frames: int) -> None:
+        """Audio of `frames` frames arrived; dropped when the stream was closed meanwhile."""
+        self._undelivered -= frames
+        if not self.closed and self._error is None:
+            self._audio.append(pcm)
+            self._news.set()
+
+    def fail(self, error: EngineError) -> None:
+        """End the iteration with `error`, after the audio that is already there."""
+        if self._error is None:
+            self._error = error
+            self._news.set()

@@ -1,0 +1,66 @@
+"""Messages between the codec service and its worker process, over a stream socket; little endian.
+
+job     serial u32, rows u16, frames u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
+answer  kind u8, serial u32, length u32; payload: JSON when READY, float32 pcm [rows, frames * 1920] when PCM, a reason in
+        UTF-8 when FAILED
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.int16]
+"""int16 [frames, books] of one stream, or [rows, frames, books] of a batch."""
+
+JOB_HEADER = struct.Struct("<IHH")
+ANSWER_HEADER = struct.Struct("<BII")
+ROW_BYTES = 4
+
+
+class AnswerKind(IntEnum):
+    READY = 0
+    PCM = 1
+    FAILED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The next frames of several streams; `resets` tells which slots begin a new stream with them."""
+
+    serial: int
+    slots: tuple[int, ...]
+    resets: tuple[bool, ...]
+    codes: Codes
+
+    def pack(self) -> bytes:
+        rows, frames, _ = self.codes.shape
+        owners = np.array((self.slots, self.resets), dtype="<u2").T
+        codes = np.ascontiguousarray(self.codes, dtype="<i2")
+        return JOB_HEADER.pack(self.serial, rows, frames) + owners.tobytes() + codes.tobytes()
+
+    @classmethod
+    def body_bytes(cls, header: bytes, books: int) -> int:
+        """How many bytes follow this header."""
+        _, rows, frames = JOB_HEADER.unpack(header)
+        return int(rows * ROW_BYTES + rows * frames * books * 2)
+
+    @classmethod
+    def unpack(cls, header: bytes, body: bytes, books: int) -> Job:
+        serial, rows, frames = JOB_HEADER.unpack(header)
+        owners = np.frombuffer(body, dtype="<u2", count=2 * rows).reshape(rows, 2)
+        codes = np.frombuffer(body, dtype="<i2", offset=rows * ROW_BYTES).reshape(rows, frames, books)
+        return cls(serial, tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1])), codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What the worker says of its codec once it is ready (the payload of READY)."""
+
+    codebook_size: int
+    books: int
+    frame_samples: int

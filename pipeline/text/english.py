@@ -1,0 +1,223 @@
+"""English words for what is written otherwise: numbers, money, times, symbols, abbreviations, acronyms."""
+
+# ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+
+from num2words import num2words
+
+MAGNITUDES = ("hundred", "thousand", "million", "billion", "trillion")
+MONEY = re.compile(r"[$€£]\d[\d,]*(?:\.\d+)?")
+
+_PLAIN = str.maketrans(
+    {"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "‑": "-", "−": "-", "…": "...", "ß": "ss", "æ": "ae"}
+    | {"Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "ð": "d", "þ": "th"}
+    | {"×": " times ", "÷": " divided by "}
+)
+_FRACTIONS = {"½": ("a half", "one half"), "¼": ("a quarter", "one quarter"), "¾": ("three quarters",) * 2}
+_ABBREVIATIONS = {
+    "mr.": "mister",
+    "mrs.": "missus",
+    "dr.": "doctor",
+    "prof.": "professor",
+    "e.g.": "for example",
+    "i.e.": "that is",
+    "etc.": "et cetera",
+    "vs.": "versus",
+    "a.m.": "a m",
+    "p.m.": "p m",
+}
+_ACRONYMS = frozenset(
+    "AI API APIS ATM CEO CIA CPU CPUS DIY DNA EU FAQ FBI GPU GPUS HTML IBM IO IP MIT NBA OS RNA UFO UI UK UN"
+    " URL USA USB VIP VOIP".split()
+)
+_TITLES = frozenset(("MR", "MRS", "DR", "ST"))
+_UNITS = {
+    "km/h": "kilometers per hour",
+    "mph": "miles per hour",
+    "km": "kilometers",
+    "cm": "centimeters",
+    "mm": "millimeters",
+    "kg": "kilograms",
+    "mg": "milligrams",
+    "ml": "milliliters",
+    "lb": "pounds",
+    "lbs": "pounds",
+    "ft": "feet",
+    "kb": "kilobytes",
+    "mb": "megabytes",
+    "gb": "gigabytes",
+    "tb": "terabytes",
+    "hz": "hertz",
+    "khz": "kilohertz",
+    "mhz": "megahertz",
+    "ghz": "gigahertz",
+    "am": "a m",
+    "pm": "p m",
+}
+_CURRENCIES = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny")}
+_MONTHS = "january february march april may june july august september october november december".split()
+_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
+_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+
+
+def spoken_english(word: str, *, after_number: bool = False, initial: bool = False) -> str:
+    """What to say for one written word (no white space in it, or an amount with its magnitude).
+
+    `after_number`: the word before is a number, so "km" is a unit. `initial`: a lone capital with a period is
+    part of a name. The result is lower case, and still has the punctuation and symbols that have no words.
+    """
+    word = _fold(word)
+    if initial and re.fullmatch(r"[A-Z]\.", word):
+        return word[0].lower()
+    if after_number and word.lower() in _UNITS:
+        return _UNITS[word.lower()]
+    if match := re.fullmatch(r"(\W*)([A-Z]{2,5})((?:'?s)?\W*)", word):
+        word = match[1] + _acronym(match[2]) + (" " if match[3].startswith("s") else "") + match[3]
+    word = word.lower()
+    if word.isalpha():
+        return word
+    if after_number:
+        word = re.sub(rf"^(?:{_UNIT})(?![a-z])", lambda m: _UNITS[m[0]], word)
+    for pattern, replacement in _RULES:
+        word = pattern.sub(replacement, word)
+    return word
+
+
+@lru_cache(maxsize=4096)
+def cardinal(number: str) -> str:
+    return _bare(num2words(int(number)))
+
+
+def ordinal(number: str) -> str:
+    return _bare(num2words(int(number), to="ordinal"))
+
+
+def digits(number: str) -> str:
+    return " ".join(cardinal(digit) for digit in number if digit.isdigit())
+
+
+def year(number: str) -> str:
+    n = int(number)
+    return _bare(num2words(n, to="year")) if 1100 <= n <= 1999 or 2010 <= n <= 2099 else cardinal(number)
+
+
+def _bare(words: str) -> str:
+    return words.replace(",", "").replace(" and ", " ").replace("-", " ")
+
+
+def _fold(word: str) -> str:
+    """Latin letters without their accents."""
+    if word.isascii():
+        return word
+    for sign, (after, alone) in _FRACTIONS.items():
+        word = re.sub(rf"(?<=\d){sign}", f" and {after}", word).replace(sign, f" {alone}")
+    return "".join(
+        char
+        for char in unicodedata.normalize("NFKD", word.translate(_PLAIN))
+        if not unicodedata.combining(char)
+    )
+
+
+def _acronym(letters: str) -> str:
+    if letters == "OK":
+        return "okay"
+    if letters in _ACRONYMS or not (set(letters) & set("AEIOUY") or letters in _TITLES):
+        return " ".join(letters)
+    return letters
+
+
+def _number(match: re.Match[str]) -> str:
+    written = match[0].replace(",", "")
+    if "." in written:
+        whole, _, part = written.partition(".")
+        return f"{cardinal(whole) if len(whole) < 13 else digits(whole)} point {digits(part)}"
+    if len(written) == 4 and written[0] in "12" and "," not in match[0]:
+        return year(written)
+    if len(written) > 9 or (len(written) > 1 and written[0] == "0"):
+        return digits(written)
+    return cardinal(written)
+
+
+def _version(match: re.Match[str]) -> str:
+    parts = match[0].split(".")
+    return " point ".join(
+        digits(part) if len(part) > 2 or part[0] == "0" else cardinal(part) for part in parts
+    )
+
+
+def _money(match: re.Match[str]) -> str:
+    coin, cent = _CURRENCIES[match["sign"]]
+    whole, part = match["whole"].replace(",", ""), match["part"] or ""
+    scale = match["scale"] and _SCALES.get(match["scale"], match["scale"])
+    if scale or len(part) not in (0, 2):
+        return f"{whole}.{part} {scale or ''} {coin}s" if part else f"{whole} {scale} {coin}s"
+    cents = int(part or 0)
+    said_cents = f"{cents} {cent if cents == 1 else 'pence' if cent == 'penny' else cent + 's'}"
+    said = f"{whole} {coin if whole == '1' else coin + 's'}"
+    if not cents:
+        return said
+    return said_cents if not int(whole) else f"{said} and {said_cents}"
+
+
+def _time(match: re.Match[str]) -> str:
+    hour, minute = match[1], match[2]
+    if minute == "00":
+        return f"{cardinal(hour)} o'clock"
+    return f"{cardinal(hour)} {'oh ' if minute[0] == '0' else ''}{cardinal(minute)}"
+
+
+def _date(match: re.Match[str]) -> str:
+    month = int(match[2])
+    if not 1 <= month <= 12:
+        return match[0]
+    return f"{_MONTHS[month - 1]} {ordinal(match[3])}, {year(match[1])}"
+
+
+def _decade(match: re.Match[str]) -> str:
+    said = year(match[1]) if len(match[1]) == 4 else cardinal(match[1])
+    return said[:-1] + "ies" if said.endswith("y") else said + "s"
+
+
+def _symbol(sign: str, said: str) -> tuple[re.Pattern[str], str]:
+    return re.compile(re.escape(sign)), f" {said} "
+
+
+_WHOLE = r"(?P<whole>\d+(?:,\d{3})*)"
+_AMOUNT = _WHOLE + r"(?:\.(?P<part>\d+))?(?:\s?(?P<scale>hundred|[tmb][a-z]*illion|thousand|k|m|bn?)\b)?"
+_RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"\b(?:mr|mrs|dr|prof|e\.g|i\.e|etc|vs|[ap]\.m)\."), lambda m: _ABBREVIATIONS[m[0]]),
+    (re.compile(r"(?<=\d)([ap])m\b"), r" \1 m"),
+    (re.compile(r"(?<![a-z.])(?:[a-z]\.){2,}"), lambda m: m[0].replace(".", " ")),
+    (re.compile(r"https?://|\bwww\."), ""),
+    (re.compile(r"\.(?=(?:com|org|net|edu|gov|io|dev|html|py|txt|json)\b)"), " dot "),
+    (re.compile(rf"(?P<sign>[$€£]){_AMOUNT}"), _money),
+    (re.compile(_WHOLE + r"(?:\.(?P<part>\d+))?(?P<scale>)(?P<sign>[€£])"), _money),
+    (re.compile(r"(?<=\d)%"), " percent"),
+    (re.compile(r"°c\b"), " degrees celsius"),
+    (re.compile(r"°f\b"), " degrees fahrenheit"),
+    (re.compile(r"°"), " degrees "),
+    (re.compile(r"(?<![\d:])(\d{1,2}):(\d\d)(?!:?\d)"), _time),
+    (re.compile(r"\b(\d{1,9})(?:st|nd|rd|th)\b"), lambda m: ordinal(m[1])),
+    (re.compile(r"'?(?<!\d)(\d{1,3}0)s\b"), _decade),
+    (re.compile(r"(?<![\d-])(\d{4})-(\d\d)-(\d\d)(?![\d-])"), _date),
+    (re.compile(r"(?<![\d-])(?:\d{3}-)+\d{4}(?![\d-])"), lambda m: digits(m[0])),
+    (re.compile(r"(?<![\d-])(\d+)-(?=\d+(?![\d-]))"), r"\1 to "),
+    (re.compile(r"(?<![\w-])-(?=\d)"), "minus "),
+    (re.compile(r"#(?=\d)"), "number "),
+    (re.compile(r"\d+(?:\.\d+){2,}"), _version),
+    (re.compile(r"(?<![\w.])\.(?=\d)"), " point "),
+    (re.compile(r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])"), " "),
+    (re.compile(rf"(?<=\d )(?:{_UNIT})(?![a-z])"), lambda m: _UNITS[m[0]]),
+    (re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?"), _number),
+    *(
+        _symbol(*pair)
+        for pair in (("&", "and"), ("+", "plus"), ("=", "equals"), ("@", "at"), ("%", "percent"))
+    ),
+    (re.compile(r"\.\.+"), ","),
+]
+"""Applied in this order: each takes what the later ones would read wrongly."""

@@ -1,0 +1,64 @@
+"""What a voice's description file, `voice.toml` in the checkpoint folder, says about its text."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextRules(_Part):
+    """How text is prepared for the voice; the defaults leave it as it is."""
+
+    spoken_form: Literal["en"] | None = None
+    """Language whose numbers and symbols are spelled out before the tokenizer."""
+    closing_mark: str = ""
+    """Appended to a text that ends in none of . ? !"""
+    segment_tokens: int = Field(default=0, ge=0)
+    """After so many tokens a new generation begins at the next sentence end; 0 is never."""
+
+
+class FrameLimits(_Part):
+    """The cap against endless speech, in frames of 80 ms."""
+
+    frames_floor: int = Field(default=192, ge=1)
+    frames_per_token: int = Field(default=12, ge=1)
+
+    def max_frames(self, tokens: int) -> int:
+        """Frames after which a generation over `tokens` text tokens is cut."""
+        return max(self.frames_floor, self.frames_per_token * tokens)
+
+
+class VoiceEntry(_Part):
+    """What is told about one voice of the checkpoint."""
+
+    display: str = ""
+    description: str = ""
+    languages: tuple[str, ...] = ()
+    """Languages it speaks besides "auto", where the checkpoint's own table says nothing."""
+
+
+class VoiceFile(_Part):
+    """A whole `voice.toml`."""
+
+    text: TextRules = TextRules()
+    limits: FrameLimits = FrameLimits()
+    voice: dict[str, VoiceEntry] = Field(default_factory=dict)
+    """By name, as in the checkpoint's speaker table."""
+
+
+def load_voice_file(folder: Path) -> VoiceFile:
+    """Read `voice.toml` of a checkpoint folder; without one, the defaults.
+
+    Raises pydantic.ValidationError for unknown keys or bad values, tomllib.TOMLDecodeError for bad TOML.
+    """
+    path = folder / "voice.toml"
+    if not path.exists():
+        return VoiceFile()
+    return VoiceFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

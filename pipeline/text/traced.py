@@ -1,0 +1,40 @@
+"""Text that remembers where in the client's text each of its characters came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TracedText:
+    """`ends[i]` is the offset in the client's text that `text[: i + 1]` reaches to; it never decreases."""
+
+    text: str
+    ends: tuple[int, ...]
+
+
+EMPTY = TracedText("", ())
+
+
+class Trace:
+    """A `TracedText` being written."""
+
+    __slots__ = ("_ends", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._ends: list[int] = []
+
+    def add(self, text: str, end: int) -> None:
+        """Append `text`, all of which stands for the client's text up to `end`."""
+        self._parts.append(text)
+        self._ends.extend([end] * len(text))
+
+    def take(self) -> TracedText:
+        """What was written since the last call."""
+        if not self._parts:
+            return EMPTY
+        taken = TracedText("".join(self._parts), tuple(self._ends))
+        self._parts.clear()
+        self._ends.clear()
+        return taken
