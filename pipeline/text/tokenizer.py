@@ -77,6 +77,10 @@ class TextTokenizer:
         """The tokens of one piece as (id, part of the piece covered so far, up to 1)."""
         return self._cached_ids(symbols)
 
+    def encode_plain(self, text: str) -> list[int]:
+        """All tokens of a complete text; control tokens written in it are read as ordinary characters."""
+        return [token for piece in self.pieces(text, at_start=True) for token, _ in self.ids(piece.symbols)]
+
     def normal(self, char: str) -> str:
         """One character as the normaliser leaves it by itself."""
         return self._cached_normal(char)

@@ -1,0 +1,208 @@
+"""One voice model ready to speak: its talker and codec processes, and the utterances under way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
+from .codec.service import CodecService
+from .errors import AtCapacity, EngineError, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
+from .talker.engine import MAX_PREFIX, EngineOptions, TalkerEngine
+from .talker.generation import Sampling
+from .talker.prompt import custom_voice_prefix, offered_languages, takes_instructions
+from .text.rules import load_voice_file
+from .text.tokenizer import TextTokenizer, load_tokenizer
+from .text.utterance import UtteranceText
+from .utterance import Plan, UtteranceSpeech
+from .words import SpokenClock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesizerOptions:
+    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: utterances at once."""
+
+    slots: int = 16
+    ahead_ms: int = 2000
+    max_characters: int = 20_000
+    device: str = "cpu"
+    talker_threads: int = 1
+    codec_threads: int = 1
+    codec_mode: str = "stateful"
+    left_context: int = 72
+    kv_cache_bytes: int | None = None
+    start_timeout_s: float = 300.0
+
+
+class QwenSynthesizer:
+    """The `Synthesizer` of `speech.py` for a Qwen3-TTS checkpoint folder.
+
+    Raises CheckpointError when the folder is not a checkpoint it can speak with.
+    """
+
+    def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
+        self._checkpoint = load_checkpoint(folder)
+        if self._checkpoint.model_type != "custom_voice":
+            raise CheckpointError(
+                f"{folder} is a {self._checkpoint.model_type} model; only custom_voice models are supported"
+            )
+        self._options = options
+        self._rules = load_voice_file(folder)
+        self._tokenizer: TextTokenizer = load_tokenizer(folder)
+        self.slots, self.max_characters = options.slots, options.max_characters
+        self.voices: Mapping[str, VoiceInfo] = {
+            name: self._describe(name) for name in sorted(self._checkpoint.speakers)
+        }
+        if not self.voices:
+            raise CheckpointError(f"{folder} names no speakers")
+        self.default_voice = next(iter(self.voices))
+        self.on_failure: Callable[[EngineError], None] = lambda _: None
+        """Called when an engine process died or hung by itself."""
+        self._state = EngineState.STARTING
+        self._speeches: set[UtteranceSpeech] = set()
+        self._pace: dict[str, float] = {}
+        self._talker = TalkerEngine(self._checkpoint, self._engine_options())
+        self._codec = CodecService(
+            self._checkpoint.codec_folder,
+            # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
+            slots=2 * options.slots,
+            mode=options.codec_mode,
+            left_context=options.left_context,
+            threads=options.codec_threads,
+            start_deadline_s=options.start_timeout_s,
+            on_death=self._lost,
+        )
+
+    def _engine_options(self) -> EngineOptions:
+        options = self._options
+        return EngineOptions(
+            slots=options.slots,
+            max_frames=self._checkpoint.defaults.max_frames,
+            device=options.device,
+            threads=options.talker_threads,
+            kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(),
+            start_timeout_s=options.start_timeout_s,
+        )
+
+    def _kv_cache_bytes(self) -> int | None:
+        """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
+        if self._options.device != "cpu":
+            return None
+        size = self._checkpoint.talker
+        per_position = 2 * size.layers * size.kv_heads * size.head_dim * 4
+        positions = MAX_PREFIX + self._checkpoint.defaults.max_frames + 256
+        return per_position * positions * (self._options.slots + 1)
+
+    def _describe(self, name: str) -> VoiceInfo:
+        entry = self._rules.voice.get(name)
+        return VoiceInfo(
+            name=name,
+            languages=(*offered_languages(self._checkpoint), *(entry.languages if entry else ())),
+            description=entry.description if entry else "",
+            instructions=takes_instructions(self._checkpoint),
+        )
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
+    def checkpoint(self) -> TalkerCheckpoint:
+        return self._checkpoint
+
+    async def start(self) -> None:
+        """Start both processes side by side. Raises EngineError; neither is left running then."""
+        self._talker.on_death = lambda: self._lost(EngineError("the talker's engine died"))
+        starting = [asyncio.create_task(part.start()) for part in (self._codec, self._talker)]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for part in starting:
+                part.cancel()
+            await asyncio.wait(starting)
+            await self.close()
+            raise
+        self._state = EngineState.READY
+
+    async def close(self) -> None:
+        """Stop both processes; speeches under way raise EngineLost. Safe to call twice."""
+        self._state = EngineState.DEAD
+        await asyncio.gather(self._talker.close(), self._codec.close())
+
+    def _lost(self, error: EngineError) -> None:
+        if self._state is EngineState.READY:
+            self._state = EngineState.DEAD
+            log.error("engine lost: %s", error)
+            self.on_failure(error)
+
+    def open(self, request: SpeechRequest) -> UtteranceSpeech:
+        """Begin an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
+        if self._state is not EngineState.READY:
+            raise EngineNotReady("the voice is not ready")
+        voice = request.voice.lower() or self.default_voice
+        plan = self._plan(voice, request)
+        if len(self._speeches) >= self.slots:
+            raise AtCapacity("every talker slot is in use")
+        speech = UtteranceSpeech(
+            plan,
+            UtteranceText(self._rules.text, self._tokenizer, self.max_characters),
+            SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
+            self._talker.open,
+            self._codec.open(),
+            lambda speech: self._closed(voice, speech),
+        )
+        self._speeches.add(speech)
+        return speech
+
+    def _closed(self, voice: str, speech: UtteranceSpeech) -> None:
+        self._speeches.discard(speech)
+        self._pace[voice] = speech.pace
+
+    def _plan(self, voice: str, request: SpeechRequest) -> Plan:
+        if voice not in self.voices:
+            raise UnknownVoice(f"no voice {request.voice!r}; there are: {', '.join(self.voices)}")
+        language = request.language.lower()
+        info = self.voices[voice]
+        if language not in info.languages:
+            raise UnknownLanguage(
+                f"{voice} does not speak {language!r}; it does: {', '.join(info.languages)}"
+            )
+        # A language that the voice speaks without a tag for it.
+        tag = language if language in offered_languages(self._checkpoint) else "auto"
+        instruct = self._instruct_ids(request.instructions)
+        prefix = custom_voice_prefix(self._checkpoint, voice, tag, instruct)
+        if len(prefix) > MAX_PREFIX:
+            raise UnsupportedOption(
+                f"instructions are limited to about {MAX_PREFIX - 16} tokens", param="instructions"
+            )
+        seed = random.getrandbits(53) if request.seed is None else request.seed
+        return Plan(
+            prefix=prefix,
+            sampling=self._sampling(request.sampling, seed),
+            max_frames=request.max_frames,
+            ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
+            rules=self._rules,
+        )
+
+    def _instruct_ids(self, instructions: str | None) -> list[int]:
+        if not instructions:
+            return []
+        if not takes_instructions(self._checkpoint):
+            raise UnsupportedOption("this model takes no instructions", param="instructions")
+        ids = self._checkpoint.text_ids
+        encode = self._tokenizer.encode_plain
+        # "<|im_start|>user\n{instruct}<|im_end|>\n", used whole (section B.1).
+        return [ids.im_start, *encode(f"user\n{instructions}"), ids.im_end, *encode("\n")]
+
+    def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:
+        usual = asdict(self._checkpoint.defaults)
+        own = {name: value for name, value in asdict(wanted).items() if value is not None}
+        del usual["max_frames"]
+        return Sampling(**(usual | own), seed=seed)

@@ -1,0 +1,259 @@
+"""One utterance's speech: its text split over generations, their frames joined in one codec stream.
+
+A generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice, where the client
+flushes, where the voice's own limit asks for a new breath at a sentence's end, and where its slot is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import GenerationFailed, VoxgateError
+from .speech import FRAME_SAMPLES, FinishReason, Pcm, SpeechChunk
+from .talker.generation import Generation, Sampling
+from .talker.prompt import Prefix
+from .text.rules import VoiceFile
+from .text.utterance import SpeechToken, UtteranceText
+from .words import SpokenClock
+
+
+log = logging.getLogger(__name__)
+
+
+class CodecStream(Protocol):
+    """What an utterance asks of its codec stream."""
+
+    def push(self, codes: NDArray[np.int16]) -> None: ...
+    def finish(self) -> None: ...
+    def advance(self, frames_heard: int) -> None: ...
+    async def __anext__(self) -> Pcm: ...
+    async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is settled about an utterance before its first token."""
+
+    prefix: Prefix
+    sampling: Sampling
+    max_frames: int | None
+    ahead_frames: int
+    """How far generation may run ahead of the listener."""
+    rules: VoiceFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """Stands among the tokens where the text before is to be spoken to its end."""
+
+
+class UtteranceSpeech:
+    """The `Speech` of `speech.py`, on the real talker and codec."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        text: UtteranceText,
+        clock: SpokenClock,
+        open_generation: Callable[[], Generation],
+        codec: CodecStream,
+        closed: Callable[[UtteranceSpeech], None],
+    ) -> None:
+        self.seed = plan.sampling.seed
+        self.finish_reason: FinishReason | None = None
+        self._plan, self._text, self._clock = plan, text, clock
+        self._open_generation, self._codec = open_generation, codec
+        self._queue: deque[SpeechToken | _Break] = deque()
+        self._ended = False
+        self._news = asyncio.Event()
+        self._generation: Generation | None = None
+        self._text_closed = False
+        self._last_token: SpeechToken | None = None
+        self._frames = 0
+        self._before = 0
+        self._heard = 0
+        self._delivered = 0
+        self._segments: deque[tuple[int, int]] = deque()
+        self._capped = False
+        self._error: VoxgateError | None = None
+        self._over = False
+        self._spoken_segments = 0
+        self._speaking = asyncio.create_task(self._speak(), name="utterance")
+        # The talker's slot is free again when the last generation is, which may be before the last audio is played.
+        self._speaking.add_done_callback(lambda _: closed(self))
+
+    @property
+    def characters(self) -> int:
+        return self._text.characters
+
+    @property
+    def pace(self) -> float:
+        """Milliseconds a unit of text took, for the next utterance's word times."""
+        return self._clock.ms_per_weight
+
+    def push_text(self, fragment: str) -> None:
+        self._take(self._text.push(fragment))
+
+    def flush(self) -> None:
+        self._take(self._text.flush())
+        if self._generation is not None or self._queue:
+            self._queue.append(_Break())
+        self._feed()
+
+    def end(self) -> None:
+        try:
+            self._take(self._text.end())
+        finally:
+            self._ended = True
+            self._feed()
+            self._news.set()
+
+    def advance(self, frames: int) -> None:
+        if frames > self._heard:
+            self._heard = frames
+            self._codec.advance(frames)
+            self._grant()
+
+    def spoken_until(self, played_ms: int) -> int:
+        return self._clock.spoken_until(played_ms)
+
+    def _take(self, tokens: Sequence[SpeechToken]) -> None:
+        self._queue.extend(tokens)
+        self._feed()
+
+    def _feed(self) -> None:
+        """Hand waiting tokens to the generation under way, up to where it is to be closed."""
+        generation = self._generation
+        if generation is None or self._text_closed:
+            self._news.set()
+            return
+        ready: list[int] = []
+        limit = self._plan.rules.text.segment_tokens
+        close = False
+        while self._queue and not close:
+            item = self._queue[0]
+            if isinstance(item, _Break):
+                close = True
+            elif len(ready) >= generation.room:
+                # No sentence ended in all the slot holds: break where we are rather than lose text.
+                close = True
+                break
+            else:
+                ready.append(item.id)
+                self._last_token = item
+                close = bool(limit) and item.sentence_end and generation.tokens + len(ready) >= limit
+            self._queue.popleft()
+        generation.feed(ready)
+        if close or (self._ended and not self._queue):
+            self._close_text(generation)
+        if self._last_token is not None:
+            self._clock.text(self._text.source, self._last_token.source_end)
+
+    def _close_text(self, generation: Generation) -> None:
+        cap = self._plan.rules.limits.max_frames(generation.tokens)
+        if self._plan.max_frames is not None:
+            cap = min(cap, max(0, self._plan.max_frames - self._before))
+        generation.cap(cap)
+        generation.close_text()
+        self._text_closed = True
+
+    def _grant(self) -> None:
+        if self._generation is not None:
+            self._generation.grant(self._heard + self._plan.ahead_frames - self._before)
+
+    async def _speak(self) -> None:
+        try:
+            while await self._has_text():
+                await self._speak_segment()
+        except VoxgateError as error:
+            self._error = error
+        except Exception:
+            log.exception("an utterance failed")
+            self._error = GenerationFailed("the utterance failed")
+        finally:
+            self._codec.finish()
+
+    async def _has_text(self) -> bool:
+        """Wait for a token to begin a generation with; False when none will come."""
+        while True:
+            while self._queue and isinstance(self._queue[0], _Break):
+                self._queue.popleft()
+            if self._queue:
+                return self._plan.max_frames is None or self._frames < self._plan.max_frames
+            if self._ended:
+                return False
+            self._news.clear()
+            await self._news.wait()
+
+    async def _speak_segment(self) -> None:
+        generation = self._open_generation()
+        try:
+            # Each segment draws its own noise, or like words would sound alike to the sample.
+            sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
+            self._spoken_segments += 1
+            generation.prepare(self._plan.prefix, sampling, self._plan.rules.limits.frames_floor)
+            self._generation, self._text_closed, self._before = generation, False, self._frames
+            self._grant()
+            self._feed()
+            async for codes in generation:
+                self._frames += 1
+                self._codec.push(codes[None])
+            self._capped |= generation.finish_reason is FinishReason.LENGTH
+            assert self._last_token is not None
+            self._segments.append((self._frames, self._last_token.source_end))
+        finally:
+            self._generation = None
+            await generation.aclose()
+
+    def __aiter__(self) -> UtteranceSpeech:
+        return self
+
+    async def __anext__(self) -> SpeechChunk:
+        """The last chunk may be without audio, to carry the last words."""
+        first = self._delivered
+        try:
+            pcm = await self._codec.__anext__()
+        except StopAsyncIteration:
+            if self._error is not None:
+                raise self._error from None
+            return self._last_words(first)
+        self._delivered += len(pcm) // FRAME_SAMPLES
+        self._hear(pcm, first)
+        return SpeechChunk(pcm, first, self._clock.take_words())
+
+    def _last_words(self, first: int) -> SpeechChunk:
+        if self.finish_reason is not None or self._over:
+            raise StopAsyncIteration
+        self.finish_reason = FinishReason.LENGTH if self._capped else FinishReason.END
+        self._clock.finish()
+        words = self._clock.take_words()
+        if not words:
+            raise StopAsyncIteration
+        return SpeechChunk(np.zeros(0, np.float32), first, words)
+
+    def _hear(self, pcm: Pcm, first: int) -> None:
+        """Let the clock listen along, and tell it where one generation's audio gives way to the next's."""
+        while self._segments and self._segments[0][0] <= self._delivered:
+            frames, source_end = self._segments.popleft()
+            cut = max(0, frames - first) * FRAME_SAMPLES
+            self._clock.audio(pcm[:cut])
+            self._clock.segment_end(source_end)
+            pcm, first = pcm[cut:], max(first, frames)
+        self._clock.audio(pcm)
+
+    async def aclose(self) -> None:
+        if not self._over:
+            self._over = True
+            self._speaking.cancel()
+        try:
+            await asyncio.wait({self._speaking})
+        finally:
+            await self._codec.aclose()
