@@ -186,8 +186,7 @@ def _check(checkpoint: TalkerCheckpoint) -> None:
     rows += [*checkpoint.speakers.values(), *checkpoint.languages.values()]
     if any(not checkpoint.codebook <= row < checkpoint.codec_vocab for row in rows):
         raise CheckpointError(
-            f"{where}: codec, speaker and language ids must lie in "
-            f"[{checkpoint.codebook}, {checkpoint.codec_vocab})"
+            f"{where}: codec, speaker and language ids must lie in [{checkpoint.codebook}, {checkpoint.codec_vocab})"
         )
     for name, dialect in checkpoint.dialects.items():
         if dialect not in checkpoint.languages:
@@ -214,9 +213,7 @@ class _Fields:
         if value is _REQUIRED:
             raise CheckpointError(f"{self._path}: {self._prefix}{name} is missing")
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(
-                f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}"
-            )
+            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
         return value
 
     def sub(self, name: str) -> _Fields:

@@ -171,17 +171,13 @@ class QwenSynthesizer:
         language = request.language.lower()
         info = self.voices[voice]
         if language not in info.languages:
-            raise UnknownLanguage(
-                f"{voice} does not speak {language!r}; it does: {', '.join(info.languages)}"
-            )
+            raise UnknownLanguage(f"{voice} does not speak {language!r}; it does: {', '.join(info.languages)}")
         # A language that the voice speaks without a tag for it.
         tag = language if language in offered_languages(self._checkpoint) else "auto"
         instruct = self._instruct_ids(request.instructions)
         prefix = custom_voice_prefix(self._checkpoint, voice, tag, instruct)
         if len(prefix) > MAX_PREFIX:
-            raise UnsupportedOption(
-                f"instructions are limited to about {MAX_PREFIX - 16} tokens", param="instructions"
-            )
+            raise UnsupportedOption(f"instructions are limited to about {MAX_PREFIX - 16} tokens", param="instructions")
         seed = random.getrandbits(53) if request.seed is None else request.seed
         return Plan(
             prefix=prefix,

@@ -24,7 +24,6 @@ from .text.rules import VoiceFile
 from .text.utterance import SpeechToken, UtteranceText
 from .words import SpokenClock
 
-
 log = logging.getLogger(__name__)
 
 

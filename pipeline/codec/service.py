@@ -133,7 +133,7 @@ class CodecService:
             return codes  # lost: the stream's reader is told
         if codes.ndim != 2 or codes.shape[1] != self._about.books:
             raise ValueError(f"codes must be [n, {self._about.books}], not {list(codes.shape)}")
-        if len(codes) and not (0 <= int(codes.min()) and int(codes.max()) < self._about.codebook_size):
+        if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < self._about.codebook_size):
             raise ValueError(f"codes must lie in [0, {self._about.codebook_size})")
         return np.array(codes, dtype=np.int16)
 
@@ -199,9 +199,7 @@ class CodecService:
                 stream.deliver(row, job.frames)
         else:
             for stream in job.streams:
-                stream.fail(
-                    GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}")
-                )
+                stream.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
         self._plan_soon()
 
     async def _read_answer(self) -> tuple[AnswerKind, int, bytes]:

@@ -29,10 +29,7 @@ class InputEmbedding:
         # TE() of every token at once: applied at each position it would cost two matrix products a row.
         self._text = _project_text(weights)
         first = weights["talker.model.codec_embedding.weight"]
-        rest = [
-            weights[f"talker.code_predictor.model.codec_embedding.{g}.weight"]
-            for g in range(self._groups - 1)
-        ]
+        rest = [weights[f"talker.code_predictor.model.codec_embedding.{g}.weight"] for g in range(self._groups - 1)]
         # One table for all groups, ending with a row of zeros for positions without a codec side.
         self._codec = torch.cat([first, *rest, first.new_zeros(1, first.shape[1])])
         self._nothing = len(self._codec) - 1

@@ -206,9 +206,9 @@ class Generation:
         The slot stays taken until that word comes. Safe to call twice; cancelling it only stops the waiting.
         """
         if self._over:
-            return
+            return None
         self._over = True
-        if self._request is None or self._error is not None and isinstance(self._error, EngineLost):
+        if self._request is None or (self._error is not None and isinstance(self._error, EngineLost)):
             return self._engine.free(self)
         if self.finish_reason is None:
             self._request.cancel()

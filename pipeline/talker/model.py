@@ -105,7 +105,7 @@ class VoxgateTalker(nn.Module):
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """One-hot logits, float32 [n, slots + 1]: the row's own slot, or the last id where its speech ended."""
         assert self._step is not None, "weights are loaded before the first step"
-        hidden, identity = hidden_states.split((self._hidden, _IDENTITY), -1)
+        hidden, identity = torch.split(hidden_states, [self._hidden, _IDENTITY], -1)
         identity = identity.float().round().long()
         slots = (identity[:, 0] << 8 | identity[:, 1]).clamp(max=self._wiring.slots - 1)
         tokens = self._step(hidden, slots, identity[:, 2] << 8 | identity[:, 3])

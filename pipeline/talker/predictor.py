@@ -64,15 +64,11 @@ class CodePredictor:
         All tensors must be on the device and of the dtype to compute in.
         """
         self._size, self._groups = size, groups
-        tables = [first_embedding] + [
-            weights[f"{PREFIX}model.codec_embedding.{g}.weight"] for g in range(groups - 2)
-        ]
+        tables = [first_embedding] + [weights[f"{PREFIX}model.codec_embedding.{g}.weight"] for g in range(groups - 2)]
         self._project = partial(_project, weights)
         self._inputs = [self._project(table) for table in tables]
         norm = weights[f"{PREFIX}model.norm.weight"]
-        self._heads = [
-            (weights[f"{PREFIX}lm_head.{g}.weight"] * norm).t().contiguous() for g in range(groups - 1)
-        ]
+        self._heads = [(weights[f"{PREFIX}lm_head.{g}.weight"] * norm).t().contiguous() for g in range(groups - 1)]
         self._layers = [self._fold(weights, f"{PREFIX}model.layers.{i}.") for i in range(size.layers)]
         shape = (max_rows, size.kv_heads, groups, size.head_dim)
         self._cache = [(norm.new_zeros(shape), norm.new_zeros(shape)) for _ in self._layers]
@@ -82,9 +78,7 @@ class CodePredictor:
         self._head_ones = norm.new_ones(size.head_dim)
         # In the first pass, of two positions, the earlier one does not see the later one.
         self._first_mask = (
-            torch.ones(2, 2, dtype=torch.bool, device=norm.device)
-            .tril()
-            .repeat(size.heads // size.kv_heads, 1)
+            torch.ones(2, 2, dtype=torch.bool, device=norm.device).tril().repeat(size.heads // size.kv_heads, 1)
         )
 
     def _fold(self, weights: Mapping[str, Tensor], name: str) -> _Layer:
@@ -157,7 +151,7 @@ class CodePredictor:
             # The values are normed along, which costs less than cutting them off first, and not used.
             qk = rms_norm(qkv, self._head_ones, size.norm_eps).narrow(2, 0, size.heads + size.kv_heads)
             qk = (qk * layer.turn[position]).addcmul_(qk.roll(size.head_dim // 2, -1), layer.cross[position])
-            query, key = qk.split((size.heads, size.kv_heads), 2)
+            query, key = torch.split(qk, [size.heads, size.kv_heads], 2)
             cache.new_keys.copy_(key.transpose(1, 2))
             cache.new_values.copy_(qkv.narrow(2, size.heads + size.kv_heads, size.kv_heads).transpose(1, 2))
             # Queries that share a key-value head count as so many positions of one head.

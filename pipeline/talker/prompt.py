@@ -51,9 +51,7 @@ def offered_languages(checkpoint: TalkerCheckpoint) -> tuple[str, ...]:
 def _language_tag(checkpoint: TalkerCheckpoint, speaker: str, language: str) -> list[int]:
     codec = checkpoint.codec_ids
     if language not in offered_languages(checkpoint):
-        raise UnknownLanguage(
-            f"no language {language!r}; there are: {', '.join(offered_languages(checkpoint))}"
-        )
+        raise UnknownLanguage(f"no language {language!r}; there are: {', '.join(offered_languages(checkpoint))}")
     # A dialect speaker overrides "chinese" as well as "auto", as in the reference.
     if language in ("auto", "chinese") and speaker in checkpoint.dialects:
         language = checkpoint.dialects[speaker]

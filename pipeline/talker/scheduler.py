@@ -16,9 +16,8 @@ from .tables import Field
 from .wiring import Wiring
 
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler as _Mixed
     from vllm.v1.request import Request
-
-    _Mixed = Scheduler
 else:
     _Mixed = object
 
@@ -63,7 +62,7 @@ class _Holding(_Mixed):
         ready: list[Request] = []
         held: list[Request] = []
         for request in self.running:
-            row = rows[request.prompt_token_ids[0]]  # type: ignore[index]  # every request has a prompt
+            row = rows[request.prompt_token_ids[0]]
             (ready if _may_step(request.num_computed_tokens, row) else held).append(request)
         return ready, held
 

@@ -86,9 +86,7 @@ class FrameStep:
         penalty = options[:, Option.REPETITION_PENALTY, None]
         if bool((penalty != 1).any()):
             logits = penalise(logits, self._seen[rows], penalty)
-        may_end = (
-            (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
-        )
+        may_end = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
         logits[:, self._end].masked_fill_(~may_end, -torch.inf)
         candidates = Candidates.of(
             options[:, Option.TEMPERATURE], control[:, Field.TOP_K], options[:, Option.TOP_P], self._end + 1
@@ -96,9 +94,7 @@ class FrameStep:
         noise = uniform(control[:, Field.SEED], frame, self._groups)
         return candidates.draw(logits, candidates.noise(noise[:, :1])), noise
 
-    def _complete(
-        self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor
-    ) -> Tensor:
+    def _complete(self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor) -> Tensor:
         candidates = Candidates.of(
             options[:, Option.PREDICTOR_TEMPERATURE],
             control[:, Field.PREDICTOR_TOP_K],

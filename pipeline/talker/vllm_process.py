@@ -48,7 +48,7 @@ def shut_down_engine(llm: AsyncLLM) -> None:
         llm.output_handler.get_loop().call_soon_threadsafe(llm.output_handler.cancel)
     llm.shutdown()
     # Its finaliser shuts down again, at a time when the interpreter may have been taken apart already.
-    llm.shutdown = lambda *_, **__: None  # type: ignore[method-assign]  # see above
+    llm.shutdown = lambda *_, **__: None
 
 
 def _set_environment(options: EngineOptions) -> None:

@@ -41,7 +41,7 @@ class Wiring:
 
     def connect(self) -> zmq.Socket[bytes]:
         """A socket to send the gateway records by; never blocks the engine's end."""
-        channel = zmq.Context.instance().socket(zmq.PUSH)
+        channel: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
         channel.setsockopt(zmq.LINGER, 0)
         channel.connect(self.frames)
         return channel

@@ -117,9 +117,7 @@ def _fold(word: str) -> str:
     for sign, (after, alone) in _FRACTIONS.items():
         word = re.sub(rf"(?<=\d){sign}", f" and {after}", word).replace(sign, f" {alone}")
     return "".join(
-        char
-        for char in unicodedata.normalize("NFKD", word.translate(_PLAIN))
-        if not unicodedata.combining(char)
+        char for char in unicodedata.normalize("NFKD", word.translate(_PLAIN)) if not unicodedata.combining(char)
     )
 
 
@@ -145,9 +143,7 @@ def _number(match: re.Match[str]) -> str:
 
 def _version(match: re.Match[str]) -> str:
     parts = match[0].split(".")
-    return " point ".join(
-        digits(part) if len(part) > 2 or part[0] == "0" else cardinal(part) for part in parts
-    )
+    return " point ".join(digits(part) if len(part) > 2 or part[0] == "0" else cardinal(part) for part in parts)
 
 
 def _money(match: re.Match[str]) -> str:
@@ -214,10 +210,7 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])"), " "),
     (re.compile(rf"(?<=\d )(?:{_UNIT})(?![a-z])"), lambda m: _UNITS[m[0]]),
     (re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?"), _number),
-    *(
-        _symbol(*pair)
-        for pair in (("&", "and"), ("+", "plus"), ("=", "equals"), ("@", "at"), ("%", "percent"))
-    ),
+    *(_symbol(*pair) for pair in (("&", "and"), ("+", "plus"), ("=", "equals"), ("@", "at"), ("%", "percent"))),
     (re.compile(r"\.\.+"), ","),
 ]
 """Applied in this order: each takes what the later ones would read wrongly."""

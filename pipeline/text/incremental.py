@@ -133,9 +133,7 @@ class IncrementalTokenizer:
         tokens = []
         for n, (id_, reach) in enumerate(found, 1):
             at = base + (width if n == len(found) else int(width * reach))
-            self._end = max(
-                self._end, at
-            )  # pieces that come from one character begin before the last one's end
+            self._end = max(self._end, at)  # pieces that come from one character begin before the last one's end
             tokens.append(Token(id_, self._end))
         return tokens
 

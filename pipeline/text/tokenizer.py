@@ -52,9 +52,7 @@ class TextTokenizer:
         if tokenizer.pre_tokenizer is None or not isinstance(tokenizer.model, BPE):
             raise ValueError("the tokenizer is not a byte-level BPE with a pre-tokeniser")
         self.tokenizer = tokenizer
-        self.control_tokens = tuple(
-            sorted(token.content for token in tokenizer.get_added_tokens_decoder().values())
-        )
+        self.control_tokens = tuple(sorted(token.content for token in tokenizer.get_added_tokens_decoder().values()))
         self._model = tokenizer.model
         self._first = tokenizer.pre_tokenizer
         self._later, self.adds_prefix_space = _without_prefix_space(tokenizer.pre_tokenizer)
@@ -163,9 +161,7 @@ def build_tokenizer(
     tokenizer.pre_tokenizer = _pre_tokenizer(pattern)
     tokenizer.decoder = ByteLevelDecoder()
     for id_, entry in sorted(added.items(), key=lambda item: int(item[0])):
-        flags = {
-            name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "normalized", "single_word")
-        }
+        flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "normalized", "single_word")}
         special = bool(entry.get("special", False))
         token = AddedToken(entry["content"], special=special, **flags)
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
-
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
 
 

@@ -75,11 +75,7 @@ class Stack:
 
     def norm(self, x: Tensor, name: str) -> Tensor:
         x = x.float()
-        return (
-            x
-            * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"])
-            * self.w[self.prefix + name]
-        )
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"]) * self.w[self.prefix + name]
 
     def rope(self, x: Tensor, start: int) -> Tensor:
         dim = self.c["head_dim"]
@@ -128,13 +124,9 @@ class PlainTalker:
     def text(self, token: int) -> Tensor:
         w = self.w
         x = w["talker.model.text_embedding.weight"][token]
-        x = F.linear(
-            x, w["talker.text_projection.linear_fc1.weight"], w["talker.text_projection.linear_fc1.bias"]
-        )
+        x = F.linear(x, w["talker.text_projection.linear_fc1.weight"], w["talker.text_projection.linear_fc1.bias"])
         x = F.silu(x)
-        return F.linear(
-            x, w["talker.text_projection.linear_fc2.weight"], w["talker.text_projection.linear_fc2.bias"]
-        )
+        return F.linear(x, w["talker.text_projection.linear_fc2.weight"], w["talker.text_projection.linear_fc2.bias"])
 
     def code(self, token: int) -> Tensor:
         return self.w["talker.model.codec_embedding.weight"][token]
@@ -170,9 +162,7 @@ class PlainTalker:
             allowed = list(range(book))
             if step >= 2 and step >= len(tokens):
                 allowed.append(c["codec_eos_token_id"])
-            index, near = choose(
-                logits[allowed], o.temperature, o.top_k, o.top_p, noise(seed, step, 0, groups)
-            )
+            index, near = choose(logits[allowed], o.temperature, o.top_k, o.top_p, noise(seed, step, 0, groups))
             margin = min(margin, near)
             first = allowed[index]
             if first == c["codec_eos_token_id"]:

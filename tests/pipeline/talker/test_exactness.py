@@ -16,7 +16,6 @@ import pytest
 import pytest_asyncio
 import torch
 from tokenizers import Tokenizer
-
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.speech import FinishReason
 from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
@@ -138,7 +137,7 @@ async def short_of_credit(generation: Generation, tokens: list[int], rng: random
         await made(generation, granted)
 
 
-async def late_end(generation: Generation, tokens: list[int], rng: random.Random) -> None:
+async def late_end(generation: Generation, tokens: list[int], _: random.Random) -> None:
     """All text is spoken for before the client says that it was all."""
     generation.grant(1000)
     generation.feed(tokens)
@@ -149,7 +148,8 @@ async def late_end(generation: Generation, tokens: list[int], rng: random.Random
 async def made(generation: Generation, frames: int) -> None:
     """Until the engine has made so many frames or has ended."""
     async with asyncio.timeout(30):
-        while generation.frames < frames and generation.finish_reason is None:
+        # Iterating would take the frames away from the test.
+        while generation.frames < frames and generation.finish_reason is None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -200,9 +200,7 @@ async def test_every_feed_at_once_in_changing_company(engine: TalkerEngine, case
     await asyncio.gather(*(one(number) for number in range(48)))
 
 
-async def test_an_aborted_slot_serves_its_next_owner_untouched(
-    engine: TalkerEngine, cases: list[Case]
-) -> None:
+async def test_an_aborted_slot_serves_its_next_owner_untouched(engine: TalkerEngine, cases: list[Case]) -> None:
     async def abort_then_speak(number: int) -> None:
         victim = begin(engine, cases[(number + 5) % SLOTS])
         victim.grant(1000)
@@ -216,9 +214,7 @@ async def test_an_aborted_slot_serves_its_next_owner_untouched(
     assert engine.free_slots == SLOTS
 
 
-async def test_a_held_session_makes_no_step_and_loses_nothing(
-    engine: TalkerEngine, cases: list[Case]
-) -> None:
+async def test_a_held_session_makes_no_step_and_loses_nothing(engine: TalkerEngine, cases: list[Case]) -> None:
     case = cases[0]
     held = begin(engine, case)
     held.grant(3)
