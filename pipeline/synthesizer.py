@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
 from .codec.service import CodecService
-from .errors import AtCapacity, EngineError, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from .errors import AtCapacity, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.engine import MAX_PREFIX, EngineOptions, TalkerEngine
 from .talker.generation import Sampling
@@ -22,7 +21,31 @@ from .text.utterance import UtteranceText
 from .utterance import Plan, UtteranceSpeech
 from .words import SpokenClock
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """The talker's engine and the codec's worker, which live and die together."""
+
+    talker: TalkerEngine
+    codec: CodecService
+
+    @property
+    def alive(self) -> bool:
+        return self.talker.alive and self.codec.ready
+
+    async def start(self) -> None:
+        starting = [asyncio.create_task(part.start()) for part in (self.codec, self.talker)]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for part in starting:
+                part.cancel()
+            await asyncio.wait(starting)
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await asyncio.gather(self.talker.close(), self.codec.close())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +86,10 @@ class QwenSynthesizer:
         if not self.voices:
             raise CheckpointError(f"{folder} names no speakers")
         self.default_voice = next(iter(self.voices))
-        self.on_failure: Callable[[EngineError], None] = lambda _: None
-        """Called when an engine process died or hung by itself."""
-        self._state = EngineState.STARTING
         self._speeches: set[UtteranceSpeech] = set()
         self._pace: dict[str, float] = {}
-        self._talker = TalkerEngine(self._checkpoint, self._engine_options())
-        self._codec = CodecService(
-            self._checkpoint.codec_folder,
-            # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
-            slots=2 * options.slots,
-            mode=options.codec_mode,
-            left_context=options.left_context,
-            threads=options.codec_threads,
-            start_deadline_s=options.start_timeout_s,
-            on_death=self._lost,
-        )
-
-    def _engine_options(self) -> EngineOptions:
-        options = self._options
-        return EngineOptions(
-            slots=options.slots,
-            max_frames=self._checkpoint.defaults.max_frames,
-            device=options.device,
-            threads=options.talker_threads,
-            kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(),
-            start_timeout_s=options.start_timeout_s,
-        )
+        self._processes: _Processes | None = None
+        self._idle_state = EngineState.STARTING
 
     def _kv_cache_bytes(self) -> int | None:
         """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
@@ -111,40 +111,59 @@ class QwenSynthesizer:
 
     @property
     def state(self) -> EngineState:
-        return self._state
-
-    @property
-    def checkpoint(self) -> TalkerCheckpoint:
-        return self._checkpoint
+        """DEAD once a process died or hung, whether or not anyone was speaking."""
+        if self._processes is None:
+            return self._idle_state
+        return EngineState.READY if self._processes.alive else EngineState.DEAD
 
     async def start(self) -> None:
-        """Start both processes side by side. Raises EngineError; neither is left running then."""
-        self._talker.on_death = lambda: self._lost(EngineError("the talker's engine died"))
-        starting = [asyncio.create_task(part.start()) for part in (self._codec, self._talker)]
+        """Start both processes side by side; after `close` again. Raises EngineError; neither is left running then."""
+        self._idle_state = EngineState.STARTING
+        processes = _Processes(self._build_talker(), self._build_codec())
         try:
-            await asyncio.gather(*starting)
+            await processes.start()
         except BaseException:
-            for part in starting:
-                part.cancel()
-            await asyncio.wait(starting)
-            await self.close()
+            self._idle_state = EngineState.DEAD
             raise
-        self._state = EngineState.READY
+        self._processes = processes
 
     async def close(self) -> None:
         """Stop both processes; speeches under way raise EngineLost. Safe to call twice."""
-        self._state = EngineState.DEAD
-        await asyncio.gather(self._talker.close(), self._codec.close())
+        processes, self._processes = self._processes, None
+        self._idle_state = EngineState.DEAD
+        if processes is not None:
+            await processes.close()
 
-    def _lost(self, error: EngineError) -> None:
-        if self._state is EngineState.READY:
-            self._state = EngineState.DEAD
-            log.error("engine lost: %s", error)
-            self.on_failure(error)
+    def _build_talker(self) -> TalkerEngine:
+        options = self._options
+        return TalkerEngine(
+            self._checkpoint,
+            EngineOptions(
+                slots=options.slots,
+                max_frames=self._checkpoint.defaults.max_frames,
+                device=options.device,
+                threads=options.talker_threads,
+                kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(),
+                start_timeout_s=options.start_timeout_s,
+            ),
+        )
+
+    def _build_codec(self) -> CodecService:
+        options = self._options
+        return CodecService(
+            self._checkpoint.codec_folder,
+            # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
+            slots=2 * options.slots,
+            mode=options.codec_mode,
+            left_context=options.left_context,
+            threads=options.codec_threads,
+            start_deadline_s=options.start_timeout_s,
+        )
 
     def open(self, request: SpeechRequest) -> UtteranceSpeech:
         """Begin an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
-        if self._state is not EngineState.READY:
+        processes = self._processes
+        if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
         voice = request.voice.lower() or self.default_voice
         plan = self._plan(voice, request)
@@ -154,8 +173,8 @@ class QwenSynthesizer:
             plan,
             UtteranceText(self._rules.text, self._tokenizer, self.max_characters),
             SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
-            self._talker.open,
-            self._codec.open(),
+            processes.talker.open,
+            processes.codec.open(),
             lambda speech: self._closed(voice, speech),
         )
         self._speeches.add(speech)

@@ -8,7 +8,6 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +55,6 @@ class TalkerEngine:
     def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
         self.checkpoint, self.options = checkpoint, options
         self.shape = TableShape(options.slots, MAX_PREFIX, options.max_text, options.max_frames)
-        self.on_death: Callable[[], None] = lambda: None
         self._free = list(reversed(range(options.slots)))
         self._epoch = 0
         self._live: dict[int, Generation] = {}
@@ -193,7 +191,6 @@ class TalkerEngine:
     def _died(self) -> None:
         for generation in list(self._live.values()):
             generation.fail(EngineLost("the talker's engine died"))
-        self.on_death()
 
     def wake(self) -> None:
         """Have the engine look at its held sessions again: one message per turn of the event loop, for all of them."""

@@ -1,0 +1,38 @@
+"""From the name of a voice model to a local checkpoint folder."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from .checkpoint import CheckpointError
+
+DEMO = "demo"
+
+
+def checkpoint_folder(name: str) -> Path:
+    """The folder of "demo", of a path, or of a Hugging Face repository id (downloaded, or resumed, with progress).
+
+    Blocks while downloading. Raises CheckpointError when there is neither a folder nor a repository of that name.
+    """
+    if name == DEMO:
+        return Path(str(files("voxgate.voices"))) / DEMO
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise CheckpointError(f"no checkpoint folder {name}")
+    return _download(name)
+
+
+def _download(repository: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(repository))
+    except GatedRepoError as error:
+        raise CheckpointError(f"{repository} is gated: accept its terms, then log in with 'hf auth login'") from error
+    except RepositoryNotFoundError as error:
+        raise CheckpointError(f"there is no repository {repository}, or it is private") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(f"cannot download {repository}, and it is not in the local cache: {error}") from error
