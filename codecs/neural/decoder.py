@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag, rms_norm
+from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
 from .history import HistoryLayout, Passage, StreamState
 from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
-from .transformer import Positions, WindowedLayer
+from .transformer import Positions, WindowedLayer, root_mean_square
 from .weights import RESIDUAL_DILATIONS, load_tensors
 
 
@@ -78,7 +78,7 @@ class CodecDecoder:
         positions = Positions(self.config, steps, passage, self.dtype)
         for layer in self.layers:
             x = layer(x, positions, passage)
-        return rms_norm(x, x.shape[2:], eps=self.config.rms_norm_eps)
+        return root_mean_square(x, self.config.rms_norm_eps)
 
     def vocode(self, x: Tensor, passage: Passage) -> Tensor:
         """[n, B, hidden] -> [B, n * 1920]."""
