@@ -62,7 +62,8 @@ class CodecDecoder:
         """Decode the next n frames of B streams, each at its own position.
 
         `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and the state behind the
-        chunk; `state` is left as it was. Raises IndexError or RuntimeError for codes outside the codebooks.
+        chunk; `state` is left as it was. Raises ValueError for codes
+        outside the codebooks.
         """
         passage = Passage.over(state)
         hidden = self.hidden(codes, passage)
@@ -72,6 +73,9 @@ class CodecDecoder:
     def hidden(self, codes: Tensor, passage: Passage) -> Tensor:
         """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
         rows, steps, books = codes.shape
+        lowest, highest = codes.aminmax()
+        if lowest < 0 or highest >= self.config.codebook_size:  # would read another codebook's entries
+            raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
         x = self.input.over(x, passage)

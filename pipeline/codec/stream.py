@@ -83,6 +83,7 @@ class CodecStream:
         if not self.closed:
             self.closed = True
             self._codes.clear()
+            self._pending = 0
             self._audio.clear()
             self._news.set()
             self._release(self)
