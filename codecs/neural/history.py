@@ -1,4 +1,4 @@
-"""What a stream remembers between chunks: one flat row of numbers, in which every layer has its own stretch."""
+"""What a stream remembers between chunks: one row of numbers, in which every layer has its stretch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 class StreamState:
     """Streams at a chunk boundary, one row each: what the layers remember, and how far each stream is.
 
-    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all zeros. The same type
-    holds the slab of a service (one row a slot) and the rows of one batch.
+    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all
+    zeros. The same type holds the slab of a service (one row a slot) and the rows of one batch.
     """
 
     history: Tensor

@@ -1,8 +1,9 @@
 """The vocoder's layers, laid out [steps, rows, channels].
 
-With time outermost the inputs that tap k of a convolution sees, for all steps and all rows, are one contiguous matrix that
-begins k * dilation * rows lines further on. A convolution is then a sum of plain matrix products, whatever the dilation and
-however many streams share the batch, without gathering patches and without a row ever seeing another one.
+With time outermost the inputs that tap k of a convolution sees, for all steps and all rows, are one
+contiguous matrix that begins k * dilation * rows lines further on. A convolution is then a sum of plain
+matrix products, whatever the dilation and however many streams share the batch, without gathering patches and
+without a row ever seeing another one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class CausalConv:
         self.dilation = dilation
         self.reach = (self.kernel - 1) * dilation
         self.weight = weight.permute(2, 1, 0).reshape(-1, self.outputs).contiguous()
-        self.taps = self.weight.split(self.inputs)
+        self.taps = torch.split(self.weight, self.inputs)
         self.bias = bias
         self.tail = layout.reserve(self.reach, self.inputs)
 
@@ -36,7 +37,7 @@ class CausalConv:
         buffer = self.bias.new_empty(self.reach + steps, passage.rows, self.inputs)
         if not self.reach:
             return buffer, buffer
-        past, room = buffer.split((self.reach, steps))
+        past, room = torch.split(buffer, [self.reach, steps])
         self.tail.recall(passage, past)
         return buffer, room
 
@@ -66,12 +67,12 @@ class CausalConv:
 class CausalUpsampling:
     """Transposed convolution with kernel a multiple of the stride, its last kernel - stride outputs dropped.
 
-    Output phase r of step t is sum_j x[t - j] @ weight[..., r + j * stride]: an ordinary causal convolution with one output group
-    for each phase.
+    Output phase r of step t is sum_j x[t - j] @ weight[..., r + j * stride]: an ordinary causal convolution
+    with one output group for each phase.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, stride: int, layout: HistoryLayout) -> None:
-        """`weight`: [inputs, outputs, kernel]; `bias`: [outputs], or [stride, outputs] when the phases differ."""
+        """`weight`: [inputs, outputs, kernel]; `bias`: [outputs], or [stride, outputs] by phase."""
         inputs, self.outputs, kernel = weight.shape
         self.stride = stride
         taps = weight.view(inputs, self.outputs, kernel // stride, stride).flip(2)  # oldest input first
@@ -96,7 +97,7 @@ class Snake:
     """SnakeBeta: x + gain * sin^2(frequency * x), with a frequency and a gain for every channel."""
 
     LINE = 512
-    """Numbers in one line of the elementwise loops: lines of few channels are joined, or the loops never get going."""
+    """Numbers in a line of the elementwise loops; lines of few channels are joined, or the loops crawl."""
 
     def __init__(self, frequency: Tensor, gain: Tensor, steps_per_frame: int) -> None:
         """`frequency`, `gain`: [channels]; a frame brings `steps_per_frame` steps of them."""
@@ -106,7 +107,7 @@ class Snake:
         self.line = len(self.gain)
 
     def __call__(self, x: Tensor, out: Tensor) -> None:
-        """Write the activation of `x` to `out`, of one shape and both contiguous; they may be the same tensor."""
+        """Write the activation of `x` to `out`; both contiguous, of one shape, or the same tensor."""
         lines = x.view(-1, self.line)
         # The squared sine, not 1 - cos: that one loses the small values where the gain is large.
         wave = torch.mul(lines, self.frequency).sin_()
@@ -150,7 +151,7 @@ class VocoderBlock:
 
 
 class ConvNext:
-    """x + pointwise(gelu(pointwise(norm(depthwise7(x))))); norm's affine part and gamma are in the pointwise weights."""
+    """x + pointwise(gelu(pointwise(norm(depthwise7(x))))), with all scales in the pointwise weights."""
 
     EPS = 1e-6
 
@@ -162,7 +163,7 @@ class ConvNext:
         narrow: tuple[Tensor, Tensor],
         layout: HistoryLayout,
     ) -> None:
-        """`depthwise`: [channels, kernel]; `bias`: [channels]; `widen`, `narrow`: weight [outputs, inputs] and bias."""
+        """`depthwise`: [channels, kernel]; `widen`, `narrow`: weight [outputs, inputs] and bias."""
         self.depthwise, self.bias = depthwise, bias
         self.widen, self.narrow = widen, narrow
         self.reach = depthwise.shape[1] - 1

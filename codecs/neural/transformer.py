@@ -29,12 +29,12 @@ class Positions:
 
     def rotate(self, x: Tensor) -> Tensor:
         """Turn `x` [steps, rows, heads, head_dim], each channel paired with its neighbour."""
-        return torch.view_as_real(torch.view_as_complex(x.unflatten(3, (-1, 2))) * self.turn).flatten(3)
+        return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:3], -1, 2)) * self.turn).flatten(3)
 
 
 @lru_cache(maxsize=16)
 def _chunk_constants(config: DecoderConfig, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For a chunk of `steps`: how old each key is to each query, whether that is in the window, offsets, frequencies."""
+    """For a chunk: each key's age at each query, whether the window has it, offsets, frequencies."""
     past = config.sliding_window - 1
     offsets = torch.arange(steps).unsqueeze(1)
     ages = past + offsets - torch.arange(past + steps)
@@ -56,7 +56,7 @@ def neighbours_paired(weight: Tensor, head_dim: int) -> Tensor:
 
 
 class WindowedLayer:
-    """RMSNorm, attention, RMSNorm, SwiGLU, each with its residual; norms and layer scales are in the matrices."""
+    """RMSNorm, attention, RMSNorm, SwiGLU, with residuals; norm weights and layer scales are folded."""
 
     def __init__(
         self,

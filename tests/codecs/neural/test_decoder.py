@@ -47,7 +47,9 @@ def test_demo_voice_decodes_as_the_specification_says(demo: CodecDecoder, demo_o
 
 @settings(max_examples=12, deadline=None)
 @given(chunks=chunkings)
-def test_chunks_equal_a_single_pass(small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]) -> None:
+def test_chunks_equal_a_single_pass(
+    small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]
+) -> None:
     codes = random_codes(small, rows=2, frames=sum(chunks))
     pcm, state = decode_in_chunks(small, codes, chunks)
     assert (pcm - small_oracle(codes)).abs().max() < EXACT
@@ -124,7 +126,7 @@ def test_decoding_leaves_the_given_state_alone(small: CodecDecoder) -> None:
 
 
 def test_an_hour_into_a_stream_nothing_is_lost(demo: CodecDecoder) -> None:
-    """Only relative positions count; beyond the reach of the beginning, early and late positions sound alike."""
+    """Only relative positions count; out of reach of the beginning, early and late sound alike."""
     reach = demo.config.exact_left_context
     codes = random_codes(demo, rows=1, frames=reach + 4)
     early, _ = demo.decode(codes, demo.initial_state(1))
