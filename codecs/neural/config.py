@@ -51,12 +51,12 @@ class DecoderConfig:
 
     @property
     def exact_left_context(self) -> int:
-        """Frames before a chunk that its audio depends on: 2 + layers * (window - 1) + those the vocoder reaches back."""
+        """Frames before a chunk that its audio depends on: by pre_conv, attention and vocoder."""
         return 2 + self.num_hidden_layers * (self.sliding_window - 1) + self.vocoder_left_context
 
     @property
     def vocoder_left_context(self) -> int:
-        """Frames of hidden states before a chunk that the upsampling stack still hears (10 in the published codec)."""
+        """Frames of hidden states before a chunk that the vocoder still hears: 10 in the published codec."""
         reach = 0.0  # in frames: each layer adds what it looks back, at its own rate
         rate = 1
         for ratio in self.upsampling_ratios:

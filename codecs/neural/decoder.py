@@ -7,28 +7,31 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag, rms_norm
+from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
 from .history import HistoryLayout, Passage, StreamState
 from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
-from .transformer import Positions, WindowedLayer
+from .transformer import Positions, WindowedLayer, root_mean_square
 from .weights import RESIDUAL_DILATIONS, load_tensors
 
 
 class CodecDecoder:
     """Qwen3-TTS 12 Hz decoder (spec sections D.3 and E.2), one frame of 16 codes to 1920 samples at 24 kHz.
 
-    It is causal without look-ahead: the audio of a frame is final once the frame is known. All that a later frame needs of
-    earlier ones is its `StreamState`, so a chunked decode equals a single pass up to rounding, in any chunking and any batch.
+    It is causal without look-ahead: the audio of a frame is final once the frame is known. All that a later
+    frame needs of earlier ones is its `StreamState`, so a chunked decode equals a single pass up to rounding,
+    in any chunking and any batch.
     """
 
     def __init__(
         self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32
     ) -> None:
-        """`tensors`: by their names without `decoder.`. Scales and neighbouring linear maps are folded, in float64."""
+        """`tensors`: by their names without `decoder.`; scales and adjoining linear maps are folded."""
         self.config = config
         self.dtype = dtype
+        self.books, self.codebook_size = config.num_quantizers, config.codebook_size
+        self.frame_samples = config.frame_samples
         fold = _Folding(config, {name: tensor.double() for name, tensor in tensors.items()}, dtype)
         self.table, self.table_offsets = fold.codebooks()
         self.input = fold.input_conv()
@@ -61,8 +64,9 @@ class CodecDecoder:
     def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """Decode the next n frames of B streams, each at its own position.
 
-        `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and the state behind the
-        chunk; `state` is left as it was. Raises IndexError or RuntimeError for codes outside the codebooks.
+        `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and
+        the state behind the chunk; `state` is left as it was. Raises ValueError for codes outside the
+        codebooks.
         """
         passage = Passage.over(state)
         hidden = self.hidden(codes, passage)
@@ -72,13 +76,16 @@ class CodecDecoder:
     def hidden(self, codes: Tensor, passage: Passage) -> Tensor:
         """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
         rows, steps, books = codes.shape
+        lowest, highest = codes.aminmax()
+        if lowest < 0 or highest >= self.config.codebook_size:  # would read another codebook's entries
+            raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
         x = self.input.over(x, passage)
         positions = Positions(self.config, steps, passage, self.dtype)
         for layer in self.layers:
             x = layer(x, positions, passage)
-        return rms_norm(x, x.shape[2:], eps=self.config.rms_norm_eps)
+        return root_mean_square(x, self.config.rms_norm_eps)
 
     def vocode(self, x: Tensor, passage: Passage) -> Tensor:
         """[n, B, hidden] -> [B, n * 1920]."""
@@ -137,7 +144,7 @@ class _Folding:
         ]
 
     def upsampling(self) -> list[tuple[CausalUpsampling, ConvNext]]:
-        """The two gentle stages; the first also holds the transformer's last norm weight and output projection."""
+        """The two gentle stages; the first also holds the transformer's output projection."""
         stages = []
         for stage, ratio in enumerate(self.config.upsampling_ratios):
             weight, bias = (self.tensors[f"upsample.{stage}.0.conv.{x}"] for x in ("weight", "bias"))
@@ -148,7 +155,7 @@ class _Folding:
         return stages
 
     def _after_projection(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Exact because this upsampling's taps do not overlap: every output sees one whole input, never the padding."""
+        """Exact because these taps do not overlap: every output sees one whole input, never the padding."""
         norm = self.tensors["pre_transformer.norm.weight"]
         project = self.tensors["pre_transformer.output_proj.weight"] * norm
         constant = self.tensors["pre_transformer.output_proj.bias"]

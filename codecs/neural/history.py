@@ -1,4 +1,4 @@
-"""What a stream remembers between chunks: one flat row of numbers, in which every layer has its own stretch."""
+"""What a stream remembers between chunks: one row of numbers, in which every layer has its stretch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 class StreamState:
     """Streams at a chunk boundary, one row each: what the layers remember, and how far each stream is.
 
-    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all zeros. The same type
-    holds the slab of a service (one row a slot) and the rows of one batch.
+    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all
+    zeros. The same type holds the slab of a service (one row a slot) and the rows of one batch.
     """
 
     history: Tensor
@@ -75,8 +75,10 @@ class Tail:
         self._view(passage.after).copy_(inputs[inputs.shape[0] - self.steps :])
 
     def _view(self, history: Tensor) -> Tensor:
-        end = self.offset + self.steps * self.width
-        return history[:, self.offset : end].view(-1, self.steps, self.width).transpose(0, 1)
+        """[steps, rows, width] of the history, in one operation instead of three."""
+        line = history.stride(0)
+        offset = history.storage_offset() + self.offset
+        return history.as_strided((self.steps, len(history), self.width), (self.width, line, 1), offset)
 
 
 class HistoryLayout:

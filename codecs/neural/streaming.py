@@ -1,4 +1,4 @@
-"""Two ways to decode a stream chunk by chunk, with one interface: exact state, or re-decoding the frames before."""
+"""Two ways to decode a stream chunk by chunk: with exact state, or re-decoding the frames before."""
 
 from __future__ import annotations
 
@@ -17,24 +17,30 @@ StreamingMode = Literal["stateful", "overlap"]
 class StreamingDecoder(Protocol):
     """Decodes chunks of many streams in one batch; what a stream needs from its past is in the state."""
 
+    books: int
+    """Codes a frame."""
+    codebook_size: int
+    frame_samples: int
+
     def initial_state(self, rows: int) -> StreamState:
         """The state of `rows` streams of which nothing was decoded yet."""
 
     def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """The next n frames of B streams: int64 [B, n, 16] -> float32 [B, n * 1920], and the state behind them."""
+        """The next n frames of B streams: int64 [B, n, 16] -> float32 [B, n * 1920], and their state."""
 
 
 class OverlapDecoder:
     """Decodes each chunk together with up to `left_context` frames before it, and cuts those off.
 
-    The state is codes only (32 bytes a frame when stored as int16), the work a multiple of the stateful decoder's, and the result
-    approximate unless `left_context` reaches `DecoderConfig.exact_left_context`.
+    The state is codes only (32 bytes a frame when stored as int16), the work a multiple of the stateful
+    decoder's, and the result approximate unless `left_context` reaches `DecoderConfig.exact_left_context`.
     """
 
     def __init__(self, decoder: CodecDecoder, left_context: int) -> None:
         self.decoder = decoder
         self.left_context = left_context
-        self.books = decoder.config.num_quantizers
+        self.books, self.codebook_size = decoder.books, decoder.codebook_size
+        self.frame_samples = decoder.frame_samples
 
     def initial_state(self, rows: int) -> StreamState:
         """The state of `rows` streams of which nothing was decoded yet."""
@@ -47,8 +53,8 @@ class OverlapDecoder:
     def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """Decode the next n frames: int64 [B, n, 16] -> float [B, n * 1920], and the state behind them.
 
-        Rows begin together at the left and are padded behind their end, where a causal decoder cannot hear it; so a row with few
-        frames before its chunk is decoded exactly as it would be alone.
+        Rows begin together at the left and are padded behind their end, where a causal decoder cannot hear
+        it; so a row with few frames before its chunk is decoded exactly as it would be alone.
         """
         rows, steps, _ = codes.shape
         seen = torch.cat((state.history.view(rows, self.left_context, self.books), codes), dim=1)
@@ -61,8 +67,8 @@ class OverlapDecoder:
         audible = context.clamp(max=self.decoder.config.vocoder_left_context)
         hidden = _from(hidden.transpose(0, 1), context - audible, int(audible.max()) + steps).transpose(0, 1)
         pcm = self.decoder.vocode(hidden.contiguous(), passage)
-        samples = self.decoder.config.frame_samples
-        return _from(pcm.unsqueeze(2), audible * samples, steps * samples).squeeze(2), after
+        pcm = _from(pcm.unsqueeze(2), audible * self.frame_samples, steps * self.frame_samples)
+        return pcm.squeeze(2), after
 
 
 def _from(x: Tensor, first: Tensor, length: int | None = None) -> Tensor:
@@ -76,6 +82,6 @@ def _from(x: Tensor, first: Tensor, length: int | None = None) -> Tensor:
 
 
 def load_streaming_decoder(checkpoint_dir: Path, mode: StreamingMode, left_context: int) -> StreamingDecoder:
-    """Load the decoder in the wanted mode; `left_context` only matters for "overlap". Raises CodecFormatError."""
+    """Load the decoder; `left_context` only matters for "overlap". Raises CodecFormatError."""
     decoder = CodecDecoder.from_checkpoint(checkpoint_dir)
     return decoder if mode == "stateful" else OverlapDecoder(decoder, left_context)

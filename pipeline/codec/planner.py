@@ -1,9 +1,10 @@
-"""Which streams go into the codec's next batch, and with how many frames: decided from plain numbers, without I/O.
+"""Which streams go into the codec's next batch, and with how many frames, decided from plain numbers.
 
-A stream's first chunk is one frame, so that it is heard at once. Later chunks are of 1, 2, 4 or 8 frames: larger ones cost
-less a frame but come later, so they grow with the stream's lead, the frames decoded but not yet heard. A stream short of lead
-takes what there is; one with a long lead waits for a fuller chunk, since that costs the listener nothing. The stream closest
-to running dry is served first, and others with as many frames pending ride along in its batch.
+A stream's first chunk is one frame, so that it is heard at once. Later chunks are of 1, 2, 4 or 8 frames:
+larger ones cost less a frame but come later, so they grow with the stream's lead, the frames decoded but not
+yet heard. A stream short of lead takes what there is; one with a long lead waits for a fuller chunk, since
+that costs the listener nothing. The stream closest to running dry is served first, and others with as many
+frames pending ride along in its batch.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ CHUNK_FRAMES = (1, 2, 4, 8)
 class StreamView:
     """What the planner sees of a stream.
 
-    `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those, heard by the listener;
-    `ended`: no more frames will come.
+    `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those,
+    heard by the listener; `ended`: no more frames will come.
     """
 
     slot: int
@@ -45,7 +46,8 @@ class Batch:
 def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> Batch | None:
     """The next batch, or None when nothing should be decoded now.
 
-    `max_rows` and `max_frames` (over all rows) bound it, so that a stream that comes new never waits long for the batch under way.
+    `max_rows` and `max_frames` (over all rows) bound it, so that a stream that comes new never waits long for
+    the batch under way.
     """
     urgent_first = sorted((s for s in streams if s.pending), key=lambda s: (s.lead, s.slot))
     for first in urgent_first:
@@ -61,8 +63,9 @@ def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> Batch
 def frames_to_decode(stream: StreamView, max_frames: int = CHUNK_FRAMES[-1]) -> int:
     """The next chunk of `stream` were it alone; 0 to wait for more frames.
 
-    It takes at most as many frames as the lead holds, so that the chunk is heard without a gap, and waits only for half of that: the
-    lead is used up while it waits, so the wait ends by itself and long before the stream runs dry.
+    It takes at most as many frames as the lead holds, so that the chunk is heard without a gap, and waits
+    only for half of that: the lead is used up while it waits, so the wait ends by itself and long before the
+    stream runs dry.
     """
     most = _chunk(min(stream.lead, max_frames))
     worth_waiting_for = _chunk(min(stream.lead // 2, max_frames))

@@ -1,7 +1,7 @@
-"""The codec service as the pipeline sees it: streams to push codes into, decoded together by a worker process.
+"""The codec service as the pipeline sees it: streams to push codes into, decoded together in a process.
 
-The gateway's event loop plans the batches and only moves bytes; all arithmetic is in the worker. Two jobs are kept under way,
-so that the worker finds the next one waiting when it has answered.
+The gateway's event loop plans the batches and only moves bytes; all arithmetic is in the worker. Two jobs are
+kept under way, so that the worker finds the next one waiting when it has answered.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class _InFlight:
 class CodecService:
     """Decodes up to `slots` streams at once in one worker process.
 
-    `mode`: "stateful" (exact) or "overlap" with `left_context` frames re-decoded before each chunk. `threads`: of the worker's
-    arithmetic. `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
+    `mode`: "stateful" (exact) or "overlap" with `left_context` frames re-decoded before each chunk.
+    `threads`: of the worker's arithmetic. `on_death` is called once when the worker dies or hangs by itself,
+    after every stream was failed.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class CodecService:
         self._reading = asyncio.create_task(self._read(), name="codec answers")
 
     async def close(self) -> None:
-        """End the worker, at once if it does not end by itself; open streams raise EngineLost. Safe to call twice."""
+        """End the worker, by force if need be; open streams raise EngineLost. Safe to call twice."""
         self._fail_all(EngineLost("the codec was closed"))
         if self._reading is not None:
             self._reading.cancel()

@@ -17,9 +17,9 @@ from .wire import Codes
 class CodecStream:
     """A slot of the codec service, until `aclose`. Not thread-safe; every method belongs to the event loop.
 
-    Iterate it for float32 [n * 1920] runs in [-1, 1]; the iteration ends after the last frame once `finish` was called. It raises
-    EngineLost when the worker dies and GenerationFailed when this stream's codes could not be decoded. Cancelling an
-    iteration loses nothing.
+    Iterate it for float32 [n * 1920] runs in [-1, 1]; the iteration ends after the last frame once `finish`
+    was called. It raises EngineLost when the worker dies and GenerationFailed when this stream's codes could
+    not be decoded. Cancelling an iteration loses nothing.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class CodecStream:
     def push(self, codes: Codes) -> None:
         """Append int16 [n, 16]. How many may be pending is for the caller to bound.
 
-        Raises ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing was taken.
+        Raises ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing
+        was taken.
         """
         if self._finished:
             raise ValueError("the stream is finished")
@@ -61,7 +62,7 @@ class CodecStream:
         self._changed()
 
     def advance(self, frames_heard: int) -> None:
-        """The listener has heard `frames_heard` frames of this stream in all; larger chunks follow from a longer lead."""
+        """The listener has heard `frames_heard` frames of this stream in all."""
         self._heard = max(self._heard, frames_heard)
         self._changed()
 
@@ -83,6 +84,7 @@ class CodecStream:
         if not self.closed:
             self.closed = True
             self._codes.clear()
+            self._pending = 0
             self._audio.clear()
             self._news.set()
             self._release(self)

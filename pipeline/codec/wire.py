@@ -1,8 +1,8 @@
 """Messages between the codec service and its worker process, over a stream socket; little endian.
 
 job     serial u32, rows u16, frames u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
-answer  kind u8, serial u32, length u32; payload: JSON when READY, float32 pcm [rows, frames * 1920] when PCM, a reason in
-        UTF-8 when FAILED
+    answer  kind u8, serial u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
+            float32 pcm [rows, frames * 1920] when PCM
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The codec worker: a process of its own that holds every stream's state and decodes the batches it is given.
 
-Started by the service as `python -m voxgate.pipeline.codec.worker OPTIONS`, with its end of a socket pair. It never outlives
-the gateway: the kernel kills it with its parent, and on other systems it ends at the closed socket.
+Started by the service as `python -m voxgate.pipeline.codec.worker OPTIONS`, with its end of a socket pair. It
+never outlives the gateway: the kernel kills it with its parent, and on other systems it ends at the closed
+socket.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,9 +21,10 @@ from typing import BinaryIO
 import numpy as np
 import torch
 
-from ...codecs.neural.config import CodecFormatError, DecoderConfig
+from ...codecs.neural.config import CodecFormatError
 from ...codecs.neural.history import StreamState
 from ...codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
+from ..speech import Pcm
 from .options import WorkerOptions
 from .planner import usual_shapes
 from .wire import ANSWER_HEADER, JOB_HEADER, Announcement, AnswerKind, Job
@@ -37,7 +40,7 @@ class Worker:
     decoder: StreamingDecoder
     slab: StreamState
 
-    def decode(self, job: Job) -> np.ndarray:
+    def decode(self, job: Job) -> Pcm:
         """float32 [rows, frames * 1920]. When it raises, no slot has moved on."""
         slots = torch.tensor(job.slots)
         fresh = [slot for slot, reset in zip(job.slots, job.resets, strict=True) if reset]
@@ -46,14 +49,15 @@ class Worker:
         codes = torch.from_numpy(job.codes.astype(np.int64))
         pcm, state = self.decoder.decode(codes, self.slab.take(slots))
         self.slab.put(slots, state)
-        return pcm.numpy()
+        audio: Pcm = np.ascontiguousarray(pcm.numpy(), dtype=np.float32)
+        return audio
 
-    def warm_up(self, max_rows: int, max_frames: int, books: int) -> None:
-        """Run every usual shape, so that no listener pays for the first time; leaves the slots as they were."""
+    def warm_up(self, max_rows: int, max_frames: int) -> None:
+        """Run every usual shape, so that no listener pays for the first time."""
         for rows, frames in usual_shapes(max_rows, max_frames):
             state = self.slab.take(torch.arange(rows))
             for _ in range(WARM_UP_ROUNDS):
-                self.decoder.decode(torch.zeros(rows, frames, books, dtype=torch.int64), state)
+                self.decoder.decode(torch.zeros(rows, frames, self.decoder.books, dtype=torch.int64), state)
 
 
 @torch.inference_mode()
@@ -61,24 +65,22 @@ def serve(channel: socket.socket, options: WorkerOptions) -> None:
     """Load, warm up, announce, then answer jobs in order until the socket closes."""
     try:
         directory = Path(options.checkpoint_dir)
-        config = DecoderConfig.from_checkpoint(directory)
         decoder = load_streaming_decoder(directory, options.mode, options.left_context)
         worker = Worker(decoder, decoder.initial_state(options.slots))
-        books = config.num_quantizers
-        worker.warm_up(min(options.max_rows, options.slots), options.max_frames, books)
+        worker.warm_up(options.max_rows, options.max_frames)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
         _answer(channel, AnswerKind.FAILED, 0, str(error).encode())
         return
-    about = Announcement(config.codebook_size, books, config.frame_samples)
+    about = Announcement(decoder.codebook_size, decoder.books, decoder.frame_samples)
     _answer(channel, AnswerKind.READY, 0, json.dumps(asdict(about)).encode())
     with channel.makefile("rb") as jobs:
-        while job := _next_job(jobs, books):
+        while job := _next_job(jobs, decoder.books):
             try:
                 pcm = worker.decode(job)
             except (RuntimeError, IndexError, ValueError) as error:
                 _answer(channel, AnswerKind.FAILED, job.serial, f"{type(error).__name__}: {error}".encode())
             else:
-                _answer(channel, AnswerKind.PCM, job.serial, memoryview(np.ascontiguousarray(pcm)).cast("B"))
+                _answer(channel, AnswerKind.PCM, job.serial, pcm.tobytes())
 
 
 def _next_job(jobs: BinaryIO, books: int) -> Job | None:
@@ -89,7 +91,7 @@ def _next_job(jobs: BinaryIO, books: int) -> Job | None:
     return Job.unpack(header, body, books)
 
 
-def _answer(channel: socket.socket, kind: AnswerKind, serial: int, payload: bytes | memoryview) -> None:
+def _answer(channel: socket.socket, kind: AnswerKind, serial: int, payload: bytes) -> None:
     channel.sendall(ANSWER_HEADER.pack(kind, serial, len(payload)))
     channel.sendall(payload)
 
@@ -108,11 +110,9 @@ def main(argument: str) -> None:
     # Ctrl-C reaches the whole process group; it is the gateway that decides when the codec ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(options.threads)
-    with socket.socket(fileno=options.socket_fd) as channel:
-        try:
-            serve(channel, options)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the gateway closed in mid-answer
+    # The gateway may close in mid-answer, which is an end like any other.
+    with suppress(BrokenPipeError, ConnectionResetError), socket.socket(fileno=options.socket_fd) as channel:
+        serve(channel, options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voxgate.codecs.neural.config import CodecFormatError, DecoderConfig
+
+from .conftest import DEMO, SMALL, minimal_document
+
+
+def test_reads_what_it_was_written_from() -> None:
+    assert DecoderConfig.from_document(json.loads(json.dumps(minimal_document()))) == SMALL
+
+
+def test_the_demo_voice_has_the_published_frame() -> None:
+    config = DecoderConfig.from_checkpoint(DEMO)
+    assert config.frame_samples == 1920
+    assert config.vocoder_left_context == 10
+    assert config.exact_left_context == 2 + 2 * 23 + 10
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(DecoderConfig)])
+def test_nothing_has_a_default(name: str) -> None:
+    document = minimal_document()
+    del document["decoder_config"][name]
+    with pytest.raises(CodecFormatError, match=rf"lacks {name}\b"):
+        DecoderConfig.from_document(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"head_dim": 6.5}, "head_dim"),
+        ({"num_quantizers": True}, "num_quantizers"),
+        ({"upsample_rates": []}, "upsample_rates"),
+        ({"upsample_rates": 8}, "upsample_rates"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"decoder_dim": 40}, "decoder_dim"),
+    ],
+)
+def test_unusable_values_are_named(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(CodecFormatError, match=complaint):
+        DecoderConfig.from_document(minimal_document(**change))
+
+
+@pytest.mark.parametrize("key", ["output_sample_rate", "decode_upsample_rate"])
+def test_another_rate_is_refused(key: str) -> None:
+    with pytest.raises(CodecFormatError, match=key):
+        DecoderConfig.from_document(minimal_document() | {key: 1600})
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"encoder_config": null}'])
+def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CodecFormatError, match=r"config\.json|decoder_config"):
+        DecoderConfig.from_checkpoint(tmp_path)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from voxgate.pipeline.codec.planner import (
+    CHUNK_FRAMES,
+    Batch,
+    StreamView,
+    frames_to_decode,
+    plan,
+    usual_shapes,
+)
+
+ROWS, FRAMES = 8, 8
+
+
+@st.composite
+def views(draw: st.DrawFn) -> list[StreamView]:
+    slots = draw(st.lists(st.integers(0, 30), unique=True, max_size=12))
+    streams = []
+    for slot in slots:
+        decoded = draw(st.integers(0, 60))
+        heard = draw(st.integers(0, decoded))
+        streams.append(StreamView(slot, draw(st.integers(0, 20)), decoded, heard, draw(st.booleans())))
+    return streams
+
+
+@given(streams=views(), max_rows=st.integers(1, 10), max_frames=st.sampled_from((1, 2, 8, 16)))
+def test_a_batch_is_always_possible_and_bounded(
+    streams: list[StreamView], max_rows: int, max_frames: int
+) -> None:
+    batch = plan(streams, max_rows, max_frames)
+    if batch is None:
+        return
+    by_slot = {stream.slot: stream for stream in streams}
+    assert batch.frames in CHUNK_FRAMES
+    assert len(set(batch.slots)) == len(batch.slots) <= max_rows
+    assert all(by_slot[slot].pending >= batch.frames for slot in batch.slots)
+    assert len(batch.slots) * batch.frames <= max_frames
+    assert (len(batch.slots), batch.frames) in usual_shapes(max_rows, max_frames)
+
+
+@given(streams=views())
+def test_only_streams_with_a_lead_to_spare_wait(streams: list[StreamView]) -> None:
+    if plan(streams, ROWS, FRAMES) is None:
+        for stream in streams:
+            assert stream.pending == 0 or (not stream.ended and stream.lead >= 4)
+
+
+@given(streams=views())
+def test_the_driest_that_can_go_goes_first(streams: list[StreamView]) -> None:
+    batch = plan(streams, ROWS, FRAMES)
+    if batch is not None:
+        lead = {stream.slot: stream.lead for stream in streams}
+        ready = [s for s in streams if s.pending and frames_to_decode(s)]
+        assert lead[batch.slots[0]] == min(stream.lead for stream in ready)
+
+
+@given(streams=views())
+def test_nobody_is_left_behind_while_there_is_room(streams: list[StreamView]) -> None:
+    batch = plan(streams, ROWS, FRAMES)
+    if batch is not None and len(batch.slots) < FRAMES // batch.frames:
+        able = {stream.slot for stream in streams if stream.pending >= batch.frames}
+        assert able == set(batch.slots)
+
+
+@given(streams=views())
+def test_a_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
+    new = StreamView(slot=99, pending=5, decoded=0, heard=0)
+    batch = plan([*streams, new], max_rows=20, max_frames=20)
+    assert batch is not None
+    assert 99 in batch.slots
+    assert batch.frames == 1
+
+
+@given(streams=views())
+def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> None:
+    left = {stream.slot: replace(stream, ended=True) for stream in streams}
+    work = sum(stream.pending for stream in streams)
+    for _ in range(work):
+        batch = plan(left.values(), ROWS, FRAMES)
+        if batch is None:
+            break
+        for slot in batch.slots:
+            stream = left[slot]
+            left[slot] = replace(
+                stream, pending=stream.pending - batch.frames, decoded=stream.decoded + batch.frames
+            )
+    assert all(stream.pending == 0 for stream in left.values())
+
+
+@given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 20), st.booleans())
+def test_a_chunk_is_never_more_than_the_lead_covers(lead: int, pending: int, heard: int, ended: bool) -> None:
+    frames = frames_to_decode(StreamView(0, pending, heard + lead, heard, ended))
+    assert frames <= max(lead, 1)
+
+
+@given(st.integers(1, 60), st.integers(1, 20))
+def test_listening_ends_every_wait_before_the_stream_runs_dry(lead: int, pending: int) -> None:
+    stream = StreamView(0, pending, decoded=lead, heard=0)
+    while frames_to_decode(stream) == 0:
+        stream = replace(stream, heard=stream.heard + 1)
+    assert stream.lead >= min(lead, 2)
+
+
+@pytest.mark.parametrize(
+    ("pending", "lead", "ended", "frames"),
+    [
+        (0, 0, False, 0),
+        (9, 0, False, 1),
+        (9, 1, False, 1),
+        (9, 2, False, 2),
+        (1, 3, False, 1),  # short lead: takes what there is
+        (1, 4, False, 0),  # long enough to wait for two
+        (2, 4, False, 2),
+        (3, 8, False, 0),
+        (9, 7, False, 4),
+        (9, 8, False, 8),
+        (7, 16, False, 0),
+        (7, 16, True, 4),  # nothing more comes: no waiting
+        (0, 16, True, 0),
+    ],
+)
+def test_chunks_grow_with_the_lead(pending: int, lead: int, ended: bool, frames: int) -> None:
+    assert frames_to_decode(StreamView(0, pending, 20 + lead, 20, ended)) == frames
+
+
+def test_the_example_of_the_documentation() -> None:
+    dry = StreamView(slot=3, pending=2, decoded=10, heard=9)
+    ahead = StreamView(slot=1, pending=4, decoded=30, heard=10)
+    empty = StreamView(slot=2, pending=0, decoded=5, heard=5)
+    assert plan([ahead, empty, dry], ROWS, FRAMES) == Batch(slots=(3, 1), frames=1)

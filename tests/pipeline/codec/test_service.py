@@ -1,0 +1,222 @@
+"""The real worker process with the demo voice's codec."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import torch
+import uvloop
+from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.pipeline.codec.service import CodecService
+from voxgate.pipeline.codec.stream import CodecStream
+from voxgate.pipeline.errors import AtCapacity, EngineError, EngineLost, EngineNotReady
+
+DEMO = Path(__file__).parents[3] / "voices" / "demo" / "speech_tokenizer"
+SLOTS = 4
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    torch.set_num_threads(1)
+    return CodecDecoder.from_checkpoint(DEMO)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service() -> AsyncIterator[CodecService]:
+    service = CodecService(DEMO, slots=SLOTS, max_job_frames=4)
+    await service.start()
+    yield service
+    await service.close()
+
+
+def codes_of(seed: int, frames: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 512, (frames, 16)).astype(np.int16)
+
+
+def expected(decoder: CodecDecoder, codes: np.ndarray) -> np.ndarray:
+    return decoder.decode_all(torch.from_numpy(codes.astype(np.int64))[None])[0].numpy()
+
+
+async def speak(stream: CodecStream, codes: np.ndarray, at_once: int) -> np.ndarray:
+    """Push `at_once` frames, listen until their audio is there, and so on; then finish."""
+    heard = [np.zeros(0, np.float32)]
+
+    async def listen(until_frames: int) -> None:
+        while sum(map(len, heard)) < until_frames * 1920:
+            heard.append(await anext(stream))
+            stream.advance(sum(map(len, heard)) // 1920)
+
+    for first in range(0, len(codes), at_once):
+        stream.push(codes[first : first + at_once])
+        await listen(min(first + at_once, len(codes)))
+    stream.finish()
+    assert [pcm async for pcm in stream] == []
+    await stream.aclose()
+    return np.concatenate(heard)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_interleaved_streams_each_equal_a_single_pass(
+    service: CodecService, decoder: CodecDecoder
+) -> None:
+    for generation in range(2):  # the second one in the slots the first left behind
+        utterances = [codes_of(10 * generation + i, 9 + 2 * i) for i in range(SLOTS)]
+        async with asyncio.timeout(60):
+            spoken = await asyncio.gather(
+                *(speak(service.open(), codes, at_once=1 + i) for i, codes in enumerate(utterances))
+            )
+        for codes, pcm in zip(utterances, spoken, strict=True):
+            assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_everything_pushed_at_once_comes_out_whole(
+    service: CodecService, decoder: CodecDecoder
+) -> None:
+    stream, codes = service.open(), codes_of(3, 21)
+    stream.push(codes)
+    stream.finish()
+    async with asyncio.timeout(60):
+        runs = [pcm async for pcm in stream]
+    await stream.aclose()
+    assert len(runs[0]) == 1920  # the first frame is heard at once
+    assert len(runs) < 21  # the rest in larger chunks
+    assert np.abs(np.concatenate(runs) - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_a_slot_given_back_in_mid_flight_starts_clean(
+    service: CodecService, decoder: CodecDecoder
+) -> None:
+    codes = codes_of(5, 6)
+    for _ in range(3):
+        abandoned = [service.open() for _ in range(SLOTS)]
+        for stream in abandoned:
+            stream.push(codes_of(6, 12))
+        await anext(abandoned[0])  # others are still under way
+        for stream in abandoned:
+            await stream.aclose()
+        async with asyncio.timeout(60):
+            pcm = await speak(service.open(), codes, at_once=6)
+        assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_slots_are_counted(service: CodecService) -> None:
+    streams = [service.open() for _ in range(SLOTS)]
+    with pytest.raises(AtCapacity):
+        service.open()
+    await streams[0].aclose()
+    await service.open().aclose()
+    for stream in streams:
+        await stream.aclose()
+
+
+@pytest.mark.parametrize("codes", [codes_of(0, 2)[:, :15], codes_of(0, 2) + 512, codes_of(0, 2) - 512])
+async def test_bad_codes_are_refused_where_they_are_pushed(service: CodecService, codes: np.ndarray) -> None:
+    stream = service.open()
+    with pytest.raises(ValueError, match="codes must"):
+        stream.push(codes)
+    await stream.aclose()
+
+
+async def test_an_error_in_a_job_fails_its_streams_only(
+    service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = service.open()
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(stream, "_check", lambda codes: codes)
+        stream.push(codes_of(0, 1) + 600)
+    with pytest.raises(EngineError, match="could not decode"):
+        await anext(stream)
+    await stream.aclose()
+    codes = codes_of(8, 3)
+    assert np.abs(await speak(service.open(), codes, 3) - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_a_killed_worker_is_noticed_by_everyone() -> None:
+    deaths: list[EngineLost] = []
+    service = CodecService(DEMO, slots=2, max_job_frames=1, on_death=deaths.append)
+    await service.start()
+    pid = service.pid
+    assert pid is not None
+    idle, busy = service.open(), service.open()
+    os.kill(pid, signal.SIGSTOP)  # so that the job is surely under way
+    busy.push(codes_of(0, 1))
+    await asyncio.sleep(0)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        for stream in (idle, busy):
+            with pytest.raises(EngineLost):
+                await anext(stream)
+    assert len(deaths) == 1
+    with pytest.raises(EngineNotReady):
+        service.open()
+    await service.close()
+    assert not alive(pid)
+
+
+async def test_a_worker_that_hangs_is_killed() -> None:
+    deaths: list[EngineLost] = []
+    service = CodecService(DEMO, slots=1, max_job_frames=1, job_deadline_s=0.1, on_death=deaths.append)
+    await service.start()
+    pid = service.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    stream = service.open()
+    stream.push(codes_of(0, 1))
+    async with asyncio.timeout(10):
+        with pytest.raises(EngineLost, match="hangs"):
+            await anext(stream)
+    await service.close()
+    assert not alive(pid)
+    assert len(deaths) == 1
+
+
+async def test_a_bad_checkpoint_is_named_and_leaves_no_process(tmp_path: Path) -> None:
+    service = CodecService(tmp_path, slots=1)
+    with pytest.raises(EngineError, match=r"config\.json"):
+        await service.start()
+    assert service.pid is None
+
+
+async def test_a_start_that_takes_too_long_leaves_no_process() -> None:
+    service = CodecService(DEMO, slots=1, start_deadline_s=0.2, close_deadline_s=0.1)
+    with pytest.raises(EngineError, match="not ready within"):
+        await service.start()
+    assert service.pid is None
+
+
+def life_of_a_service() -> Callable[[], None]:
+    async def life() -> None:
+        service = CodecService(DEMO, slots=1, max_job_frames=1)
+        await service.start()
+        pid = service.pid
+        assert pid is not None
+        stream = service.open()
+        stream.push(codes_of(0, 1))
+        assert len(await anext(stream)) == 1920
+        await service.close()
+        await service.close()
+        assert not alive(pid)
+        with pytest.raises(EngineLost):
+            await anext(stream)
+
+    return lambda: uvloop.run(life())
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_it_lives_on_uvloop_too() -> None:
+    await asyncio.to_thread(life_of_a_service())

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from voxgate.pipeline.codec.planner import StreamView
+from voxgate.pipeline.codec.stream import CodecStream
+from voxgate.pipeline.errors import EngineLost
+
+
+class Owner:
+    """Stands where the service stands, and counts what the stream tells it."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.released: list[CodecStream] = []
+
+    def open(self, slot: int = 4) -> CodecStream:
+        return CodecStream(slot, lambda codes: codes, self._changed, self.released.append)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+
+def frames(first: int, count: int) -> np.ndarray:
+    return np.repeat(np.arange(first, first + count, dtype=np.int16)[:, None], 16, axis=1)
+
+
+def audio(count: int) -> np.ndarray:
+    return np.zeros(count * 1920, dtype=np.float32)
+
+
+def test_frames_are_handed_out_in_order_across_pushes() -> None:
+    stream = Owner().open()
+    for first, count in ((0, 3), (3, 1), (4, 5)):
+        stream.push(frames(first, count))
+    taken = [stream.take(count) for count in (1, 4, 2)]
+    assert [codes[:, 0].tolist() for codes, _ in taken] == [[0], [1, 2, 3, 4], [5, 6]]
+    assert [is_first for _, is_first in taken] == [True, False, False]
+    assert stream.view() == StreamView(slot=4, pending=2, decoded=7, heard=0)
+
+
+def test_the_planner_sees_the_listener() -> None:
+    stream = Owner().open()
+    stream.push(frames(0, 6))
+    stream.take(4)
+    stream.advance(3)
+    stream.advance(2)  # acknowledgements may arrive out of order
+    assert stream.view().heard == 3
+    stream.advance(9)  # never more than was decoded
+    assert stream.view().lead == 0
+    stream.finish()
+    assert stream.view().ended
+
+
+async def test_iteration_ends_after_the_last_frame() -> None:
+    stream = Owner().open()
+    stream.push(frames(0, 3))
+    stream.take(1)
+    stream.take(2)
+    stream.finish()
+    stream.deliver(audio(1), 1)
+    stream.deliver(audio(2), 2)
+    assert [len(pcm) // 1920 async for pcm in stream] == [1, 2]
+
+
+async def test_finishing_wakes_a_waiting_reader() -> None:
+    stream = Owner().open()
+    reader = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    stream.finish()
+    with pytest.raises(StopAsyncIteration):
+        await reader
+
+
+async def test_cancelling_a_read_loses_nothing() -> None:
+    stream = Owner().open()
+    stream.push(frames(0, 1))
+    stream.take(1)
+    reader = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    reader.cancel()
+    stream.deliver(audio(1), 1)
+    await asyncio.wait((reader,))
+    assert len(await anext(stream)) == 1920
+
+
+async def test_an_error_comes_after_the_audio_that_is_there() -> None:
+    stream = Owner().open()
+    stream.push(frames(0, 2))
+    stream.take(1)
+    stream.deliver(audio(1), 1)
+    stream.fail(EngineLost("gone"))
+    stream.fail(EngineLost("a later reason does not count"))
+    assert len(await anext(stream)) == 1920
+    with pytest.raises(EngineLost, match="gone"):
+        await anext(stream)
+    assert stream.view().pending == 0  # nothing more is decoded for it
+
+
+async def test_closing_frees_the_slot_once_and_drops_late_audio() -> None:
+    owner = Owner()
+    stream = owner.open()
+    stream.push(frames(0, 2))
+    stream.take(1)
+    await stream.aclose()
+    await stream.aclose()
+    stream.deliver(audio(1), 1)
+    assert owner.released == [stream]
+    assert [pcm async for pcm in stream] == []
+    stream.push(frames(2, 1))  # a talker's last frames may still come
+    assert stream.view().pending == 0
+
+
+def test_nothing_can_be_pushed_behind_the_end() -> None:
+    stream = Owner().open()
+    stream.finish()
+    with pytest.raises(ValueError, match="finished"):
+        stream.push(frames(0, 1))
