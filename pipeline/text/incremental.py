@@ -65,8 +65,10 @@ class IncrementalTokenizer:
         return tokens
 
     def _settled(self) -> list[Token]:
-        pieces = self._tokenizer.pieces(self._tail, at_start=self._at_start)
         hold = self._hold()
+        if not hold and not self._is_caseless(self._tail[-1]):
+            return []
+        pieces = self._tokenizer.pieces(self._tail, at_start=self._at_start)
         cut = 0
         for k in range(len(pieces) - 1, 0, -1):
             start = pieces[k].start
