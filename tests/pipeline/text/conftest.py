@@ -10,7 +10,6 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from tokenizers.trainers import BpeTrainer
-
 from voxgate.pipeline.text.tokenizer import PATTERNS, Pattern, TextTokenizer, load_tokenizer
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo"

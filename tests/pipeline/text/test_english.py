@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from voxgate.pipeline.text.english import cardinal, ordinal, spoken_english, year
 
 

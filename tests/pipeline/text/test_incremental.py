@@ -7,11 +7,10 @@ import random
 import time
 
 import pytest
-
 from voxgate.pipeline.text.incremental import IncrementalTokenizer
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 
-FRAGMENTATIONS = int(os.environ.get("VOXGATE_FUZZ", "30000"))
+FRAGMENTATIONS = int(os.environ.get("VOXGATE_FUZZ", "45000"))
 """Over all three tokenizers; set to a million and more for a night."""
 
 ALPHABET = [

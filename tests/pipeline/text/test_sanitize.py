@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from voxgate.pipeline.text.sanitize import MAX_MARKS, MAX_RUN, Sanitizer
 
 TOKENS = ("<|im_end|>", "<|im_start|>", "<tts_pad>")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from voxgate.pipeline.text.spoken import SpokenForm
 from voxgate.pipeline.text.traced import TracedText
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-
 from voxgate.pipeline.text.tokenizer import TextTokenizer, build_tokenizer, load_tokenizer
 
 
@@ -38,7 +37,9 @@ def test_vocabulary_and_merges_give_the_same_tokenizer(
 def test_the_piece_pattern_is_a_named_option(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
     folder = written(tokenizers["qwen2"], tmp_path, added={})
     cuts = {
-        pattern: [piece.symbols for piece in load_tokenizer(folder, pattern=pattern).pieces("OpenAI", at_start=True)]
+        pattern: [
+            piece.symbols for piece in load_tokenizer(folder, pattern=pattern).pieces("OpenAI", at_start=True)
+        ]
         for pattern in ("qwen2", "mistral")
     }
     assert cuts == {"qwen2": ["OpenAI"], "mistral": ["Open", "AI"]}
