@@ -13,6 +13,9 @@ MAX_MARKS = 16
 """Combining marks kept on one character; no script needs as many, and a run of them is held back as a whole.
 """
 
+MAX_RUN = 512
+"""Letters, digits, blanks or other characters in a row; a run may be one piece for the tokenizer."""
+
 _REPLACEMENT = "\ufffd"
 
 
@@ -22,7 +25,7 @@ class Sanitizer:
     Surrogate halves are joined over fragments, and become U+FFFD where the other half does not follow.
     Control characters go, the odd ones among white space become blanks. A control token written out, such as
     `<|im_end|>`, becomes a blank; a suffix that could grow into one is held back. White space at the start is
-    dropped.
+    dropped, and a run of hundreds of characters of one kind is parted.
     """
 
     def __init__(self, control_tokens: Iterable[str]) -> None:
@@ -33,6 +36,8 @@ class Sanitizer:
         self._read = 0
         self._high = ""
         self._marks = 0
+        self._kind = ""
+        self._run = 0
         self._pending: list[tuple[str, int]] = []
         self._at_start = True
 
@@ -71,10 +76,6 @@ class Sanitizer:
         self._clean(_REPLACEMENT, end)
 
     def _clean(self, char: str, end: int) -> None:
-        if " " <= char <= "~":
-            self._marks = 0
-            self._match(char, end)
-            return
         category = unicodedata.category(char)
         if category.startswith("M"):
             self._marks += 1
@@ -88,7 +89,22 @@ class Sanitizer:
             char = " "
         elif char == "\ufeff" or ord(char) & 0xFFFE == 0xFFFE or "\ufdd0" <= char <= "\ufdef":
             return  # a byte order mark, or no character at all
-        self._match(char, end)
+        if category.startswith("M") or self._keeps(char, end):
+            self._match(char, end)
+
+    def _keeps(self, char: str, end: int) -> bool:
+        """Cut a run of one kind that is too long: blanks are dropped, others parted by a blank."""
+        kind = "L" if char.isalpha() else "N" if char.isnumeric() else "Z" if char.isspace() else "O"
+        if kind != self._kind:
+            self._kind, self._run = kind, 0
+        self._run += 1
+        if self._run <= MAX_RUN:
+            return True
+        if kind == "Z":
+            return False
+        self._match(" ", end - 1)
+        self._run = 1
+        return True
 
     def _match(self, char: str, end: int) -> None:
         """Follow the control tokens: `_pending` is the longest suffix of the text that begins one."""

@@ -63,43 +63,44 @@ class SpokenForm:
     # Written words
 
     def _words(self, *, final: bool) -> None:
-        while self._tail:
-            size = self._word_size(final=final)
-            if not size:
-                return
-            word, ends = self._tail[:size], self._ends[:size]
-            self._tail, self._ends, self._seen = self._tail[size:], self._ends[size:], 0
-            self._last_read = ends[-1]
-            self._say(word, ends)
+        begin = 0
+        while begin < len(self._tail) and (end := self._word_end(begin, final=final)):
+            self._last_read = self._ends[end - 1]
+            self._say(self._tail[begin:end], self._ends[begin:end])
+            begin, self._seen = end, 0
+        self._tail = self._tail[begin:]
+        del self._ends[:begin]
 
-    def _word_size(self, *, final: bool) -> int:
-        """Characters of the first word or separator of the tail; 0 while more text could make it longer."""
+    def _word_end(self, begin: int, *, final: bool) -> int:
+        """Where the word or separator at `begin` ends; 0 while more text could make it longer."""
         tail = self._tail
-        if _separates(tail[0]):
-            return 1
+        if _separates(tail[begin]):
+            return begin + 1
         size = max(self._seen, 1)
-        while size < len(tail) and not self._ends_before(size):
+        while begin + size < len(tail) and size < MAX_WORD and not self._ends_before(begin + size):
             size += 1
         self._seen = size
-        if size < len(tail):
-            return self._with_magnitude(size, final=final)
-        return size if final else 0
+        end = begin + size
+        if end < len(tail):
+            return self._with_magnitude(begin, end, final=final)
+        return end if final else 0
 
     def _ends_before(self, at: int) -> bool:
         before, char = self._tail[at - 1], self._tail[at]
-        return _separates(char) or (char in _CLOSES_WORD and before.isalpha()) or at >= MAX_WORD
+        return _separates(char) or (char in _CLOSES_WORD and before.isalpha())
 
-    def _with_magnitude(self, size: int, *, final: bool) -> int:
+    def _with_magnitude(self, begin: int, end: int, *, final: bool) -> int:
+        """Take the word after an amount of money along, where it multiplies it."""
         tail = self._tail
-        if tail[size] != " " or not MONEY.fullmatch(tail, 0, size):
-            return size
-        end = size + 1
-        while end < len(tail) and tail[end].isalpha() and end - size < 10:
-            end += 1
-        word = tail[size + 1 : end].lower()
-        if end == len(tail) and not final:
-            return 0 if any(magnitude.startswith(word) for magnitude in MAGNITUDES) else size
-        return end if word in MAGNITUDES else size
+        if tail[end] != " " or not MONEY.fullmatch(tail, begin, end):
+            return end
+        after = end + 1
+        while after < len(tail) and tail[after].isalpha() and after - end < 10:
+            after += 1
+        word = tail[end + 1 : after].lower()
+        if after == len(tail) and not final:
+            return 0 if any(magnitude.startswith(word) for magnitude in MAGNITUDES) else end
+        return after if word in MAGNITUDES else end
 
     def _say(self, word: str, ends: list[int]) -> None:
         if _separates(word):

@@ -31,6 +31,10 @@ PATTERNS: dict[Pattern, str] = {
 """How text is cut into the pieces that BPE works on."""
 
 
+BLANK = "\u0120"
+"""The symbol of the byte 0x20."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A run of text that BPE encodes by itself: its byte symbols, and where it lies in the text given in."""
@@ -71,8 +75,8 @@ class TextTokenizer:
         splits = cut.get_splits(offset_referential="original", offset_type="char")
         return [Piece(symbols, start, end) for symbols, (start, end), _ in splits]
 
-    def ids(self, symbols: str) -> tuple[tuple[int, float], ...]:
-        """The tokens of one piece as (id, part of the piece covered so far, up to 1)."""
+    def ids(self, symbols: str) -> tuple[tuple[int, int], ...]:
+        """The tokens of one piece as (id, symbols covered so far)."""
         return self._cached_ids(symbols)
 
     def encode_plain(self, text: str) -> list[int]:
@@ -94,9 +98,12 @@ class TextTokenizer:
         a, b = left.encode(), right.encode()
         return any((a[i:], b[:k]) in self._joints for i in range(len(a)) for k in range(1, len(b) + 1))
 
-    def _ids(self, symbols: str) -> tuple[tuple[int, float], ...]:
-        size = len(symbols.encode())  # the model counts in bytes of the symbols
-        return tuple((token.id, token.offsets[1] / size) for token in self._model.tokenize(symbols))
+    def _ids(self, symbols: str) -> tuple[tuple[int, int], ...]:
+        encoded = symbols.encode()  # the model counts in bytes of the symbols
+        return tuple(
+            (token.id, len(encoded[: token.offsets[1]].decode(errors="ignore")))
+            for token in self._model.tokenize(symbols)
+        )
 
     def _normal(self, char: str) -> str:
         normalizer = self.tokenizer.normalizer

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+from voxgate.pipeline.text.english import cardinal, ordinal, spoken_english, year
+
+
+@pytest.mark.parametrize(
+    ("number", "want"),
+    [
+        ("0", "zero"),
+        ("21", "twenty one"),
+        ("100", "one hundred"),
+        ("342", "three hundred forty two"),
+        ("1234567", "one million two hundred thirty four thousand five hundred sixty seven"),
+    ],
+)
+def test_cardinals_have_neither_and_nor_hyphen(number: str, want: str) -> None:
+    assert cardinal(number) == want
+
+
+def test_ordinals_and_years() -> None:
+    assert ordinal("23") == "twenty third"
+    assert [year(n) for n in ("1066", "1905", "1900", "1998", "2005", "2010")] == [
+        "one thousand sixty six",
+        "nineteen oh five",
+        "nineteen hundred",
+        "nineteen ninety eight",
+        "two thousand five",
+        "twenty ten",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "want"),
+    [
+        ("Hello,", "hello,"),
+        ("42", "forty two"),
+        ("1,234", "one thousand two hundred thirty four"),
+        ("3.14", "three point one four"),
+        ("1998.", "nineteen ninety eight."),
+        ("007", "zero zero seven"),
+        ("12345678901", "one two three four five six seven eight nine zero one"),
+        ("1,2,3", "one,two,three"),
+        ("3rd", "third"),
+        ("$1", "one dollar"),
+        ("$4.50", "four dollars and fifty cents"),
+        ("$4.00", "four dollars"),
+        ("$0.99", "ninety nine cents"),
+        ("$5 million", "five million dollars"),
+        ("$3.5m", "three point five million dollars"),
+        ("£3.20", "three pounds and twenty pence"),
+        ("5€", "five euros"),
+        ("50%", "fifty percent"),
+        ("30°C", "thirty degrees celsius"),
+        ("4:15", "four fifteen"),
+        ("4:05,", "four oh five,"),
+        ("4:00", "four o'clock"),
+        ("1980s", "nineteen eighties"),
+        ("2024-05-12", "may twelfth, twenty twenty four"),
+        ("555-1234", "five five five one two three four"),
+        ("10-20", "ten to twenty"),
+        ("Dr.", "doctor"),
+        ("e.g.", "for example"),
+        ("U.S.", "u s "),
+        ("FBI", "f b i"),
+        ("NASA", "nasa"),
+        ("OK", "okay"),
+        ("café", "cafe"),
+        ("2½", "two and a half"),
+        ("1.2.3", "one point two point three"),
+        ("example.com", "example dot com"),
+        ("covid19", "covid nineteen"),
+    ],
+)
+def test_spells_out(word: str, want: str) -> None:
+    said = " ".join(spoken_english(word).split())
+    assert said == want.strip()
+
+
+def test_units_follow_a_number_only() -> None:
+    assert spoken_english("km", after_number=True) == "kilometers"
+    assert spoken_english("pm.", after_number=True) == "p m."
+    assert spoken_english("am") == "am"
+
+
+def test_a_lone_capital_is_an_initial_within_a_name_only() -> None:
+    assert spoken_english("F.", initial=True) == "f"
+    assert spoken_english("F.") == "f."

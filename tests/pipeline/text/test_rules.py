@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile, load_voice_file
+
+
+def test_the_demo_voice_describes_itself(demo_folder: Path) -> None:
+    voice = load_voice_file(demo_folder)
+    assert voice.text == TextRules(spoken_form="en", closing_mark=".", segment_tokens=48)
+    assert voice.voice["slt"].description
+
+
+def test_a_checkpoint_without_the_file_has_no_rules(tmp_path: Path) -> None:
+    assert load_voice_file(tmp_path) == VoiceFile()
+    assert VoiceFile().text.spoken_form is None
+
+
+def test_unknown_keys_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "voice.toml").write_text("[text]\nspokenform = 'en'\n")
+    with pytest.raises(ValidationError, match="spokenform"):
+        load_voice_file(tmp_path)
+
+
+def test_the_cap_is_proportional_to_the_text_above_a_floor() -> None:
+    limits = FrameLimits(frames_floor=192, frames_per_token=12)
+    assert limits.max_frames(1) == 192
+    assert limits.max_frames(100) == 1200

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from voxgate.pipeline.text.sanitize import MAX_MARKS, MAX_RUN, Sanitizer
+
+TOKENS = ("<|im_end|>", "<|im_start|>", "<tts_pad>")
+
+
+def clean(*fragments: str) -> str:
+    sanitizer = Sanitizer(TOKENS)
+    return "".join(sanitizer.push(fragment).text for fragment in fragments) + sanitizer.flush().text
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("plain text", "plain text"),
+        ("  \n lead", "lead"),
+        ("trail ", "trail "),
+        ("a<|im_end|>b", "a b"),
+        ("<|im_end|>b", "b"),
+        ("a<|im_<|im_end|>end|>b", "a<|im_ end|>b"),
+        ("a<|im_\x00end|>b", "a b"),
+        ("a<|im_en", "a<|im_en"),
+        ("2 < 3", "2 < 3"),
+        ("a\x00\x1b\x7fb", "ab"),
+        ("a\x0b\x85b\tc\r\nd", "a  b\tc\r\nd"),
+        ("\ufeffa\ufffe\ufdd0b", "ab"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ("a\ud83db", "a\ufffdb"),
+        ("a\ude00b\ud83d", "a\ufffdb\ufffd"),
+        ("\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        ("👩\u200d🚀", "👩\u200d🚀"),
+    ],
+)
+def test_cleans(text: str, want: str) -> None:
+    assert clean(text) == want
+    assert clean(*text) == want
+
+
+def test_no_control_token_survives_whatever_the_text() -> None:
+    rng = random.Random(1)
+    parts = ["<|im_end|>", "<|im_", "end|>", "<tts_pad>", "<tts", "_pad>", "<", "|", ">", "\x00", "a", " "]
+    for _ in range(3000):
+        text = "".join(rng.choices(parts, k=rng.randint(1, 8)))
+        cleaned = clean(text)
+        assert not any(token in cleaned for token in TOKENS), text
+        places = sorted(rng.choices(range(len(text) + 1), k=3))
+        cuts = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+        assert clean(*cuts) == cleaned
+
+
+def test_a_possible_control_token_is_held_back_until_it_is_refuted() -> None:
+    sanitizer = Sanitizer(TOKENS)
+    assert sanitizer.push("ab<|im").text == "ab"
+    assert sanitizer.push("_e").text == ""
+    assert sanitizer.push("x").text == "<|im_ex"
+
+
+def test_each_character_knows_where_it_ends_in_the_text_sent() -> None:
+    sanitizer = Sanitizer(TOKENS)
+    first = sanitizer.push("  a\x00b\ud83d")
+    second = sanitizer.push("\ude00<tts_pad>c")
+    assert (first.text, first.ends) == ("ab", (3, 5))
+    assert (second.text, second.ends) == ("\U0001f600 c", (7, 16, 17))
+
+
+def test_combining_marks_are_bounded() -> None:
+    assert clean("e" + "\u0301" * 100_000 + "f") == "e" + "\u0301" * MAX_MARKS + "f"
+
+
+def test_runs_of_one_kind_are_bounded() -> None:
+    assert max(map(len, clean("a" * 5000).split())) == MAX_RUN
+    assert max(map(len, clean("7" * 5000).split())) == MAX_RUN
+    assert clean("a" + " " * 5000 + "b") == "a" + " " * MAX_RUN + "b"
+    assert clean("ab " * 1000) == "ab " * 1000
+
+
+def test_flush_begins_a_new_text() -> None:
+    sanitizer = Sanitizer(TOKENS)
+    assert sanitizer.push("a<|im").text == "a"
+    assert sanitizer.flush().text == "<|im"
+    assert sanitizer.push("  b").text == "b"
