@@ -124,7 +124,9 @@ class Connection:
         except VoxgateError as error:
             self._session.broke(utterance, error)
         except Exception:
-            log.exception("speech failed", extra={"session": self._session.name, "utterance": utterance.number})
+            log.exception(
+                "speech failed", extra={"session": self._session.name, "utterance": utterance.number}
+            )
             self._session.broke(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.spoke(utterance)

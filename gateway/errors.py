@@ -1,12 +1,12 @@
 """The gateway's own branch of the error tree (see `pipeline.errors`): order, limits and the end of the process.
 
-    VoxgateError
-    ├── RequestError
-    │   ├── UnknownUtterance / DuplicateUtterance / UtteranceEnded   wrong order
-    │   ├── TooManyUtterances                                        more at once than one socket may have
-    │   └── SlowConsumer                                             stopped reading; the socket closes
-    ├── RateLimited             too many messages; try again after `retry_after_ms`
-    └── Draining                the gateway is shutting down
+VoxgateError
+├── RequestError
+│   ├── UnknownUtterance / DuplicateUtterance / UtteranceEnded   wrong order
+│   ├── TooManyUtterances                                        more at once than one socket may have
+│   └── SlowConsumer                                             stopped reading; the socket closes
+├── RateLimited             too many messages; try again after `retry_after_ms`
+└── Draining                the gateway is shutting down
 """
 
 from __future__ import annotations

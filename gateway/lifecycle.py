@@ -1,8 +1,8 @@
 """The life of one utterance as a table; an event that is not in it raises and changes nothing.
 
-    queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ interrupted
-       └──end──▶ queued_ended ──admit──────▲
-    (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
+queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ interrupted
+   └──end──▶ queued_ended ──admit──────▲
+(from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
 """
 
 from __future__ import annotations

@@ -108,7 +108,9 @@ class Ping(_Message):
 
 ClientMessage = Start | Text | Flush | End | Interrupt | Ack | Ping
 
-_CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
+_CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
+    Annotated[ClientMessage, Field(discriminator="type")]
+)
 
 
 def parse(text: str) -> ClientMessage:
@@ -243,7 +245,9 @@ class Failed(_Reply):
     partial_audio: bool | None = None
 
     @classmethod
-    def of(cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None) -> Failed:
+    def of(
+        cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None
+    ) -> Failed:
         """The message that reports `error`."""
         return cls(
             code=error.code,

@@ -91,7 +91,10 @@ def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...
     try:
         page = urlsplit(origin)
         own = urlsplit(f"//{host}")
-        same = (page.hostname, page.port or _port(page.scheme)) == (own.hostname, own.port or _port(page.scheme))
+        same = (page.hostname, page.port or _port(page.scheme)) == (
+            own.hostname,
+            own.port or _port(page.scheme),
+        )
     except ValueError:
         return False
     plain = page.scheme in ("http", "https") and page.username is None and not page.path

@@ -135,7 +135,13 @@ class Gateway:
         peer = str(websocket.remote_address[0]) if websocket.remote_address else "?"
         connection = Connection(websocket, self._retirement)
         session = Session(
-            name, peer, self._settings, self._synthesizer, self._encoder_factory, self._admission, connection.wake
+            name,
+            peer,
+            self._settings,
+            self._synthesizer,
+            self._encoder_factory,
+            self._admission,
+            connection.wake,
         )
         self._sessions.add(session)
         log.info("session opened", extra={"session": name, "peer": peer})

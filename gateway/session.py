@@ -179,11 +179,12 @@ class Session:
                 self._send(messages.Pong(id=message.id))
 
     def _start(self, message: messages.Start, now_s: float) -> None:
-        if self._idle_close_s is not None:
-            raise Draining("the gateway is shutting down")
-        self._limit(self._start_rate, "starts", now_s)
+        # First what only refuses the message: an error of any other kind would end the utterance of that name.
         if message.utterance in self._active:
             raise DuplicateUtterance(f"utterance {message.utterance!r} is still under way")
+        self._limit(self._start_rate, "starts", now_s)
+        if self._idle_close_s is not None:
+            raise Draining("the gateway is shutting down")
         if len(self._active) >= self._settings.utterances_per_session:
             raise TooManyUtterances(f"a socket has at most {len(self._active)} utterances under way")
         if self._synthesizer.state is not EngineState.READY:
@@ -224,7 +225,9 @@ class Session:
         if (voice := voices.get(request.voice)) is None:
             raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
         if request.language not in voice.languages:
-            raise UnknownLanguage(f"languages of this voice are {', '.join(voice.languages)}", param="language")
+            raise UnknownLanguage(
+                f"languages of this voice are {', '.join(voice.languages)}", param="language"
+            )
         if request.instructions and not voice.instructions:
             raise UnsupportedOption("this voice takes no instructions", param="instructions")
 
@@ -397,7 +400,9 @@ class Session:
         self._tails.pop(utterance.name, None)
         if utterance.state is not State.DONE:
             self._effects = deque(
-                e for e in self._effects if not (isinstance(e, SendAudio | Listen) and e.utterance is utterance)
+                e
+                for e in self._effects
+                if not (isinstance(e, SendAudio | Listen) and e.utterance is utterance)
             )
         self._retire(utterance)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -33,8 +34,12 @@ class Settings(BaseModel):
         "an Origin, and the gateway's own page at localhost or an IP address, always may.",
     )
 
-    checkpoint: str = Field("demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.')
-    voice: str | None = Field(None, description="Voice for utterances that name none; the model's own by default.")
+    checkpoint: str = Field(
+        "demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.'
+    )
+    voice: str | None = Field(
+        None, description="Voice for utterances that name none; the model's own by default."
+    )
 
     sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -45,15 +50,21 @@ class Settings(BaseModel):
     )
     queue_length: Annotated[int, Field(ge=0)] = Field(64, description="Most utterances waiting for a slot.")
     queue_wait_ms: Annotated[int, Field(ge=0)] = Field(3000, description="Longest wait for a slot.")
-    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(65_536, description="Largest message of a client.")
+    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
+        65_536, description="Largest message of a client."
+    )
     max_characters: Annotated[int, Field(ge=1)] = Field(
         4096, description="Most text of one utterance; the model may allow less."
     )
     messages_per_s: Annotated[float, Field(gt=0)] = Field(
         400, description="Messages a client may send; five seconds of it at once."
     )
-    starts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Utterances a client may start a second.")
-    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Interrupts a client may send a second.")
+    starts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Utterances a client may start a second."
+    )
+    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Interrupts a client may send a second."
+    )
 
     lead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
         400, description="How far audio is sent ahead of its playback."
@@ -87,8 +98,12 @@ class Settings(BaseModel):
         None, description="Memory for the talker's KV cache; by default what the slots need."
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    log_format: Literal["text", "json"] = Field("text", description="One line of text, or one JSON object a record.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="One line of text, or one JSON object a record."
+    )
 
     @model_validator(mode="after")
     def _ahead_of_lead(self) -> Self:
@@ -114,16 +129,19 @@ class Settings(BaseModel):
 def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Mapping[str, str]) -> Settings:
     """The settings in force. Raises SettingsError, naming the option and the place that set it.
 
-    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name must be known.
-    Lists in the environment are separated by commas.
+    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name has
+    to be known. Lists in the environment are separated by commas.
     """
-    layers = [("the defaults", {}), *_file_layer(toml_path), _environment_layer(environ), ("the command line", flags)]
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
-    for place, layer in layers:
+    for place, layer in (
+        (str(toml_path), _from_file(toml_path) if toml_path is not None else {}),
+        ("the environment", _from_environment(environ)),
+        ("the command line", flags),
+    ):
         for key, value in layer.items():
             if key not in Settings.model_fields:
-                raise SettingsError(f"unknown option {key!r} in {place}; known are {', '.join(Settings.model_fields)}")
+                raise SettingsError(f"unknown option {key!r} in {place}{_suggestion(key)}")
             values[key], places[key] = value, place
     try:
         return Settings.model_validate(values)
@@ -131,24 +149,27 @@ def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Map
         raise SettingsError("\n".join(_complaints(refused, places))) from None
 
 
-def _file_layer(path: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
-    if path is None:
-        return []
+def _from_file(path: Path) -> Mapping[str, Any]:
     try:
-        return [(str(path), tomllib.loads(path.read_text("utf-8")))]
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as missing:
         raise SettingsError(f"cannot read {path}: {missing.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
         raise SettingsError(f"{path} is not TOML: {broken}") from None
 
 
-def _environment_layer(environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     layer: dict[str, Any] = {}
     for name, text in environ.items():
         if name.startswith(PREFIX):
             key = name.removeprefix(PREFIX).lower()
             layer[key] = [part.strip() for part in text.split(",")] if key == "allowed_origins" else text
-    return "the environment", layer
+    return layer
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _complaints(refused: ValidationError, places: Mapping[str, str]) -> list[str]:

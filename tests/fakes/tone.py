@@ -129,23 +129,25 @@ class ToneSpeech:
 
     async def __anext__(self) -> SpeechChunk:
         while True:
-            if self._failure is not None:
-                raise self._failure
-            if self._ended and self.made >= self._speakable:
-                self.finish_reason = FinishReason.END
-                raise StopAsyncIteration
-            if self._cap is not None and self.made >= self._cap:
-                self.finish_reason = FinishReason.LENGTH
-                raise StopAsyncIteration
-            frames = self._next_frames()
-            if frames > 0:
+            if self._script.frame_s and (frames := self._next_frames()) > 0:
                 await asyncio.sleep(self._script.frame_s * frames)
-                # What changed meanwhile (a failure, a close) comes first.
-                if self._failure is None:
-                    return self._make(frames)
-                continue
+            if (chunk := self.step()) is not None:
+                return chunk
             self._changed.clear()
             await self._changed.wait()
+
+    def step(self) -> SpeechChunk | None:
+        """The next chunk, None when it waits for text or credit. Raises what iterating raises."""
+        if self._failure is not None:
+            raise self._failure
+        if self._ended and self.made >= self._speakable:
+            self.finish_reason = FinishReason.END
+            raise StopAsyncIteration
+        if self._cap is not None and self.made >= self._cap:
+            self.finish_reason = FinishReason.LENGTH
+            raise StopAsyncIteration
+        frames = self._next_frames()
+        return self._make(frames) if frames > 0 else None
 
     def _next_frames(self) -> int:
         frames = min(self._speakable - self.made, self._script.chunk_frames)
