@@ -1,8 +1,9 @@
 """Who may speak: a bounded number of talker slots, and a bounded, fair queue in front of them.
 
-Limits count active utterances, not sockets: an agent's socket is silent most of the time. The queue takes turns between
-keys (one client address is one key), first come first served within a key. Nobody waits longer than `wait_ms`; who waits
-looks at `Ticket.deadline_s` and leaves. A slot is given back only when the engine confirmed the end of its speech.
+Limits count active utterances, not sockets: an agent's socket is silent most of the time. The queue takes
+turns between keys (one client address is one key), first come first served within a key. Nobody waits longer
+than `wait_ms`; who waits looks at `Ticket.deadline_s` and leaves. A slot is given back only when the engine
+confirmed the end of its speech.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ..pipeline.speech import Pcm
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """The audio of one utterance, as the client hears it; mono. `bitrate` is in bit/s and means nothing for PCM."""
+    """The audio of one utterance, as the client hears it; mono. `bitrate`: bit/s, meaningless for PCM."""
 
     codec: str = "opus"
     sample_rate_hz: int = 24_000

@@ -15,7 +15,7 @@ _LAST = 0b10
 
 @dataclass(frozen=True, slots=True)
 class AudioHeader:
-    """`number` from `started`, `seq` without gap from 0, `pts` and `samples` in samples at the format's rate."""
+    """`number` from `started`, `seq` without gap from 0, `pts` and `samples` at the format's rate."""
 
     number: int
     seq: int
@@ -31,7 +31,7 @@ class AudioHeader:
 
 
 def unpack(message: bytes) -> tuple[AudioHeader, bytes]:
-    """Split a binary message into header and payload. Raises ValueError when it is too short or of another version."""
+    """Split a binary message into header and payload. Raises ValueError when it is none of this version."""
     if len(message) < HEADER_BYTES:
         raise ValueError(f"an audio message has at least {HEADER_BYTES} bytes, this one has {len(message)}")
     version, flags, samples, number, seq, pts = _LAYOUT.unpack_from(message)

@@ -37,7 +37,7 @@ class EngineWatch:
                 log.info("engine ready")
                 self._on_ready()
                 pause_s = _PAUSE_FIRST_S
-            while self._synthesizer.state is EngineState.READY:
+            while self._synthesizer.state is EngineState.READY:  # noqa: ASYNC110 - the state has no event
                 await asyncio.sleep(_LOOK_S)
             self._reason = "the voice model was lost and is being restarted"
             log.error("engine lost; restarting")

@@ -1,4 +1,4 @@
-"""The gateway's own branch of the error tree (see `pipeline.errors`): order, limits and the end of the process.
+"""The gateway's own branch of the error tree (see `pipeline.errors`): order, limits, the end of the process.
 
 VoxgateError
 ├── RequestError

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from ..pipeline.errors import BadMessage, VoxgateError
-from ..pipeline.speech import SamplingOptions, SpeechRequest
+from ..pipeline.speech import SamplingOptions, SpeechRequest, WordTime
 from .audio import AudioFormat
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -127,7 +129,7 @@ def _bad_message(refused: ValidationError) -> BadMessage:
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         param: str | None = "type"
     else:
-        # The first part of the location is the union's tag, the message type; a whole-message error has no more.
+        # The first part of the location is the union's tag, the message type; nothing else if all of it is bad.
         param = ".".join(str(part) for part in location[1:])[:_REASON_CHARACTERS] or None
     return BadMessage(first["msg"][:_REASON_CHARACTERS], param=param)
 
@@ -204,6 +206,10 @@ class Words(_Reply):
     utterance: str
     words: tuple[Word, ...]
     approximate: bool = True
+
+    @classmethod
+    def of(cls, utterance: str, words: Sequence[WordTime]) -> Words:
+        return cls(utterance=utterance, words=tuple(Word(**asdict(word)) for word in words))
 
 
 class Done(_Reply):

@@ -1,9 +1,10 @@
 """The listener's playback clock of one utterance, and from it when each packet may leave.
 
-TCP backpressure is blind at voice rates: kernel buffers swallow half a minute of Opus before a write blocks. So audio leaves
-at the time it is played plus a bounded lead. The clock starts with the first packet, stands still when the stream has run
-dry, and is set by every ack. A client that never acks is judged by the clock alone; one that did and stops is believed
-for `ACK_HORIZON_MS` more, then its clock stands still, and so does the talker behind it.
+TCP backpressure is blind at voice rates: kernel buffers swallow half a minute of Opus before a write blocks.
+So audio leaves at the time it is played plus a bounded lead. The clock starts with the first packet, stands
+still when the stream has run dry, and is set by every ack. A client that never acks is judged by the clock
+alone; one that did and stops is believed for `ACK_HORIZON_MS` more, then its clock stands still, and so does
+the talker behind it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Pacer:
             self._anchor_s, self._anchor = now_s, played
 
     def stalled_since_s(self) -> float:
-        """When the clock of a client that stopped to ack came to a stand, with audio left to play; else infinity."""
+        """When a client that stopped to ack had played all it is believed to; infinity if it goes on."""
         if self._acked is None or self._sent <= self._cap_by_ack():
             return math.inf
         return self._anchor_s + (self._cap_by_ack() - self._anchor) / self._rate_hz

@@ -1,4 +1,4 @@
-"""Closing speeches: outlives the connection that spoke, and gives each slot back only when the engine confirmed."""
+"""Closing speeches: outlives their connection, and gives each slot back only when the engine confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the port answers to plain HTTP requests, and whom it lets open a socket; pure functions of the request."""
+"""What the port answers to plain HTTP requests, and whom it lets open a socket."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ _CONTENT_TYPES = {
 def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...]) -> bool:
     """Whether a page of `origin` may open a socket at `host` (the Host header).
 
-    Without an Origin it is no browser. The gateway's own page may if it was reached by an address or as localhost: a
-    foreign name that was made to point here (DNS rebinding) is none of both. Other names have to be listed.
+    Without an Origin it is no browser. The gateway's own page may if it was reached by an address or as
+    localhost: a foreign name that was made to point here (DNS rebinding) is none of both. Other names have to
+    be listed.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True

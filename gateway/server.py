@@ -1,4 +1,4 @@
-"""The gateway process: one port for sockets, pages and probes; starts before its model does, ends after its speech."""
+"""The gateway process: one port for sockets, pages and probes; up before its model, down after its speech."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .admission import Admission
 from .audio import EncoderFactory
 from .connection import Connection
 from .engine import EngineWatch
+from .opening import Offer
 from .retirement import Retirement
 from .routes import SPEECH_PATH, Reply, Routes, json_reply, origin_allowed, refusal
 from .session import Session
@@ -45,7 +46,7 @@ class Gateway:
     def __init__(self, settings: Settings, synthesizer: Synthesizer, encoder_factory: EncoderFactory) -> None:
         self._settings = settings
         self._synthesizer = synthesizer
-        self._encoder_factory = encoder_factory
+        self._offer = Offer(settings, synthesizer, encoder_factory)
         self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms)
         self._retirement = Retirement(self._admission)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready)
@@ -93,7 +94,7 @@ class Gateway:
         log.info("listening on %s:%d", settings.host, self.port)
 
     async def keep_engine(self) -> None:
-        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded at all."""
+        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
         await self._engine.run()
 
     async def drain(self) -> None:
@@ -134,15 +135,7 @@ class Gateway:
         name = f"{self._run_id}-{next(self._numbers)}"
         peer = str(websocket.remote_address[0]) if websocket.remote_address else "?"
         connection = Connection(websocket, self._retirement)
-        session = Session(
-            name,
-            peer,
-            self._settings,
-            self._synthesizer,
-            self._encoder_factory,
-            self._admission,
-            connection.wake,
-        )
+        session = Session(name, peer, self._offer, self._admission, connection.wake)
         self._sessions.add(session)
         log.info("session opened", extra={"session": name, "peer": peer})
         try:
@@ -153,8 +146,8 @@ class Gateway:
                 self._empty.set()
             log.info("session closed", extra={"session": name, "code": websocket.close_code})
 
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Answer plain HTTP; refuse upgrades that must not or cannot be served; None lets the upgrade go on."""
+    def _admit(self, _: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP; refuse upgrades that must not or cannot be served; None lets one go on."""
         path = request.path.partition("?")[0]
         if path != SPEECH_PATH:
             return _response(self._routes.answer(request.path))
@@ -188,8 +181,7 @@ class Gateway:
             }
             for voice in self._synthesizer.voices.values()
         ]
-        default = self._settings.voice or self._synthesizer.default_voice
-        return json_reply(HTTPStatus.OK, {"default": default, "voices": voices})
+        return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
 
     def _limits(self) -> Reply:
         settings = self._settings
@@ -199,7 +191,7 @@ class Gateway:
             "sockets": {"open": len(self._sessions), "limit": settings.sockets},
             "utterances": {"active": self._admission.active, "limit": self._admission.slots},
             "queue": {"waiting": self._admission.queued, "limit": settings.queue_length},
-            "session": settings.session_limits(self._synthesizer.max_characters).model_dump(),
+            "session": self._offer.limits.model_dump(),
         }
         return json_reply(HTTPStatus.OK, document)
 
@@ -235,8 +227,9 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once.
 
-    `on_listening` gets the port as soon as it answers, before the model is loaded. Raises OSError when the address is
-    taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a drain.
+    `on_listening` gets the port as soon as it answers, before the model is loaded. Raises OSError when the
+    address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
+    drain.
     """
     gateway = Gateway(settings, synthesizer, encoder_factory)
     await gateway.open()

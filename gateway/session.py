@@ -1,7 +1,7 @@
-"""One socket's conversation, without the socket: messages and pipeline events in, effects out, time as an argument.
+"""One socket's conversation without the socket: messages and pipeline events in, effects out, time given.
 
-Whoever drives it calls `receive`, `hear`, `spoke` and `broke` as things happen, takes effects with `next_effect` until there
-are none, and calls that again at `next_wake_s` or when `wake` was called.
+Whoever drives it calls `receive`, `hear`, `spoke` and `broke` as things happen, takes effects with
+`next_effect` until there are none, and calls that again at `next_wake_s` or when `wake` was called.
 """
 
 from __future__ import annotations
@@ -12,35 +12,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..pipeline.errors import (
-    BadMessage,
-    EmptyText,
-    EngineError,
-    EngineNotReady,
-    GenerationFailed,
-    UnknownLanguage,
-    UnknownVoice,
-    UnsupportedFormat,
-    UnsupportedOption,
-    VoxgateError,
-)
-from ..pipeline.speech import EngineState, SpeechChunk, SpeechRequest, Synthesizer
+from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
+from ..pipeline.speech import SpeechChunk
 from . import messages
 from .admission import Admission, Ticket
-from .audio import FORMATS, EncoderFactory
+from .audio import FORMATS
+from .conduct import Conduct
 from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
-from .errors import (
-    Draining,
-    DuplicateUtterance,
-    RateLimited,
-    SlowConsumer,
-    TooManyUtterances,
-    UnknownUtterance,
-    UtteranceEnded,
-)
+from .errors import Draining, SlowConsumer, UtteranceEnded
 from .lifecycle import IllegalEvent, State
-from .rates import Strikes, TokenBucket
-from .settings import Settings
+from .opening import Offer
+from .roster import Roster
 from .utterance import Utterance
 
 NOT_ACCEPTABLE = 1003
@@ -48,14 +30,8 @@ POLICY = 1008
 RESTARTING = 1012
 SLOW_CONSUMER = 4001
 
-_BAD_MESSAGES = 3
-_RATE_REFUSALS = 20
-_STRIKES_WINDOW_S = 10.0
 _SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
-_TAILS = 8
-"""Finished utterances remembered, because their last audio is still being heard."""
-_NOT_READY_RETRY_MS = 2000
 
 T = TypeVar("T")
 
@@ -63,34 +39,21 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """Sans-I/O; synchronous; not thread-safe. `wake` is called when there are effects that nobody asked for just now."""
+    """Synchronous; not thread-safe. `wake` is called when effects arise that its driver did not cause."""
 
     def __init__(
-        self,
-        name: str,
-        key: str,
-        settings: Settings,
-        synthesizer: Synthesizer,
-        encoder_factory: EncoderFactory,
-        admission: Admission,
-        wake: Callable[[], None],
+        self, name: str, key: str, offer: Offer, admission: Admission, wake: Callable[[], None]
     ) -> None:
         self.name = name
         self._key = key
-        self._settings = settings
-        self._synthesizer = synthesizer
-        self._encoder_factory = encoder_factory
+        self._offer = offer
         self._admission = admission
         self._wake = wake
+        self._conduct = Conduct(offer.settings)
+        self._roster = Roster(offer.settings.utterances_per_session)
         self._effects: deque[Effect] = deque()
-        self._active: dict[str, Utterance] = {}
-        self._tails: dict[str, Utterance] = {}
         self._next_number = 1
-        self._message_rate = TokenBucket(settings.messages_per_s)
-        self._start_rate = TokenBucket(settings.starts_per_s)
-        self._interrupt_rate = TokenBucket(settings.interrupts_per_s)
-        self._bad_messages = Strikes(_BAD_MESSAGES, _STRIKES_WINDOW_S)
-        self._refusals = Strikes(_RATE_REFUSALS, _STRIKES_WINDOW_S)
+        self._stall_limit_s = offer.settings.stall_limit_ms / 1000
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
         self._closed = False
@@ -98,7 +61,7 @@ class Session:
     @property
     def active(self) -> tuple[Utterance, ...]:
         """Utterances under way, queued ones included."""
-        return tuple(self._active.values())
+        return self._roster.active
 
     @property
     def closing(self) -> bool:
@@ -115,15 +78,11 @@ class Session:
         self._send(
             messages.SessionOpened(
                 session=self.name,
-                default_voice=self._settings.voice or self._synthesizer.default_voice,
+                default_voice=self._offer.default_voice,
                 formats=FORMATS,
-                limits=self.limits,
+                limits=self._offer.limits,
             )
         )
-
-    @property
-    def limits(self) -> messages.Limits:
-        return self._settings.session_limits(self._synthesizer.max_characters)
 
     # From the client
 
@@ -132,111 +91,86 @@ class Session:
         if self._closed:
             return
         if isinstance(payload, bytes):
-            self._refuse(BadMessage("audio goes one way; send JSON in text frames"))
+            self._refuse(BadMessage("audio goes one way; send JSON in text frames"), None)
             self._close(NOT_ACCEPTABLE, "binary message")
             return
         name = None
         try:
-            self._limit(self._message_rate, "messages", now_s)
+            self._conduct.count("messages", now_s)
             message = messages.parse(payload)
             name = None if isinstance(message, messages.Ping) else message.utterance
             self._take(message, now_s)
-        except BadMessage as error:
-            self._refuse(error, name)
-            if self._bad_messages.strike(now_s):
-                self._close(POLICY, "repeated bad messages")
-        except RateLimited as error:
-            self._refuse(error, name)
-            if self._refusals.strike(now_s):
-                self._close(POLICY, "rate limit")
         except (EmptyText, EngineError) as error:
-            self._fail_named(name, error)
+            failed = self._roster.get(name) if name is not None else None
+            if failed is None or failed.over:
+                self._refuse(error, name)
+            else:
+                self._fail(failed, error)
         except VoxgateError as error:
             self._refuse(error, name)
+            if reason := self._conduct.verdict(error, now_s):
+                self._close(POLICY, reason)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
             case messages.Text():
-                with_text = self._find(message.utterance)
-                self._allowed(with_text, lambda: with_text.add_text(message.text, now_s))
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, lambda: utterance.add_text(message.text, now_s))
             case messages.Ack():
-                # Acks cross with the end of the speech by nature: one for a finished utterance is no mistake.
-                if (played := self._active.get(message.utterance)) is not None:
-                    played.pacer.ack(message.played_samples, now_s)
-                elif (tail := self._tails.get(message.utterance)) is not None:
-                    tail.pacer.ack(message.played_samples, now_s)
+                # Acks cross with the end of the speech by nature: one that comes too late is no mistake.
+                if (heard := self._roster.get(message.utterance)) is not None:
+                    heard.pacer.ack(message.played_samples, now_s)
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
-                flushed = self._find(message.utterance)
-                self._allowed(flushed, flushed.flush)
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, utterance.flush)
             case messages.End():
-                ended = self._find(message.utterance)
-                self._allowed(ended, ended.end)
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, utterance.end)
             case messages.Interrupt():
-                self._interrupt(message, now_s)
+                self._conduct.count("interrupts", now_s)
+                utterance = self._roster.find(message.utterance)
+                reply = self._allowed(utterance, lambda: utterance.interrupt(message.played_ms, now_s))
+                self._leave(utterance)
+                self._send(reply)
             case messages.Ping():
                 self._send(messages.Pong(id=message.id))
 
     def _start(self, message: messages.Start, now_s: float) -> None:
-        # First what only refuses the message: an error of any other kind would end the utterance of that name.
-        if message.utterance in self._active:
-            raise DuplicateUtterance(f"utterance {message.utterance!r} is still under way")
-        self._limit(self._start_rate, "starts", now_s)
+        # First what only refuses the message: an error of another kind would end the utterance of that name.
+        self._roster.check_free(message.utterance)
+        self._conduct.count("starts", now_s)
         if self._idle_close_s is not None:
             raise Draining("the gateway is shutting down")
-        if len(self._active) >= self._settings.utterances_per_session:
-            raise TooManyUtterances(f"a socket has at most {len(self._active)} utterances under way")
-        if self._synthesizer.state is not EngineState.READY:
-            raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
-        request = message.request(self._settings.voice or self._synthesizer.default_voice)
-        self._check(request)
-        audio_format = message.format.audio_format()
-        try:
-            encoder = self._encoder_factory(audio_format)
-        except ValueError as refused:
-            raise UnsupportedFormat(str(refused), param="format") from refused
-        utterance = Utterance(
-            message.utterance,
-            self._next_number,
-            request,
-            audio_format,
-            encoder,
-            max_characters=self.limits.characters_per_utterance,
-            lead_ms=self._settings.lead_ms if message.pacing == "playback" else None,
-            outbox_ms=self._settings.ahead_ms,
-            words=message.words,
-        )
+        self._roster.check_room()
+        utterance = self._offer.utterance(message, self._next_number)
         utterance.ticket = self._admission.join(
-            self._key, lambda ticket, at_s: self._moved(utterance, ticket, at_s), now_s
+            self._key, lambda ticket, _: self._moved(utterance, ticket), now_s
         )
         self._next_number += 1
-        self._tails.pop(message.utterance, None)
-        self._active[message.utterance] = utterance
+        self._roster.add(utterance)
         log.info("utterance started", extra={"session": self.name, "utterance": utterance.number})
-        if utterance.ticket.granted:
-            self._admit(utterance)
+        self._place(utterance, utterance.ticket)
+
+    def _place(self, utterance: Utterance, ticket: Ticket) -> None:
+        if not ticket.granted:
+            position, eta_ms = ticket.position, ticket.eta_ms
+            self._send(messages.Queued(utterance=utterance.name, position=position, eta_ms=eta_ms))
+            return
+        try:
+            utterance.speech = self._offer.synthesizer.open(utterance.request)
+            started = utterance.admit(utterance.speech)
+        except VoxgateError as error:
+            self._fail(utterance, error)
         else:
-            self._tell_position(utterance, utterance.ticket)
+            self._send(started)
+            self._effects.append(Listen(utterance))
 
-    def _check(self, request: SpeechRequest) -> None:
-        """What would fail after the queue fails before it."""
-        voices = self._synthesizer.voices
-        if (voice := voices.get(request.voice)) is None:
-            raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
-        if request.language not in voice.languages:
-            raise UnknownLanguage(
-                f"languages of this voice are {', '.join(voice.languages)}", param="language"
-            )
-        if request.instructions and not voice.instructions:
-            raise UnsupportedOption("this voice takes no instructions", param="instructions")
-
-    def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
-        self._limit(self._interrupt_rate, "interrupts", now_s)
-        utterance = self._find(message.utterance)
-        reply = self._allowed(utterance, lambda: utterance.interrupt(message.played_ms, now_s))
-        self._leave(utterance)
-        self._send(reply)
+    def _moved(self, utterance: Utterance, ticket: Ticket) -> None:
+        if not utterance.over:
+            self._place(utterance, ticket)
+            self._wake()
 
     # From the pipeline
 
@@ -251,11 +185,7 @@ class Session:
             self._fail(utterance, GenerationFailed("the audio could not be encoded"))
             return
         if utterance.words and chunk.words:
-            words = tuple(
-                messages.Word(text=w.text, start=w.start, end=w.end, start_ms=w.start_ms, end_ms=w.end_ms)
-                for w in chunk.words
-            )
-            self._send(messages.Words(utterance=utterance.name, words=words))
+            self._send(messages.Words.of(utterance.name, chunk.words))
 
     def spoke(self, utterance: Utterance) -> None:
         """The utterance's speech came to its end: its slot is free before the last packet leaves."""
@@ -265,32 +195,9 @@ class Session:
 
     def broke(self, utterance: Utterance, error: VoxgateError) -> None:
         """The utterance's speech failed."""
-        if not utterance.over:
-            self._fail(utterance, error)
+        self._fail(utterance, error)
 
-    def _moved(self, utterance: Utterance, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - admission's signature
-        if utterance.over:
-            return
-        if ticket.granted:
-            self._admit(utterance)
-        else:
-            self._tell_position(utterance, ticket)
-        self._wake()
-
-    def _admit(self, utterance: Utterance) -> None:
-        try:
-            utterance.speech = self._synthesizer.open(utterance.request)
-            started = utterance.admit(utterance.speech)
-        except VoxgateError as error:
-            self._fail(utterance, error)
-        else:
-            self._send(started)
-            self._effects.append(Listen(utterance))
-
-    def _tell_position(self, utterance: Utterance, ticket: Ticket) -> None:
-        self._send(messages.Queued(utterance=utterance.name, position=ticket.position, eta_ms=ticket.eta_ms))
-
-    # From the clock and the process
+    # From the clock, the network and the process
 
     def drain(self, deadline_ms: int, idle_close_s: float) -> None:
         """Take no new utterances; close when none is under way, but not before `idle_close_s`."""
@@ -301,22 +208,20 @@ class Session:
 
     def end_now(self) -> None:
         """The drain's deadline: give every utterance up and close."""
-        for utterance in self.active:
-            self._fail(utterance, Draining("the gateway is shutting down"))
+        self._fail_all(Draining("the gateway is shutting down"))
         self._close(RESTARTING, "shutting down")
         self._wake()
 
     def lost(self) -> tuple[Utterance, ...]:
         """The socket is gone: gives every utterance up; returns those whose speech is to be closed."""
-        for utterance in self.active:
-            self._fail(utterance, Draining("the socket is gone"))
+        self._fail_all(SlowConsumer("the socket is gone"))
         self._closed = True
         left = tuple(effect.utterance for effect in self._effects if isinstance(effect, Retire))
         self._effects.clear()
         return left
 
     def blocked(self, now_s: float, since_s: float) -> None:
-        """A write waits for the client since `since_s`: warn once per utterance, close after the stall limit."""
+        """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
         for utterance in self.active:
             self._judge(utterance, now_s, since_s)
 
@@ -325,7 +230,7 @@ class Session:
         if not self._effects and not self._closed:
             for utterance in self.active:
                 self._turn(utterance, now_s)
-            if self._idle_close_s is not None and not self._active and now_s >= self._idle_close_s:
+            if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
                 self._close(RESTARTING, "shutting down")
         return self._effects.popleft() if self._effects else None
 
@@ -335,15 +240,14 @@ class Session:
             return now_s
         if self._closed:
             return math.inf
-        times_s = [self._wake_of_s(utterance, now_s) for utterance in self._active.values()]
-        if self._idle_close_s is not None and not self._active:
+        times_s = [self._wake_of_s(utterance, now_s) for utterance in self.active]
+        if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         return min(times_s, default=math.inf)
 
     def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
-        stalled_s = utterance.stalled_since_s()
-        patience_s = self._settings.stall_limit_ms / 1000 if utterance.warned else _SLOW_AFTER_S
-        return min(utterance.next_wake_s(now_s), stalled_s + patience_s)
+        patience_s = self._stall_limit_s if utterance.warned else _SLOW_AFTER_S
+        return min(utterance.next_wake_s(now_s), utterance.stalled_since_s() + patience_s)
 
     def _turn(self, utterance: Utterance, now_s: float) -> None:
         ticket = utterance.ticket
@@ -356,7 +260,6 @@ class Session:
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
             self._leave(utterance)
-            self._remember(utterance)
             self._send(done)
         else:
             self._judge(utterance, now_s, utterance.stalled_since_s())
@@ -364,9 +267,8 @@ class Session:
     def _judge(self, utterance: Utterance, now_s: float, since_s: float) -> None:
         """Warn about, then give up, a client that takes no audio since `since_s`."""
         stalled_s = now_s - since_s
-        if stalled_s >= self._settings.stall_limit_ms / 1000:
-            for unheard in self.active:
-                self._fail(unheard, SlowConsumer("the client stopped reading"))
+        if stalled_s >= self._stall_limit_s:
+            self._fail_all(SlowConsumer("the client stopped reading"))
             self._close(SLOW_CONSUMER, "slow consumer")
         elif stalled_s >= _SLOW_AFTER_S and not utterance.warned:
             utterance.warned = True
@@ -375,35 +277,28 @@ class Session:
 
     # The ends of an utterance
 
+    def _fail_all(self, error: VoxgateError) -> None:
+        for utterance in self.active:
+            self._fail(utterance, error)
+
     def _fail(self, utterance: Utterance, error: VoxgateError) -> None:
         if utterance.over:
             return
         partial = utterance.fail()
         self._leave(utterance)
         ours = isinstance(error, EngineError)
-        level = logging.WARNING if ours else logging.INFO
         extra = {"session": self.name, "utterance": utterance.number, "code": error.code}
-        log.log(level, "utterance failed", extra=extra)
-        reply = messages.Failed.of(error, utterance=utterance.name, partial_audio=partial if ours else None)
-        self._send(reply)
-
-    def _fail_named(self, name: str | None, error: VoxgateError) -> None:
-        utterance = self._active.get(name) if name is not None else None
-        if utterance is None:
-            self._refuse(error, name)
-        else:
-            self._fail(utterance, error)
+        log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
+        told = messages.Failed.of(error, utterance=utterance.name, partial_audio=partial if ours else None)
+        self._send(told)
 
     def _leave(self, utterance: Utterance) -> None:
         """The utterance is over: nothing of it is sent any more but the one message that says so."""
-        self._active.pop(utterance.name, None)
-        self._tails.pop(utterance.name, None)
-        if utterance.state is not State.DONE:
-            self._effects = deque(
-                e
-                for e in self._effects
-                if not (isinstance(e, SendAudio | Listen) and e.utterance is utterance)
-            )
+        if utterance.state is State.DONE:
+            self._roster.finish(utterance)
+        else:
+            self._roster.remove(utterance)
+            self._effects = deque(effect for effect in self._effects if not _speaks(effect, utterance))
         self._retire(utterance)
 
     def _retire(self, utterance: Utterance) -> None:
@@ -411,18 +306,7 @@ class Session:
             utterance.retired = True
             self._effects.append(Retire(utterance))
 
-    def _remember(self, utterance: Utterance) -> None:
-        self._tails[utterance.name] = utterance
-        if len(self._tails) > _TAILS:
-            del self._tails[next(iter(self._tails))]
-
     # Small change
-
-    def _find(self, name: str) -> Utterance:
-        found = self._active.get(name) or self._tails.get(name)
-        if found is None:
-            raise UnknownUtterance(f"no utterance {name!r} is under way")
-        return found
 
     @staticmethod
     def _allowed(utterance: Utterance, act: Callable[[], T]) -> T:
@@ -432,13 +316,8 @@ class Session:
             message = f"utterance {utterance.name!r} is {utterance.state}: no {illegal.event} any more"
             raise UtteranceEnded(message) from illegal
 
-    @staticmethod
-    def _limit(bucket: TokenBucket, what: str, now_s: float) -> None:
-        if wait_s := bucket.take(now_s):
-            raise RateLimited(f"too many {what}", retry_after_ms=math.ceil(wait_s * 1000))
-
-    def _refuse(self, error: VoxgateError, utterance: str | None = None) -> None:
-        self._send(messages.Failed.of(error, utterance=utterance))
+    def _refuse(self, error: VoxgateError, name: str | None) -> None:
+        self._send(messages.Failed.of(error, utterance=name))
 
     def _send(self, message: messages.ServerMessage) -> None:
         if not self._closed:
@@ -448,3 +327,7 @@ class Session:
         if not self._closed:
             self._effects.append(CloseSocket(code, reason))
             self._closed = True
+
+
+def _speaks(effect: Effect, utterance: Utterance) -> bool:
+    return isinstance(effect, SendAudio | Listen) and effect.utterance is utterance

@@ -1,4 +1,4 @@
-"""Every option of the gateway, in one frozen model: flags beat the environment, that beats the file, that the defaults."""
+"""Every option of the gateway in one frozen model: flags beat environment variables, they beat the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SettingsError(ValueError):
 
 
 class Settings(BaseModel):
-    """Options of one gateway process. Names are those of flags (`--lead-ms`), `VOXGATE_LEAD_MS` and the TOML key."""
+    """Options of one gateway process: `lead_ms` is `--lead-ms`, `VOXGATE_LEAD_MS` and a TOML key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,8 +30,8 @@ class Settings(BaseModel):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="TCP port; 0 takes any free one.")
     allowed_origins: tuple[str, ...] = Field(
         (),
-        description="Origins of web pages that may connect, such as https://example.org; * allows any. Clients without "
-        "an Origin, and the gateway's own page at localhost or an IP address, always may.",
+        description="Origins of web pages that may connect, such as https://example.org; * allows any. "
+        "Clients without an Origin, and the gateway's own page at localhost or an IP address, always may.",
     )
 
     checkpoint: str = Field(
@@ -129,8 +129,8 @@ class Settings(BaseModel):
 def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Mapping[str, str]) -> Settings:
     """The settings in force. Raises SettingsError, naming the option and the place that set it.
 
-    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name has
-    to be known. Lists in the environment are separated by commas.
+    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name
+    has to be known. Lists in the environment are separated by commas.
     """
     values: dict[str, Any] = {}
     places: dict[str, str] = {}

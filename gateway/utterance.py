@@ -117,7 +117,7 @@ class Utterance:
     # From the pipeline
 
     def admit(self, speech: Speech) -> Started:
-        """A slot is there and `speech` is open in it: hand over what waited. Raises EmptyText, TextTooLong."""
+        """A slot is there and `speech` is open in it: hand over what waited. Raises EmptyText."""
         state = follow(self.state, Event.ADMIT)
         self.speech = speech
         for fragment in self._waiting:

@@ -47,7 +47,7 @@ class Socket(Protocol):
 
 
 class BoundedConnection(ServerConnection):
-    """A server connection whose buffers are small, and that is cut when its write buffer grows all the same."""
+    """A server connection with small buffers, that is cut when its write buffer grows all the same."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -70,8 +70,8 @@ class BoundedConnection(ServerConnection):
         except ConnectionClosed:
             raise SocketClosed from None
 
-    # `Connection.send` writes, then waits, in one; the session has to know which of both takes long. So the two
-    # halves, as `send` and `drained`. Messages are never fragmented, which is all that `send` does besides.
+    # The library's `send` writes, then waits, in one; here a write that waits has to show at once. So its two
+    # halves, as `send` and `drained`. Messages are never fragmented, which is all that it does besides.
 
     def send(self, message: str | bytes) -> None:  # type: ignore[override]  # see above
         if self.state is not State.OPEN:

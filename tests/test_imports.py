@@ -1,4 +1,4 @@
-"""Who may import whom, read from the syntax trees: gateway → pipeline → codecs, and heavy libraries in one corner each."""
+"""Who may import whom, read from the syntax trees: gateway → pipeline → codecs, never back."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fakes with the real interfaces: a talker without a model, a loop with its own time, sockets without a network."""
+"""Fakes with the real interfaces: a talker without a model, a loop with its own time, sockets of its own."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fakes.packets import FakeEncoder
-from fakes.sockets import FakeSocket
-from fakes.tone import Script, ToneSynthesizer
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
+from voxgate.gateway.opening import Offer
 from voxgate.gateway.retirement import Retirement
 from voxgate.gateway.session import Session
 from voxgate.gateway.settings import Settings
+
+from fakes.packets import FakeEncoder
+from fakes.sockets import FakeSocket
+from fakes.tone import Script, ToneSynthesizer
 
 PCM = {"codec": "pcm"}
 
@@ -26,6 +28,7 @@ class Bench:
         self.admission = Admission(
             lambda: self.synthesizer.slots, self.settings.queue_length, self.settings.queue_wait_ms
         )
+        self.offer = Offer(self.settings, self.synthesizer, FakeEncoder)
         self.retirement = Retirement(self.admission)
         self.sessions: list[Session] = []
         self.runs: list[asyncio.Task[None]] = []
@@ -44,15 +47,7 @@ class Bench:
     def connect(self, key: str = "peer") -> FakeSocket:
         socket = FakeSocket()
         connection = Connection(socket, self.retirement)
-        session = Session(
-            f"s{len(self.sessions)}",
-            key,
-            self.settings,
-            self.synthesizer,
-            FakeEncoder,
-            self.admission,
-            connection.wake,
-        )
+        session = Session(f"s{len(self.sessions)}", key, self.offer, self.admission, connection.wake)
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket

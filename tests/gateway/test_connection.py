@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fakes.bench import PCM, Bench, say
 from fakes.packets import s16le
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
-from fakes.bench import PCM, Bench, say
 from voxgate.pipeline.speech import FRAME_MS, FRAME_SAMPLES
 
 TEXT = "The quick brown fox jumps over the lazy dog."

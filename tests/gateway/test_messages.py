@@ -151,16 +151,16 @@ def mutations(count: int, seed: int = 3) -> list[str]:
 
 
 def test_fuzz_raises_nothing_undocumented_and_is_fast() -> None:
-    times_s, refused = [], 0
+    times_s, refused = [], []
     for text in mutations(10_000):
         begin_s = time.perf_counter()
         try:
             parse(text)
         except BadMessage as bad:
-            refused += 1
-            assert len(bad.message) <= 200
+            refused.append(len(bad.message))
         times_s.append(time.perf_counter() - begin_s)
-    assert 1000 < refused < 9999, "both kinds have to occur"
+    assert 1000 < len(refused) < 9999, "both kinds have to occur"
+    assert max(refused) <= 200
     assert sorted(times_s)[len(times_s) * 99 // 100] <= 200e-6
 
 

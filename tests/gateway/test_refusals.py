@@ -1,4 +1,4 @@
-"""Every wrong input gets its typed error, and the session lives; repeated ones end it with the documented code."""
+"""Every wrong input gets its typed error, and the session lives; repeated ones end it."""
 
 from __future__ import annotations
 

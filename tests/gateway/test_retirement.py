@@ -29,7 +29,7 @@ async def utterance(admission: Admission, synthesizer: ToneSynthesizer) -> Utter
         words=False,
     )
     await synthesizer.start()
-    made.ticket = admission.join("k", lambda ticket, now_s: None, 0.0)
+    made.ticket = admission.join("k", lambda _ticket, _now_s: None, 0.0)
     made.speech = synthesizer.open(request)
     return made
 

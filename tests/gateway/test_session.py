@@ -1,4 +1,4 @@
-"""The session machine under random legal and illegal events, without a loop: what must hold whatever comes."""
+"""The session machine under random legal and illegal events, without a loop."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from voxgate.gateway.admission import Admission
 from voxgate.gateway.audio_header import unpack
 from voxgate.gateway.effects import CloseSocket, Listen, Retire, SendAudio, SendMessage
 from voxgate.gateway.lifecycle import TABLE, Event, State, follow
+from voxgate.gateway.opening import Offer
 from voxgate.gateway.session import Session
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.utterance import Utterance
@@ -48,13 +49,12 @@ class Walk:
             messages_per_s=10_000,
         )
         self.admission = Admission(lambda: self.synthesizer.slots, 2, 3000)
+        self.offer = Offer(self.settings, self.synthesizer, FakeEncoder)
         self.closing: list[Utterance] = []
         self.connect()
 
     def connect(self) -> None:
-        self.session = Session(
-            "s", "k", self.settings, self.synthesizer, FakeEncoder, self.admission, lambda: None
-        )
+        self.session = Session("s", "k", self.offer, self.admission, lambda: None)
         self.listening: set[Utterance] = set()
         self.retired: set[Utterance] = set()
         self.next_seq: dict[int, int] = {}
@@ -194,9 +194,9 @@ class Walk:
         elif kind == "done":
             # An interrupt may still be answered, so only audio is over.
             self.ended.add(self.numbers[name])
-        elif kind == "interrupted":
-            self.ended.add(self.numbers.pop(name, 0))
-        elif kind == "error" and name is not None and message["code"] not in REFUSES_ONLY:
+        elif kind == "interrupted" or (
+            kind == "error" and name is not None and message["code"] not in REFUSES_ONLY
+        ):
             self.ended.add(self.numbers.pop(name, 0))
 
     def retire(self, utterance: Utterance) -> None:
