@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 
 from ..pipeline.errors import GenerationFailed, VoxgateError
 from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
@@ -28,6 +29,8 @@ class Connection:
         self._retirement = retirement
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._look_s = math.inf
+        """When the writer looks at the session again by itself."""
         self._read_on = asyncio.Event()
         self._listening: dict[Utterance, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._tasks: asyncio.TaskGroup
@@ -73,8 +76,8 @@ class Connection:
                 while (effect := self._session.next_effect(self._loop.time())) is not None:
                     await self._do(effect)
                     self._read_on.set()
-                wake_s = self._session.next_wake_s(self._loop.time())
-                timer = self._loop.call_at(wake_s, self.wake) if wake_s < float("inf") else None
+                self._look_s = self._session.next_wake_s(self._loop.time())
+                timer = self._loop.call_at(self._look_s, self.wake) if self._look_s < math.inf else None
                 try:
                     await self._changed.wait()
                 finally:
@@ -117,7 +120,9 @@ class Connection:
         try:
             async for chunk in utterance.speech:
                 self._session.hear(utterance, chunk)
-                self._changed.set()
+                # Most chunks wait in the outbox for their time, which comes after the writer's next look anyway.
+                if self._session.next_wake_s(self._loop.time()) < self._look_s:
+                    self._changed.set()
                 while not utterance.outbox.has_room:
                     room.clear()
                     await room.wait()

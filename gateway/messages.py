@@ -129,7 +129,7 @@ def _bad_message(refused: ValidationError) -> BadMessage:
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         param: str | None = "type"
     else:
-        # The first part of the location is the union's tag, the message type; nothing else if all of it is bad.
+        # The first part of the location is the message type; there is no other when all of it is bad.
         param = ".".join(str(part) for part in location[1:])[:_REASON_CHARACTERS] or None
     return BadMessage(first["msg"][:_REASON_CHARACTERS], param=param)
 
