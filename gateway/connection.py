@@ -8,6 +8,7 @@ import math
 
 from ..pipeline.errors import GenerationFailed, VoxgateError
 from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
+from .pacer import TIMER_SLACK_S
 from .retirement import Retirement
 from .session import Session
 from .utterance import Utterance
@@ -73,10 +74,12 @@ class Connection:
         try:
             while True:
                 self._changed.clear()
-                while (effect := self._session.next_effect(self._loop.time())) is not None:
+                while (look_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
+                    if (effect := self._session.next_effect(now_s)) is None:
+                        break
                     await self._do(effect)
                     self._read_on.set()
-                self._look_s = self._session.next_wake_s(self._loop.time())
+                self._look_s = look_s
                 timer = self._loop.call_at(self._look_s, self.wake) if self._look_s < math.inf else None
                 try:
                     await self._changed.wait()

@@ -30,6 +30,8 @@ class Pacer:
         self._anchor_s = 0.0
         self._anchor = 0
         self._acked: int | None = None
+        self._believed = 0
+        """The clock goes no further: what was sent, and for a client that acks, not far beyond its last ack."""
 
     @property
     def sent_samples(self) -> int:
@@ -39,8 +41,8 @@ class Pacer:
         """What the listener has played by `now_s`, at most all that was sent."""
         if self._lead_samples is None:
             return self._sent
-        elapsed = self._anchor + math.floor((now_s - self._anchor_s + TIMER_SLACK_S) * self._rate_hz)
-        return max(0, min(elapsed, self._cap()))
+        elapsed = self._anchor + int((now_s - self._anchor_s + TIMER_SLACK_S) * self._rate_hz)
+        return elapsed if elapsed < self._believed else self._believed
 
     def frames_heard(self, now_s: float) -> int:
         """Whole talker frames (80 ms) played by `now_s`; unpaced, sent."""
@@ -65,6 +67,7 @@ class Pacer:
         if self.position_samples(now_s) >= self._sent:
             self._anchor_s, self._anchor = now_s, self._sent
         self._sent += samples
+        self._believed = self._sent if self._acked is None else min(self._sent, self._cap_by_ack())
 
     def ack(self, played_samples: int, now_s: float) -> None:
         """The player says it has played `played_samples`. Older and impossible values are not believed."""
@@ -72,6 +75,7 @@ class Pacer:
         if self._acked is None or played >= self._acked:
             self._acked = played
             self._anchor_s, self._anchor = now_s, played
+            self._believed = min(self._sent, self._cap_by_ack())
 
     def stalled_since_s(self) -> float:
         """When a client that stopped to ack had played all it is believed to; infinity if it goes on."""
@@ -79,14 +83,11 @@ class Pacer:
             return math.inf
         return self._anchor_s + (self._cap_by_ack() - self._anchor) / self._rate_hz
 
-    def _cap(self) -> int:
-        return min(self._sent, self._cap_by_ack()) if self._acked is not None else self._sent
-
     def _cap_by_ack(self) -> int:
         assert self._acked is not None
         return self._acked + ACK_HORIZON_MS * self._rate_hz // 1000
 
     def _reach_s(self, samples: int) -> float:
-        if samples > self._cap():
+        if samples > self._believed:
             return math.inf
         return self._anchor_s + (samples - self._anchor) / self._rate_hz
