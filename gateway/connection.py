@@ -74,7 +74,9 @@ class Connection:
         try:
             while True:
                 self._changed.clear()
-                while (look_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
+                while (
+                    look_s := self._session.next_wake_s(now_s := self._loop.time())
+                ) <= now_s + TIMER_SLACK_S:
                     if (effect := self._session.next_effect(now_s)) is None:
                         break
                     await self._do(effect)
@@ -123,7 +125,7 @@ class Connection:
         try:
             async for chunk in utterance.speech:
                 self._session.hear(utterance, chunk)
-                # Most chunks wait in the outbox for their time, which comes after the writer's next look anyway.
+                # Most chunks wait in the outbox for their time; the writer looks again by then.
                 if self._session.next_wake_s(self._loop.time()) < self._look_s:
                     self._changed.set()
                 while not utterance.outbox.has_room:

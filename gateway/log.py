@@ -46,5 +46,5 @@ def configure(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers = [stream]
     root.setLevel(level.upper())
-    # It tells of every HTTP request and every connection that ends.
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)
+    # Below that it tells of every HTTP request and every socket.
+    logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))

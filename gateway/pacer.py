@@ -31,7 +31,7 @@ class Pacer:
         self._anchor = 0
         self._acked: int | None = None
         self._believed = 0
-        """The clock goes no further: what was sent, and for a client that acks, not far beyond its last ack."""
+        """The clock goes no further: what was sent and, if the client acks, not far beyond its last ack."""
 
     @property
     def sent_samples(self) -> int:

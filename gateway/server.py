@@ -11,6 +11,7 @@ import secrets
 import signal
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
@@ -34,6 +35,7 @@ _FULL_RETRY_MS = 2000
 _DRAINING_RETRY_MS = 1000
 _IDLE_CLOSE_SPREAD_S = 0.5
 """Idle sockets close within this time, not all at once: their clients come back somewhere else."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_S = 2.0
 """What is left after the drain's deadline gets so long to end properly."""
 
@@ -52,6 +54,8 @@ class Gateway:
         self._engine = EngineWatch(synthesizer, on_ready=self._ready)
         self._sessions: set[Session] = set()
         self._draining = False
+        self._drained_s = 0.0
+        """The drain's deadline."""
         self._empty = asyncio.Event()
         self._run_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -103,12 +107,19 @@ class Gateway:
         deadline_s = self._settings.drain_s
         now_s = asyncio.get_running_loop().time()
         log.info("draining %d sockets", len(self._sessions))
+        self._drained_s = now_s + deadline_s
         for session in tuple(self._sessions):
-            session.drain(round(deadline_s * 1000), now_s + random.uniform(0, _IDLE_CLOSE_SPREAD_S))
-        if not await self._emptied(deadline_s + _IDLE_CLOSE_SPREAD_S):
+            self._tell_drain(session)
+        if not await self._emptied(deadline_s):
             for session in tuple(self._sessions):
                 session.end_now()
             await self._emptied(_LAST_S)
+
+    def _tell_drain(self, session: Session) -> None:
+        now_s = asyncio.get_running_loop().time()
+        left_s = max(0.0, self._drained_s - now_s)
+        idle_close_s = now_s + random.uniform(0, min(_IDLE_CLOSE_SPREAD_S, left_s))
+        session.drain(round(left_s * 1000), idle_close_s)
 
     async def close(self) -> None:
         """Cut what is still open, and stop the engine."""
@@ -137,6 +148,8 @@ class Gateway:
         connection = Connection(websocket, self._retirement)
         session = Session(name, peer, self._offer, self._admission, connection.wake)
         self._sessions.add(session)
+        if self._draining:  # its handshake was under way when the drain began
+            self._tell_drain(session)
         log.info("session opened", extra={"session": name, "peer": peer})
         try:
             await connection.run(session)
@@ -234,30 +247,28 @@ async def serve(
     gateway = Gateway(settings, synthesizer, encoder_factory)
     await gateway.open()
     loop = asyncio.get_running_loop()
-    signals = asyncio.Queue[None](maxsize=2)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _note, signals)
+    stop, stop_now = asyncio.Event(), asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
     engine = loop.create_task(gateway.keep_engine())
     try:
         if on_listening is not None:
             on_listening(gateway.port)
-        first = loop.create_task(signals.get())
-        await asyncio.wait([engine, first], return_when=asyncio.FIRST_COMPLETED)
-        if engine.done():
-            first.cancel()
+        if engine in await _first(engine, loop.create_task(stop.wait())):
             return engine.result()
-        second = loop.create_task(signals.get())
-        drain = loop.create_task(gateway.drain())
-        await asyncio.wait([drain, second], return_when=asyncio.FIRST_COMPLETED)
-        for task in (drain, second):
-            task.cancel()
+        await _first(loop.create_task(gateway.drain()), loop.create_task(stop_now.wait()))
     finally:
         engine.cancel()
+        await asyncio.wait([engine], timeout=_LAST_S)
         await gateway.close()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
 
-def _note(signals: asyncio.Queue[None]) -> None:
-    if not signals.full():
-        signals.put_nowait(None)
+async def _first(*tasks: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+    """Wait for the first to finish, cancel the others; returns those that finished."""
+    try:
+        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
+    finally:
+        for task in tasks:
+            task.cancel()

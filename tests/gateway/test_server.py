@@ -249,6 +249,64 @@ async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
         assert (speaking.close_code, idle.close_code) == (1012, 1012)
 
 
+async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
+    async with gateway(drain_s=0.1) as served, dial(served) as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+        await served.drain()
+        assert (await next_of(socket, "error"))["code"] == "draining"
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "none")
+        assert socket.close_code == 1012
+
+
+async def test_a_client_that_does_not_read_is_cut() -> None:
+    synthesizer = ToneSynthesizer(max_characters=60_000)
+    async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
+        reader, writer = await raw(served)
+        reader._transport.pause_reading()
+        start = {"type": "start", "utterance": "a", "format": {"codec": "pcm"}, "pacing": "none"}
+        for fields in (start, {"type": "text", "utterance": "a", "text": "x" * 60_000}):
+            payload = json.dumps(fields).encode()
+            writer.write(b"\x81\xfe" + len(payload).to_bytes(2, "big") + bytes(4) + payload)
+        async with asyncio.timeout(10):
+            while not synthesizer.speeches or synthesizer.open_speeches:
+                await asyncio.sleep(0.02)
+        # Most of it was never made: what the kernel's buffers did not take was not asked of the talker.
+        assert synthesizer.speeches[0].made < 30_000
+        writer.close()
+
+
+async def test_the_first_signal_lets_speech_finish() -> None:
+    synthesizer = ToneSynthesizer()
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
+    port = await ports.get()
+
+    async def hear(text: str) -> bytes:
+        audio = b""
+        async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+            await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+            await ask(socket, type="text", utterance="a", text=text)
+            while True:
+                message = await socket.recv()
+                if isinstance(message, bytes):
+                    audio += unpack(message)[1]
+                elif json.loads(message)["type"] == "going_away":
+                    await ask(socket, type="end", utterance="a")
+                elif json.loads(message)["type"] == "done":
+                    return audio
+
+    texts = [f"{i} is it." for i in range(4)]
+    heard = asyncio.gather(*(hear(text) for text in texts))
+    while len(synthesizer.open_speeches) < 4:
+        await asyncio.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        assert await heard == [s16le(tone_pcm(text)) for text in texts]
+        await serving
+
+
 async def test_the_second_signal_ends_at_once() -> None:
     synthesizer = ToneSynthesizer()
     ports: asyncio.Queue[int] = asyncio.Queue()
