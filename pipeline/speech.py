@@ -114,10 +114,13 @@ class Speech(Protocol):
         """No more text comes. Raises EmptyText when there was nothing to say (the speech then has no frames)."""
 
     def advance(self, frames: int) -> None:
-        """The listener has heard (or, unpaced, been sent) `frames` frames; generation may run ahead from there."""
+        """The listener has heard (or, unpaced, been sent) `frames` frames in all; generation may run ahead from there."""
 
     def spoken_until(self, played_ms: int) -> int:
-        """Offset in the client's text of the first character not yet heard at `played_ms`; approximate."""
+        """Offset in the client's text of the first character not yet heard at `played_ms`; approximate.
+
+        Also answers after the last frame and after `aclose`: the listener is behind.
+        """
 
     def __aiter__(self) -> Speech: ...
 

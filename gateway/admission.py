@@ -1,0 +1,145 @@
+"""Who may speak: a bounded number of talker slots, and a bounded, fair queue in front of them.
+
+Limits count active utterances, not sockets: an agent's socket is silent most of the time. The queue takes
+turns between keys (one client address is one key), first come first served within a key. Nobody waits longer
+than `wait_ms`; who waits looks at `Ticket.deadline_s` and leaves. A slot is given back only when the engine
+confirmed the end of its speech.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..pipeline.errors import AtCapacity
+
+_FIRST_GUESS_MS = 4000.0
+"""How long an utterance holds its slot, until some were seen."""
+_SMOOTHING = 0.1
+_RETRY_MIN_MS = 250
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """One utterance's place. `on_change` is called when the position changes and when the slot is granted."""
+
+    key: str
+    deadline_s: float
+    on_change: Callable[[Ticket, float], None] = field(repr=False)
+    position: int = 0
+    """1 is next; 0 while it holds a slot."""
+    eta_ms: int = 0
+    granted_s: float | None = None
+    closed: bool = False
+
+    @property
+    def granted(self) -> bool:
+        return self.granted_s is not None
+
+
+class Admission:
+    """Grants slots. Synchronous; time comes in as an argument."""
+
+    def __init__(self, slots: Callable[[], int], queue_length: int, wait_ms: int) -> None:
+        self._slots = slots
+        self._queue_length = queue_length
+        self._wait_s = wait_ms / 1000
+        self._holding = 0
+        self._waiting: dict[str, deque[Ticket]] = {}
+        """Per key; the dict's order is the order of turns."""
+        self._queued = 0
+        self._mean_ms = _FIRST_GUESS_MS
+
+    @property
+    def active(self) -> int:
+        return self._holding
+
+    @property
+    def queued(self) -> int:
+        return self._queued
+
+    @property
+    def slots(self) -> int:
+        return self._slots()
+
+    def join(self, key: str, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+        """Take a slot or a place in the queue. Raises AtCapacity when the queue is full."""
+        ticket = Ticket(key, now_s + self._wait_s, on_change)
+        if self._holding < self._slots() and not self._queued:
+            self._hold(ticket, now_s)
+            return ticket
+        if self._queued >= self._queue_length:
+            raise self.refusal("every talker slot and every place in the queue is taken")
+        self._waiting.setdefault(key, deque()).append(ticket)
+        self._queued += 1
+        self._renumber(now_s, quiet=ticket)
+        return ticket
+
+    def leave(self, ticket: Ticket, now_s: float) -> None:
+        """Give the slot back, or stop waiting. Safe to call twice."""
+        if ticket.closed:
+            return
+        ticket.closed = True
+        if ticket.granted_s is not None:
+            self._holding -= 1
+            held_ms = (now_s - ticket.granted_s) * 1000
+            self._mean_ms += _SMOOTHING * (held_ms - self._mean_ms)
+        else:
+            queue = self._waiting[ticket.key]
+            queue.remove(ticket)
+            self._queued -= 1
+            if not queue:
+                del self._waiting[ticket.key]
+        self.admit(now_s)
+
+    def admit(self, now_s: float) -> None:
+        """Hand free slots to those who wait; call it also when the number of slots has grown."""
+        granted = []
+        while self._queued and self._holding < self._slots():
+            key, queue = next(iter(self._waiting.items()))
+            ticket = queue.popleft()
+            self._queued -= 1
+            # The key's next turn comes after everybody else's.
+            del self._waiting[key]
+            if queue:
+                self._waiting[key] = queue
+            self._hold(ticket, now_s)
+            granted.append(ticket)
+        self._renumber(now_s)
+        for ticket in granted:
+            ticket.on_change(ticket, now_s)
+
+    def refusal(self, why: str) -> AtCapacity:
+        """The error for one who cannot wait here any longer."""
+        return AtCapacity(why, retry_after_ms=max(_RETRY_MIN_MS, self._eta_ms(self._queued + 1)))
+
+    def _hold(self, ticket: Ticket, now_s: float) -> None:
+        self._holding += 1
+        ticket.granted_s = now_s
+        ticket.position = ticket.eta_ms = 0
+
+    def _eta_ms(self, position: int) -> int:
+        return math.ceil(self._mean_ms * position / max(1, self._slots()))
+
+    def _renumber(self, now_s: float, quiet: Ticket | None = None) -> None:
+        moved = []
+        for position, ticket in enumerate(self._in_turn(), start=1):
+            if ticket.position != position:
+                ticket.position, ticket.eta_ms = position, self._eta_ms(position)
+                if ticket is not quiet:
+                    moved.append(ticket)
+        for ticket in moved:
+            ticket.on_change(ticket, now_s)
+
+    def _in_turn(self) -> Iterator[Ticket]:
+        """Waiting tickets in the order they will be granted."""
+        rows = [iter(queue) for queue in self._waiting.values()]
+        while rows:
+            left = []
+            for row in rows:
+                if (ticket := next(row, None)) is not None:
+                    yield ticket
+                    left.append(row)
+            rows = left

@@ -1,0 +1,47 @@
+"""What a session wants done in the world; its connection does it, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .utterance import Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    """A control message, as JSON text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendAudio:
+    """A binary message of `utterance`."""
+
+    utterance: Utterance
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Read the chunks of the utterance's open speech, while its outbox has room."""
+
+    utterance: Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Close the utterance's speech, if one is open, then give its ticket back."""
+
+    utterance: Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSocket:
+    """Close the socket; nothing follows."""
+
+    code: int
+    reason: str
+
+
+Effect = SendMessage | SendAudio | Listen | Retire | CloseSocket

@@ -1,0 +1,70 @@
+"""From a `start` message to an utterance: what would fail after the queue fails here, before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..pipeline.errors import (
+    EngineNotReady,
+    UnknownLanguage,
+    UnknownVoice,
+    UnsupportedFormat,
+    UnsupportedOption,
+)
+from ..pipeline.speech import EngineState, SpeechRequest, Synthesizer
+from .audio import EncoderFactory
+from .messages import Limits, Start
+from .settings import Settings
+from .utterance import Utterance
+
+_NOT_READY_RETRY_MS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What this gateway can speak, and in which formats."""
+
+    settings: Settings
+    synthesizer: Synthesizer
+    encoder_factory: EncoderFactory
+
+    @property
+    def default_voice(self) -> str:
+        return self.settings.voice or self.synthesizer.default_voice
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.session_limits(self.synthesizer.max_characters)
+
+    def utterance(self, message: Start, number: int) -> Utterance:
+        """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""
+        if self.synthesizer.state is not EngineState.READY:
+            raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
+        request = message.request(self.default_voice)
+        self._check(request)
+        audio_format = message.format.audio_format()
+        try:
+            encoder = self.encoder_factory(audio_format)
+        except ValueError as refused:
+            raise UnsupportedFormat(str(refused), param="format") from refused
+        return Utterance(
+            message.utterance,
+            number,
+            request,
+            audio_format,
+            encoder,
+            max_characters=self.limits.characters_per_utterance,
+            lead_ms=self.settings.lead_ms if message.pacing == "playback" else None,
+            outbox_ms=self.settings.ahead_ms,
+            words=message.words,
+        )
+
+    def _check(self, request: SpeechRequest) -> None:
+        voices = self.synthesizer.voices
+        if (voice := voices.get(request.voice)) is None:
+            raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
+        if request.language not in voice.languages:
+            listed = ", ".join(voice.languages)
+            raise UnknownLanguage(f"languages of this voice are {listed}", param="language")
+        if request.instructions and not voice.instructions:
+            raise UnsupportedOption("this voice takes no instructions", param="instructions")

@@ -1,0 +1,72 @@
+"""Audio packets of one utterance that wait to be sent, and their numbering on the wire."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from .audio import Packet
+from .audio_header import AudioHeader
+
+
+class Outbox:
+    """Numbers packets (`seq`, `pts`) as they leave. Bounded: the speech is read only while `has_room`."""
+
+    def __init__(self, number: int, rate_hz: int, bound_ms: int) -> None:
+        self._number = number
+        self._bound_samples = bound_ms * rate_hz // 1000
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._waiting_samples = 0
+        self._seq = 0
+        self._pts = 0
+        self._closed = False
+
+    @property
+    def has_room(self) -> bool:
+        return self._waiting_samples < self._bound_samples
+
+    @property
+    def next_samples(self) -> int | None:
+        """Samples of the packet that leaves next, None when none waits."""
+        return self._waiting[0][1] if self._waiting else None
+
+    @property
+    def drained(self) -> bool:
+        """The message marked last has left."""
+        return self._closed and not self._waiting
+
+    @property
+    def sent_messages(self) -> int:
+        return self._seq
+
+    def put(self, packets: Iterable[Packet]) -> None:
+        for packet in packets:
+            self._waiting.append((packet.payload, packet.samples))
+            self._waiting_samples += packet.samples
+
+    def close(self) -> None:
+        """No packet follows. With none left to carry the mark, an empty last message will."""
+        self._closed = True
+        if not self._waiting:
+            self._waiting.append((b"", 0))
+
+    def drop(self) -> None:
+        """Forget what waits; nothing leaves any more."""
+        self._waiting.clear()
+        self._waiting_samples = 0
+
+    def take(self) -> bytes:
+        """The next binary message, header and payload."""
+        payload, samples = self._waiting.popleft()
+        self._waiting_samples -= samples
+        header = AudioHeader(
+            self._number,
+            self._seq,
+            self._pts,
+            samples,
+            first=self._seq == 0,
+            last=self._closed and not self._waiting,
+        )
+        self._seq += 1
+        self._pts += samples
+        return header.pack() + payload

@@ -1,0 +1,274 @@
+"""The gateway process: one port for sockets, pages and probes; up before its model, down after its speech."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import secrets
+import signal
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.asyncio.server import serve as serve_websockets
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from ..pipeline.speech import Synthesizer
+from .admission import Admission
+from .audio import EncoderFactory
+from .connection import Connection
+from .engine import EngineWatch
+from .opening import Offer
+from .retirement import Retirement
+from .routes import SPEECH_PATH, Reply, Routes, json_reply, origin_allowed, refusal
+from .session import Session
+from .settings import Settings, SettingsError
+from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
+
+_HANDSHAKE_S = 5.0
+_FULL_RETRY_MS = 2000
+_DRAINING_RETRY_MS = 1000
+_IDLE_CLOSE_SPREAD_S = 0.5
+"""Idle sockets close within this time, not all at once: their clients come back somewhere else."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LAST_S = 2.0
+"""What is left after the drain's deadline gets so long to end properly."""
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop."""
+
+    def __init__(self, settings: Settings, synthesizer: Synthesizer, encoder_factory: EncoderFactory) -> None:
+        self._settings = settings
+        self._synthesizer = synthesizer
+        self._offer = Offer(settings, synthesizer, encoder_factory)
+        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms)
+        self._retirement = Retirement(self._admission)
+        self._engine = EngineWatch(synthesizer, on_ready=self._ready)
+        self._sessions: set[Session] = set()
+        self._draining = False
+        self._drained_s = 0.0
+        """The drain's deadline."""
+        self._empty = asyncio.Event()
+        self._run_id = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+        self._server: Server
+        self._routes = Routes(
+            {
+                "/healthz": lambda: json_reply(HTTPStatus.OK, {"status": "ok"}),
+                "/readyz": self._readyz,
+                "/v1/voices": self._voices,
+                "/v1/limits": self._limits,
+            }
+        )
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def open(self) -> None:
+        """Listen. Raises OSError when the address is taken."""
+        settings = self._settings
+        self._server = await serve_websockets(
+            self._converse,
+            settings.host,
+            settings.port,
+            process_request=self._admit,
+            create_connection=BoundedConnection,
+            compression=None,
+            server_header=None,
+            open_timeout=_HANDSHAKE_S,
+            ping_interval=settings.ping_interval_s,
+            ping_timeout=settings.ping_timeout_s,
+            close_timeout=_HANDSHAKE_S,
+            max_size=settings.max_message_bytes,
+            max_queue=8,
+            write_limit=WRITE_LIMIT_BYTES,
+            backlog=1024,
+        )
+        log.info("listening on %s:%d", settings.host, self.port)
+
+    async def keep_engine(self) -> None:
+        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
+        await self._engine.run()
+
+    async def drain(self) -> None:
+        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+        self._draining = True
+        deadline_s = self._settings.drain_s
+        now_s = asyncio.get_running_loop().time()
+        log.info("draining %d sockets", len(self._sessions))
+        self._drained_s = now_s + deadline_s
+        for session in tuple(self._sessions):
+            self._tell_drain(session)
+        if not await self._emptied(deadline_s):
+            for session in tuple(self._sessions):
+                session.end_now()
+            await self._emptied(_LAST_S)
+
+    def _tell_drain(self, session: Session) -> None:
+        now_s = asyncio.get_running_loop().time()
+        left_s = max(0.0, self._drained_s - now_s)
+        idle_close_s = now_s + random.uniform(0, min(_IDLE_CLOSE_SPREAD_S, left_s))
+        session.drain(round(left_s * 1000), idle_close_s)
+
+    async def close(self) -> None:
+        """Cut what is still open, and stop the engine."""
+        self._draining = True
+        self._server.close(code=1012, reason="shutting down")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await self._server.wait_closed()
+        await self._retirement.finish(_LAST_S)
+        await self._synthesizer.close()
+
+    async def _emptied(self, timeout_s: float) -> bool:
+        if self._sessions:
+            self._empty.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._empty.wait()
+        return not self._sessions
+
+    # Sockets
+
+    async def _converse(self, websocket: ServerConnection) -> None:
+        assert isinstance(websocket, BoundedConnection)
+        name = f"{self._run_id}-{next(self._numbers)}"
+        peer = str(websocket.remote_address[0]) if websocket.remote_address else "?"
+        connection = Connection(websocket, self._retirement)
+        session = Session(name, peer, self._offer, self._admission, connection.wake)
+        self._sessions.add(session)
+        if self._draining:  # its handshake was under way when the drain began
+            self._tell_drain(session)
+        log.info("session opened", extra={"session": name, "peer": peer})
+        try:
+            await connection.run(session)
+        finally:
+            self._sessions.discard(session)
+            if not self._sessions:
+                self._empty.set()
+            log.info("session closed", extra={"session": name, "code": websocket.close_code})
+
+    def _admit(self, _: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP; refuse upgrades that must not or cannot be served; None lets one go on."""
+        path = request.path.partition("?")[0]
+        if path != SPEECH_PATH:
+            return _response(self._routes.answer(request.path))
+        origins = request.headers.get_all("Origin")
+        hosts = request.headers.get_all("Host")
+        origin = ",".join(origins) if origins else None
+        if not origin_allowed(origin, hosts[0] if len(hosts) == 1 else None, self._settings.allowed_origins):
+            return _response(refusal(HTTPStatus.FORBIDDEN, "forbidden", "this origin is not allowed"))
+        if self._draining:
+            message = "the gateway is shutting down"
+            return _response(refusal(_UNAVAILABLE, "draining", message, _DRAINING_RETRY_MS))
+        if len(self._sessions) >= self._settings.sockets:
+            return _response(refusal(_UNAVAILABLE, "at_capacity", "every socket is taken", _FULL_RETRY_MS))
+        return None
+
+    # Documents
+
+    def _readyz(self) -> Reply:
+        reason = "the gateway is shutting down" if self._draining else self._engine.reason
+        if reason is None:
+            return json_reply(HTTPStatus.OK, {"ready": True})
+        return json_reply(_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
+
+    def _voices(self) -> Reply:
+        voices = [
+            {
+                "name": voice.name,
+                "languages": voice.languages,
+                "description": voice.description,
+                "instructions": voice.instructions,
+            }
+            for voice in self._synthesizer.voices.values()
+        ]
+        return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
+
+    def _limits(self) -> Reply:
+        settings = self._settings
+        document = {
+            "accepting": not self._draining and len(self._sessions) < settings.sockets,
+            "ready": not self._draining and self._engine.reason is None,
+            "sockets": {"open": len(self._sessions), "limit": settings.sockets},
+            "utterances": {"active": self._admission.active, "limit": self._admission.slots},
+            "queue": {"waiting": self._admission.queued, "limit": settings.queue_length},
+            "session": self._offer.limits.model_dump(),
+        }
+        return json_reply(HTTPStatus.OK, document)
+
+    # Engine
+
+    def _slots(self) -> int:
+        limit = self._settings.active_utterances
+        return self._synthesizer.slots if limit is None else min(limit, self._synthesizer.slots)
+
+    def _ready(self) -> None:
+        voice = self._settings.voice
+        if voice is not None and voice not in self._synthesizer.voices:
+            raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+        self._admission.admit(asyncio.get_running_loop().time())
+
+
+_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _response(reply: Reply) -> Response:
+    headers = Headers(reply.headers)
+    headers["Content-Type"] = reply.content_type
+    headers["Content-Length"] = str(len(reply.body))
+    headers["Connection"] = "close"
+    return Response(reply.status.value, reply.status.phrase, headers, reply.body)
+
+
+async def serve(
+    settings: Settings,
+    synthesizer: Synthesizer,
+    encoder_factory: EncoderFactory,
+    on_listening: Callable[[int], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once.
+
+    `on_listening` gets the port as soon as it answers, before the model is loaded. Raises OSError when the
+    address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
+    drain.
+    """
+    gateway = Gateway(settings, synthesizer, encoder_factory)
+    await gateway.open()
+    loop = asyncio.get_running_loop()
+    stop, stop_now = asyncio.Event(), asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
+    engine = loop.create_task(gateway.keep_engine())
+    try:
+        if on_listening is not None:
+            on_listening(gateway.port)
+        if engine in await _first(engine, loop.create_task(stop.wait())):
+            return engine.result()
+        await _first(loop.create_task(gateway.drain()), loop.create_task(stop_now.wait()))
+    finally:
+        engine.cancel()
+        await asyncio.wait([engine], timeout=_LAST_S)
+        await gateway.close()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _first(*tasks: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+    """Wait for the first to finish, cancel the others; returns those that finished."""
+    try:
+        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
+    finally:
+        for task in tasks:
+            task.cancel()

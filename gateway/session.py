@@ -1,0 +1,333 @@
+"""One socket's conversation without the socket: messages and pipeline events in, effects out, time given.
+
+Whoever drives it calls `receive`, `hear`, `spoke` and `broke` as things happen, takes effects with
+`next_effect` until there are none, and calls that again at `next_wake_s` or when `wake` was called.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
+from ..pipeline.speech import SpeechChunk
+from . import messages
+from .admission import Admission, Ticket
+from .audio import FORMATS
+from .conduct import Conduct
+from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
+from .errors import Draining, SlowConsumer, UtteranceEnded
+from .lifecycle import IllegalEvent, State
+from .opening import Offer
+from .roster import Roster
+from .utterance import Utterance
+
+NOT_ACCEPTABLE = 1003
+POLICY = 1008
+RESTARTING = 1012
+SLOW_CONSUMER = 4001
+
+_SLOW_AFTER_S = 1.0
+"""A client that has not read, or played, for so long is warned."""
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """Synchronous; not thread-safe. `wake` is called when effects arise that its driver did not cause."""
+
+    def __init__(
+        self, name: str, key: str, offer: Offer, admission: Admission, wake: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self._key = key
+        self._offer = offer
+        self._admission = admission
+        self._wake = wake
+        self._conduct = Conduct(offer.settings)
+        self._roster = Roster(offer.settings.utterances_per_session)
+        self._effects: deque[Effect] = deque()
+        self._next_number = 1
+        self._stall_limit_s = offer.settings.stall_limit_ms / 1000
+        self._idle_close_s: float | None = None
+        """Draining: without an utterance under way, the socket closes at this time."""
+        self._closed = False
+
+    @property
+    def active(self) -> tuple[Utterance, ...]:
+        """Utterances under way, queued ones included."""
+        return self._roster.active
+
+    @property
+    def closing(self) -> bool:
+        """The socket is to be closed; messages are no longer taken."""
+        return self._closed
+
+    @property
+    def backlog(self) -> int:
+        """Effects not taken yet; the driver stops reading the socket while there are many."""
+        return len(self._effects)
+
+    def open(self) -> None:
+        """Greet the client."""
+        self._send(
+            messages.SessionOpened(
+                session=self.name,
+                default_voice=self._offer.default_voice,
+                formats=FORMATS,
+                limits=self._offer.limits,
+            )
+        )
+
+    # From the client
+
+    def receive(self, payload: str | bytes, now_s: float) -> None:
+        """Take one message. Never raises: what is wrong with it becomes an `error` message."""
+        if self._closed:
+            return
+        if isinstance(payload, bytes):
+            self._refuse(BadMessage("audio goes one way; send JSON in text frames"), None)
+            self._close(NOT_ACCEPTABLE, "binary message")
+            return
+        name = None
+        try:
+            self._conduct.count("messages", now_s)
+            message = messages.parse(payload)
+            name = None if isinstance(message, messages.Ping) else message.utterance
+            self._take(message, now_s)
+        except (EmptyText, EngineError) as error:
+            failed = self._roster.get(name) if name is not None else None
+            if failed is None or failed.over:
+                self._refuse(error, name)
+            else:
+                self._fail(failed, error)
+        except VoxgateError as error:
+            self._refuse(error, name)
+            if reason := self._conduct.verdict(error, now_s):
+                self._close(POLICY, reason)
+
+    def _take(self, message: messages.ClientMessage, now_s: float) -> None:
+        match message:
+            case messages.Text():
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, lambda: utterance.add_text(message.text, now_s))
+            case messages.Ack():
+                # Acks cross with the end of the speech by nature: one that comes too late is no mistake.
+                if (heard := self._roster.get(message.utterance)) is not None:
+                    heard.pacer.ack(message.played_samples, now_s)
+            case messages.Start():
+                self._start(message, now_s)
+            case messages.Flush():
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, utterance.flush)
+            case messages.End():
+                utterance = self._roster.find(message.utterance)
+                self._allowed(utterance, utterance.end)
+            case messages.Interrupt():
+                self._conduct.count("interrupts", now_s)
+                utterance = self._roster.find(message.utterance)
+                reply = self._allowed(utterance, lambda: utterance.interrupt(message.played_ms, now_s))
+                self._leave(utterance)
+                self._send(reply)
+            case messages.Ping():
+                self._send(messages.Pong(id=message.id))
+
+    def _start(self, message: messages.Start, now_s: float) -> None:
+        # First what only refuses the message: an error of another kind would end the utterance of that name.
+        self._roster.check_free(message.utterance)
+        self._conduct.count("starts", now_s)
+        if self._idle_close_s is not None:
+            raise Draining("the gateway is shutting down")
+        self._roster.check_room()
+        utterance = self._offer.utterance(message, self._next_number)
+        utterance.ticket = self._admission.join(
+            self._key, lambda ticket, _: self._moved(utterance, ticket), now_s
+        )
+        self._next_number += 1
+        self._roster.add(utterance)
+        log.info("utterance started", extra={"session": self.name, "utterance": utterance.number})
+        self._place(utterance, utterance.ticket)
+
+    def _place(self, utterance: Utterance, ticket: Ticket) -> None:
+        if not ticket.granted:
+            position, eta_ms = ticket.position, ticket.eta_ms
+            self._send(messages.Queued(utterance=utterance.name, position=position, eta_ms=eta_ms))
+            return
+        try:
+            utterance.speech = self._offer.synthesizer.open(utterance.request)
+            started = utterance.admit(utterance.speech)
+        except VoxgateError as error:
+            self._fail(utterance, error)
+        else:
+            self._send(started)
+            self._effects.append(Listen(utterance))
+
+    def _moved(self, utterance: Utterance, ticket: Ticket) -> None:
+        if not utterance.over:
+            self._place(utterance, ticket)
+            self._wake()
+
+    # From the pipeline
+
+    def hear(self, utterance: Utterance, chunk: SpeechChunk) -> None:
+        """A chunk of the utterance's speech is there. Ignored when the utterance is over."""
+        if utterance.over:
+            return
+        try:
+            utterance.hear(chunk)
+        except Exception:
+            log.exception("encoding failed", extra={"session": self.name, "utterance": utterance.number})
+            self._fail(utterance, GenerationFailed("the audio could not be encoded"))
+            return
+        if utterance.words and chunk.words:
+            self._send(messages.Words.of(utterance.name, chunk.words))
+
+    def spoke(self, utterance: Utterance) -> None:
+        """The utterance's speech came to its end: its slot is free before the last packet leaves."""
+        if not utterance.over:
+            utterance.spoken()
+            self._retire(utterance)
+
+    def broke(self, utterance: Utterance, error: VoxgateError) -> None:
+        """The utterance's speech failed."""
+        self._fail(utterance, error)
+
+    # From the clock, the network and the process
+
+    def drain(self, deadline_ms: int, idle_close_s: float) -> None:
+        """Take no new utterances; close when none is under way, but not before `idle_close_s`."""
+        if self._idle_close_s is None and not self._closed:
+            self._idle_close_s = idle_close_s
+            self._send(messages.GoingAway(deadline_ms=deadline_ms))
+            self._wake()
+
+    def end_now(self) -> None:
+        """The drain's deadline: give every utterance up and close."""
+        self._fail_all(Draining("the gateway is shutting down"))
+        self._close(RESTARTING, "shutting down")
+        self._wake()
+
+    def lost(self) -> tuple[Utterance, ...]:
+        """The socket is gone: gives every utterance up; returns those whose speech is to be closed."""
+        self._fail_all(SlowConsumer("the socket is gone"))
+        self._closed = True
+        left = tuple(effect.utterance for effect in self._effects if isinstance(effect, Retire))
+        self._effects.clear()
+        return left
+
+    def blocked(self, now_s: float, since_s: float) -> None:
+        """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
+        for utterance in self.active:
+            self._judge(utterance, now_s, since_s)
+
+    def next_effect(self, now_s: float) -> Effect | None:
+        """What to do next, None when there is nothing now. One due packet per utterance in turn."""
+        if not self._effects and not self._closed:
+            for utterance in self.active:
+                self._turn(utterance, now_s)
+            if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
+                self._close(RESTARTING, "shutting down")
+        return self._effects.popleft() if self._effects else None
+
+    def next_wake_s(self, now_s: float) -> float:
+        """When `next_effect` will have something without any event; infinity for never."""
+        if self._effects:
+            return now_s
+        if self._closed:
+            return math.inf
+        times_s = [self._wake_of_s(utterance, now_s) for utterance in self.active]
+        if self._idle_close_s is not None and not times_s:
+            times_s.append(self._idle_close_s)
+        return min(times_s, default=math.inf)
+
+    def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
+        patience_s = self._stall_limit_s if utterance.warned else _SLOW_AFTER_S
+        return min(utterance.next_wake_s(now_s), utterance.stalled_since_s() + patience_s)
+
+    def _turn(self, utterance: Utterance, now_s: float) -> None:
+        ticket = utterance.ticket
+        if ticket is not None and not ticket.granted:
+            if now_s >= ticket.deadline_s:
+                self._fail(utterance, self._admission.refusal("no talker slot became free in time"))
+            return
+        if (message := utterance.release(now_s)) is not None:
+            self._effects.append(SendAudio(utterance, message))
+        utterance.credit(now_s)
+        if (done := utterance.drained()) is not None:
+            self._leave(utterance)
+            self._send(done)
+        else:
+            self._judge(utterance, now_s, utterance.stalled_since_s())
+
+    def _judge(self, utterance: Utterance, now_s: float, since_s: float) -> None:
+        """Warn about, then give up, a client that takes no audio since `since_s`."""
+        stalled_s = now_s - since_s
+        if stalled_s >= self._stall_limit_s:
+            self._fail_all(SlowConsumer("the client stopped reading"))
+            self._close(SLOW_CONSUMER, "slow consumer")
+        elif stalled_s >= _SLOW_AFTER_S and not utterance.warned:
+            utterance.warned = True
+            message = "audio waits for the client to read and play it; generation is paused"
+            self._send(messages.Warned(code="slow_consumer", message=message, utterance=utterance.name))
+
+    # The ends of an utterance
+
+    def _fail_all(self, error: VoxgateError) -> None:
+        for utterance in self.active:
+            self._fail(utterance, error)
+
+    def _fail(self, utterance: Utterance, error: VoxgateError) -> None:
+        if utterance.over:
+            return
+        partial = utterance.fail()
+        self._leave(utterance)
+        ours = isinstance(error, EngineError)
+        extra = {"session": self.name, "utterance": utterance.number, "code": error.code}
+        log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
+        told = messages.Failed.of(error, utterance=utterance.name, partial_audio=partial if ours else None)
+        self._send(told)
+
+    def _leave(self, utterance: Utterance) -> None:
+        """The utterance is over: nothing of it is sent any more but the one message that says so."""
+        if utterance.state is State.DONE:
+            self._roster.finish(utterance)
+        else:
+            self._roster.remove(utterance)
+            self._effects = deque(effect for effect in self._effects if not _speaks(effect, utterance))
+        self._retire(utterance)
+
+    def _retire(self, utterance: Utterance) -> None:
+        if not utterance.retired:
+            utterance.retired = True
+            self._effects.append(Retire(utterance))
+
+    # Small change
+
+    @staticmethod
+    def _allowed(utterance: Utterance, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except IllegalEvent as illegal:
+            message = f"utterance {utterance.name!r} is {utterance.state}: no {illegal.event} any more"
+            raise UtteranceEnded(message) from illegal
+
+    def _refuse(self, error: VoxgateError, name: str | None) -> None:
+        self._send(messages.Failed.of(error, utterance=name))
+
+    def _send(self, message: messages.ServerMessage) -> None:
+        if not self._closed:
+            self._effects.append(SendMessage(message.encode()))
+
+    def _close(self, code: int, reason: str) -> None:
+        if not self._closed:
+            self._effects.append(CloseSocket(code, reason))
+            self._closed = True
+
+
+def _speaks(effect: Effect, utterance: Utterance) -> bool:
+    return isinstance(effect, SendAudio | Listen) and effect.utterance is utterance

@@ -1,0 +1,182 @@
+"""Every option of the gateway in one frozen model: flags beat environment variables, they beat the file."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..pipeline.speech import FRAME_MS
+from .messages import Limits
+
+PREFIX = "VOXGATE_"
+
+
+class SettingsError(ValueError):
+    """An option is unknown or has a bad value; the text says which, and where it was set."""
+
+
+class Settings(BaseModel):
+    """Options of one gateway process: `lead_ms` is `--lead-ms`, `VOXGATE_LEAD_MS` and a TOML key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="TCP port; 0 takes any free one.")
+    allowed_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins of web pages that may connect, such as https://example.org; * allows any. "
+        "Clients without an Origin, and the gateway's own page at localhost or an IP address, always may.",
+    )
+
+    checkpoint: str = Field(
+        "demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.'
+    )
+    voice: str | None = Field(
+        None, description="Voice for utterances that name none; the model's own by default."
+    )
+
+    sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
+    utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
+        8, description="Most utterances under way at once on one socket."
+    )
+    active_utterances: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Most utterances spoken at once; by default as many as the engine has slots."
+    )
+    queue_length: Annotated[int, Field(ge=0)] = Field(64, description="Most utterances waiting for a slot.")
+    queue_wait_ms: Annotated[int, Field(ge=0)] = Field(3000, description="Longest wait for a slot.")
+    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
+        65_536, description="Largest message of a client."
+    )
+    max_characters: Annotated[int, Field(ge=1)] = Field(
+        4096, description="Most text of one utterance; the model may allow less."
+    )
+    messages_per_s: Annotated[float, Field(gt=0)] = Field(
+        400, description="Messages a client may send; five seconds of it at once."
+    )
+    starts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Utterances a client may start a second."
+    )
+    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Interrupts a client may send a second."
+    )
+
+    lead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        400, description="How far audio is sent ahead of its playback."
+    )
+    ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        2000, description="How far generation runs ahead of playback; at least lead_ms and two frames."
+    )
+    stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
+        5000, description="How long a client may stop reading before its socket is closed."
+    )
+    ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Pause between keep-alive pings.")
+    ping_timeout_s: Annotated[float, Field(gt=0)] = Field(10, description="Longest wait for a pong.")
+    drain_s: Annotated[float, Field(ge=0)] = Field(
+        30, description="How long speech under way may go on after the first SIGTERM or SIGINT."
+    )
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs.")
+    slots: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Utterances the engine speaks at once; by default what fits the device."
+    )
+    threads: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="CPU threads of the engine; by default what suits the machine."
+    )
+    codec_mode: Literal["stateful", "overlap"] = Field(
+        "stateful", description="How the codec streams: with exact state, or by decoding left context again."
+    )
+    left_context: Annotated[int, Field(ge=0)] = Field(
+        72, description="Frames of left context when codec_mode is overlap."
+    )
+    kv_cache_mb: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Memory for the talker's KV cache; by default what the slots need."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="One line of text, or one JSON object a record."
+    )
+
+    @model_validator(mode="after")
+    def _ahead_of_lead(self) -> Self:
+        if self.ahead_ms < self.lead_ms + 2 * FRAME_MS:
+            raise ValueError(f"ahead_ms must be at least lead_ms + {2 * FRAME_MS}")
+        return self
+
+    def session_limits(self, model_characters: int) -> Limits:
+        """What a client is told; `model_characters` is the model's own text limit."""
+        return Limits(
+            lead_ms=self.lead_ms,
+            utterances_per_session=self.utterances_per_session,
+            characters_per_utterance=min(self.max_characters, model_characters),
+            message_bytes=self.max_message_bytes,
+            messages_per_s=self.messages_per_s,
+            starts_per_s=self.starts_per_s,
+            interrupts_per_s=self.interrupts_per_s,
+            queue_wait_ms=self.queue_wait_ms,
+            stall_limit_ms=self.stall_limit_ms,
+        )
+
+
+def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The settings in force. Raises SettingsError, naming the option and the place that set it.
+
+    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name
+    has to be known. Lists in the environment are separated by commas.
+    """
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for place, layer in (
+        (str(toml_path), _from_file(toml_path) if toml_path is not None else {}),
+        ("the environment", _from_environment(environ)),
+        ("the command line", flags),
+    ):
+        for key, value in layer.items():
+            if key not in Settings.model_fields:
+                raise SettingsError(f"unknown option {key!r} in {place}{_suggestion(key)}")
+            values[key], places[key] = value, place
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as refused:
+        raise SettingsError("\n".join(_complaints(refused, places))) from None
+
+
+def _from_file(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as missing:
+        raise SettingsError(f"cannot read {path}: {missing.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise SettingsError(f"{path} is not TOML: {broken}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
+    layer: dict[str, Any] = {}
+    for name, text in environ.items():
+        if name.startswith(PREFIX):
+            key = name.removeprefix(PREFIX).lower()
+            layer[key] = [part.strip() for part in text.split(",")] if key == "allowed_origins" else text
+    return layer
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _complaints(refused: ValidationError, places: Mapping[str, str]) -> list[str]:
+    lines = []
+    for error in refused.errors(include_url=False):
+        key = str(error["loc"][0]) if error["loc"] else ""
+        where = f"{key} in {places.get(key, 'the defaults')}: " if key else ""
+        shown = f", not {json.dumps(error['input'], default=str)}" if key else ""
+        lines.append(f"{where}{error['msg']}{shown}")
+    return lines

@@ -1,0 +1,219 @@
+"""One utterance between its client and its `Speech`: text in, numbered audio out, at the listener's pace."""
+
+from __future__ import annotations
+
+import math
+
+from ..pipeline.errors import EmptyText, TextTooLong
+from ..pipeline.speech import Speech, SpeechChunk, SpeechRequest
+from .admission import Ticket
+from .audio import AudioFormat, PacketEncoder
+from .lifecycle import OVER, Event, State, follow
+from .messages import Done, Interrupted, Started, StartedFormat
+from .outbox import Outbox
+from .pacer import TIMER_SLACK_S, Pacer
+
+
+class Utterance:
+    """Sans-I/O. Every method that the state does not allow raises IllegalEvent and changes nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        request: SpeechRequest,
+        audio_format: AudioFormat,
+        encoder: PacketEncoder,
+        *,
+        max_characters: int,
+        lead_ms: int | None,
+        outbox_ms: int,
+        words: bool,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.request = request
+        self.words = words
+        self.ticket: Ticket | None = None
+        self.speech: Speech | None = None
+        self.retired = False
+        """Its speech is closed, or on the way to be, and its slot with it."""
+        self.warned = False
+        self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
+        self.pacer = Pacer(audio_format.sample_rate_hz, lead_ms)
+        self.state = State.QUEUED
+        self._format = audio_format
+        self._encoder = encoder
+        self._max_characters = max_characters
+        self._text: list[str] = []
+        self._characters = 0
+        self._waiting: list[str | None] = []
+        """Text, and None for a flush, that came before the slot did."""
+        self._frames = 0
+        self._frames_credited = 0
+        self._text_s: float | None = None
+        self._ttfa_s: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def characters(self) -> int:
+        return self._characters
+
+    # From the client
+
+    def add_text(self, fragment: str, now_s: float) -> None:
+        """Raises TextTooLong; then nothing of the fragment is taken."""
+        state = follow(self.state, Event.TEXT)
+        received = self._characters + len(fragment)
+        if received > self._max_characters:
+            raise TextTooLong(self._max_characters, received)
+        if self.speech is not None:
+            self.speech.push_text(fragment)
+        elif self._waiting and (last := self._waiting[-1]) is not None:
+            self._waiting[-1] = last + fragment
+        else:
+            self._waiting.append(fragment)
+        self._text.append(fragment)
+        self._characters = received
+        if self._text_s is None:
+            self._text_s = now_s
+        self.state = state
+
+    def flush(self) -> None:
+        state = follow(self.state, Event.FLUSH)
+        if self.speech is not None:
+            self.speech.flush()
+        elif self._waiting and self._waiting[-1] is not None:
+            self._waiting.append(None)
+        self.state = state
+
+    def end(self) -> None:
+        """Raises EmptyText; the utterance is then to fail."""
+        state = follow(self.state, Event.END)
+        if self.speech is not None:
+            self.speech.end()
+        elif not self._characters:
+            raise EmptyText("the utterance ended without any text")
+        self.state = state
+
+    def interrupt(self, played_ms: int | None, now_s: float) -> Interrupted:
+        """Stop; returns what was heard. Without `played_ms` the playback clock answers."""
+        self.state = follow(self.state, Event.INTERRUPT)
+        sent_ms = self._ms(self.pacer.sent_samples)
+        heard_ms = (
+            self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
+        )
+        text = "".join(self._text)
+        spoken = self.speech.spoken_until(heard_ms) if self.speech is not None and heard_ms else 0
+        spoken = max(0, min(spoken, len(text)))
+        self.outbox.drop()
+        return Interrupted(
+            utterance=self.name, played_ms=heard_ms, text_spoken=text[:spoken], text_remaining=text[spoken:]
+        )
+
+    # From the pipeline
+
+    def admit(self, speech: Speech) -> Started:
+        """A slot is there and `speech` is open in it: hand over what waited. Raises EmptyText."""
+        state = follow(self.state, Event.ADMIT)
+        self.speech = speech
+        for fragment in self._waiting:
+            if fragment is None:
+                speech.flush()
+            else:
+                speech.push_text(fragment)
+        self._waiting.clear()
+        if state is State.ENDING:
+            speech.end()
+        self.state = state
+        rate_hz = self._format.sample_rate_hz
+        return Started(
+            utterance=self.name,
+            number=self.number,
+            voice=self.request.voice,
+            language=self.request.language,
+            seed=speech.seed,
+            format=StartedFormat(
+                codec=self._format.codec,
+                sample_rate=rate_hz,
+                bitrate=self._format.bitrate if self._format.codec == "opus" else None,
+                packet_ms=self._format.packet_ms,
+                pre_skip=self._encoder.pre_skip,
+            ),
+            packet_samples=self._format.packet_ms * rate_hz // 1000,
+        )
+
+    def hear(self, chunk: SpeechChunk) -> None:
+        """Encode a chunk into the outbox."""
+        self._frames += chunk.frames
+        self.outbox.put(self._encoder.push(chunk.pcm))
+
+    def spoken(self) -> None:
+        """The talker has finished: no chunk follows."""
+        self.state = follow(self.state, Event.SPOKEN)
+        self.outbox.put(self._encoder.finish())
+        self.outbox.close()
+
+    def fail(self) -> bool:
+        """Give up; returns whether audio had been sent."""
+        self.state = follow(self.state, Event.FAIL)
+        self.outbox.drop()
+        return self.outbox.sent_messages > 0
+
+    # To the client, in time
+
+    def release(self, now_s: float) -> bytes | None:
+        """The next audio message if it is due, and None if not."""
+        samples = self.outbox.next_samples
+        if samples is None or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
+            return None
+        self.pacer.send(samples, now_s)
+        if self._ttfa_s is None and self._text_s is not None:
+            self._ttfa_s = now_s - self._text_s
+        return self.outbox.take()
+
+    def credit(self, now_s: float) -> None:
+        """Tell the talker how far the listener has come."""
+        heard = self.pacer.frames_heard(now_s)
+        if heard > self._frames_credited and self.speech is not None and not self.retired:
+            self._frames_credited = heard
+            self.speech.advance(heard)
+
+    def drained(self) -> Done | None:
+        """The closing message, once the last audio message has left."""
+        if self.state is not State.DRAINING or not self.outbox.drained:
+            return None
+        assert self.speech is not None
+        self.state = follow(self.state, Event.DRAINED)
+        samples = self._encoder.true_samples
+        reason = self.speech.finish_reason
+        return Done(
+            utterance=self.name,
+            reason=reason.value if reason is not None else "end",
+            characters=self._characters,
+            frames=self._frames,
+            samples=samples,
+            audio_ms=self._ms(samples),
+            ttfa_ms=None if self._ttfa_s is None else round(self._ttfa_s * 1000),
+        )
+
+    def next_wake_s(self, now_s: float) -> float:
+        """When there is next something to do for it without a message or a chunk; infinity for never."""
+        if self.over:
+            return math.inf
+        if self.ticket is not None and not self.ticket.granted:
+            return self.ticket.deadline_s
+        samples = self.outbox.next_samples
+        if samples is not None:
+            return self.pacer.due_s(samples, now_s)
+        return math.inf if self.retired else self.pacer.next_frame_s(now_s)
+
+    def stalled_since_s(self) -> float:
+        """When the listener stopped playing with audio still to come; infinity if it plays."""
+        return self.pacer.stalled_since_s() if self.outbox.next_samples is not None else math.inf
+
+    def _ms(self, samples: int) -> int:
+        return samples * 1000 // self._format.sample_rate_hz

@@ -1,0 +1,97 @@
+"""The socket as a session's connection uses it, on the websockets library."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from typing import Protocol
+
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+WRITE_LIMIT_BYTES = 4096
+"""Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
+SEND_BUFFER_BYTES = 16_384
+ABORT_ABOVE_BYTES = 262_144
+"""Write buffer of a client that makes the library answer (pings) without reading what it answers."""
+
+_CLOSE_S = 1.0
+_TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
+
+
+class SocketClosed(Exception):
+    """The socket is closed, by either side or by the network; nothing more comes or goes."""
+
+
+class Socket(Protocol):
+    """What a connection needs of a socket."""
+
+    async def receive(self) -> str | bytes:
+        """The next message. Raises SocketClosed. Cancelling it loses nothing."""
+
+    def send(self, message: str | bytes) -> None:
+        """Hand a message to the network without waiting. Raises SocketClosed."""
+
+    @property
+    def blocked(self) -> bool:
+        """More is in the write buffer than should be: wait with `drained` before sending on."""
+
+    async def drained(self) -> None:
+        """Wait until the write buffer is nearly empty, or the socket closed. Cancelling it loses nothing."""
+
+    async def shut(self, code: int, reason: str) -> None:
+        """Close with `code`; returns at the latest after a second, then the connection is cut."""
+
+
+class BoundedConnection(ServerConnection):
+    """A server connection with small buffers, that is cut when its write buffer grows all the same."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            with contextlib.suppress(OSError):  # a hint: speech works without it
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if _TCP_NOTSENT_LOWAT is not None:
+                    sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, SEND_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # The library answers pings without regard to flow control.
+        if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:
+            self.transport.abort()
+
+    async def receive(self) -> str | bytes:
+        try:
+            return await self.recv()
+        except ConnectionClosed:
+            raise SocketClosed from None
+
+    # The library's `send` writes, then waits, in one; here a write that waits has to show at once. So its two
+    # halves, as `send` and `drained`. Messages are never fragmented, which is all that it does besides.
+
+    def send(self, message: str | bytes) -> None:  # type: ignore[override]  # see above
+        if self.state is not State.OPEN:
+            raise SocketClosed
+        if isinstance(message, str):
+            self.protocol.send_text(message.encode())
+        else:
+            self.protocol.send_binary(message)
+        self.send_data()
+
+    @property
+    def blocked(self) -> bool:
+        return self.paused
+
+    async def drained(self) -> None:
+        await self.drain()
+
+    async def shut(self, code: int, reason: str) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self.close(code, reason)
+        except TimeoutError:
+            self.transport.abort()

@@ -1,0 +1,66 @@
+"""A gateway without a port: as many connections as a test wants, on fake sockets, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from voxgate.gateway.admission import Admission
+from voxgate.gateway.connection import Connection
+from voxgate.gateway.opening import Offer
+from voxgate.gateway.retirement import Retirement
+from voxgate.gateway.session import Session
+from voxgate.gateway.settings import Settings
+
+from fakes.packets import FakeEncoder
+from fakes.sockets import FakeSocket
+from fakes.tone import Script, ToneSynthesizer
+
+PCM = {"codec": "pcm"}
+
+
+class Bench:
+    """Call `connect` for a socket; `close` ends everything and checks that nothing is left behind."""
+
+    def __init__(self, script: Script | None = None, *, slots: int = 4, **options: Any) -> None:
+        self.settings = Settings(**options)
+        self.synthesizer = ToneSynthesizer(script, slots=slots)
+        self.admission = Admission(
+            lambda: self.synthesizer.slots, self.settings.queue_length, self.settings.queue_wait_ms
+        )
+        self.offer = Offer(self.settings, self.synthesizer, FakeEncoder)
+        self.retirement = Retirement(self.admission)
+        self.sessions: list[Session] = []
+        self.runs: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Bench:
+        await self.synthesizer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for run in self.runs:
+            run.cancel()
+        await asyncio.gather(*self.runs, return_exceptions=True)
+        await self.retirement.finish(60)
+        self.check_clean()
+
+    def connect(self, key: str = "peer") -> FakeSocket:
+        socket = FakeSocket()
+        connection = Connection(socket, self.retirement)
+        session = Session(f"s{len(self.sessions)}", key, self.offer, self.admission, connection.wake)
+        self.sessions.append(session)
+        self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
+        return socket
+
+    def check_clean(self) -> None:
+        """Every speech closed, every slot and every place in the queue given back, no task left."""
+        assert not self.synthesizer.open_speeches
+        assert (self.admission.active, self.admission.queued, self.retirement.closing) == (0, 0, 0)
+        assert not asyncio.all_tasks() - {asyncio.current_task()}
+
+
+def say(socket: FakeSocket, name: str, text: str, **start: Any) -> None:
+    """Send a whole utterance."""
+    socket.put(type="start", utterance=name, **{"format": PCM, **start})
+    socket.put(type="text", utterance=name, text=text)
+    socket.put(type="end", utterance=name)

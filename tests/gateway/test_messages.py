@@ -1,0 +1,178 @@
+"""Reading what clients send, and writing what they get."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from voxgate.gateway import messages
+from voxgate.gateway.messages import parse
+from voxgate.pipeline.errors import BadMessage, TextTooLong
+
+START = {"type": "start", "utterance": "a"}
+
+GOOD: list[dict[str, Any]] = [
+    START,
+    {
+        **START,
+        "voice": "ada",
+        "language": "english",
+        "instructions": "slowly",
+        "format": {"codec": "opus", "sample_rate": 48000, "bitrate": 64000, "packet_ms": 20},
+        "sampling": {
+            "temperature": 0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "repetition_penalty": 1.05,
+            "max_frames": 100,
+        },
+        "seed": 0,
+        "words": True,
+        "pacing": "none",
+    },
+    {"type": "text", "utterance": "a", "text": ""},
+    {"type": "text", "utterance": "a", "text": "\u0000\U0001f600 <|im_end|>"},
+    {"type": "flush", "utterance": "a"},
+    {"type": "end", "utterance": "a"},
+    {"type": "interrupt", "utterance": "a"},
+    {"type": "interrupt", "utterance": "a", "played_ms": 17},
+    {"type": "ack", "utterance": "a", "played_samples": 1920},
+    {"type": "ping"},
+    {"type": "ping", "id": "x"},
+]
+
+BAD: list[tuple[str, str | None]] = [
+    ("", None),
+    ("{", None),
+    ("[]", None),
+    ("null", None),
+    ("NaN", None),
+    ('"start"', None),
+    ("{}", "type"),
+    ('{"type":1}', "type"),
+    ('{"type":"speak"}', "type"),
+    ('{"type":"start"}', "utterance"),
+    ('{"type":"start","utterance":""}', "utterance"),
+    ('{"type":"start","utterance":"' + "x" * 65 + '"}', "utterance"),
+    ('{"type":"start","utterance":7}', "utterance"),
+    ('{"type":"start","utterance":"a","vioce":"ada"}', "vioce"),
+    ('{"type":"start","utterance":"a","seed":-1}', "seed"),
+    ('{"type":"start","utterance":"a","seed":1.5}', "seed"),
+    ('{"type":"start","utterance":"a","seed":9007199254740992}', "seed"),
+    ('{"type":"start","utterance":"a","words":"yes"}', "words"),
+    ('{"type":"start","utterance":"a","pacing":"fast"}', "pacing"),
+    ('{"type":"start","utterance":"a","instructions":"' + "x" * 1001 + '"}', "instructions"),
+    ('{"type":"start","utterance":"a","format":"pcm"}', "format"),
+    ('{"type":"start","utterance":"a","format":{"rate":1}}', "format.rate"),
+    ('{"type":"start","utterance":"a","format":{"sample_rate":"24000"}}', "format.sample_rate"),
+    ('{"type":"start","utterance":"a","sampling":{"temperature":2.1}}', "sampling.temperature"),
+    ('{"type":"start","utterance":"a","sampling":{"temperature":NaN}}', "sampling.temperature"),
+    ('{"type":"start","utterance":"a","sampling":{"top_p":0}}', "sampling.top_p"),
+    ('{"type":"start","utterance":"a","sampling":{"repetition_penalty":0.5}}', "sampling.repetition_penalty"),
+    ('{"type":"start","utterance":"a","sampling":{"max_frames":0}}', "sampling.max_frames"),
+    ('{"type":"text","utterance":"a"}', "text"),
+    ('{"type":"text","utterance":"a","text":null}', "text"),
+    ('{"type":"text","utterance":"a","text":"\\ud800"}', None),
+    ('{"type":"interrupt","utterance":"a","played_ms":-1}', "played_ms"),
+    ('{"type":"interrupt","utterance":"a","played_ms":1e400}', "played_ms"),
+    ('{"type":"ack","utterance":"a"}', "played_samples"),
+    ('{"type":"ack","utterance":"a","played_samples":true}', "played_samples"),
+    ("[" * 5000, None),
+]
+
+
+@pytest.mark.parametrize("fields", GOOD, ids=lambda f: f["type"])
+def test_good_messages_are_read_whole(fields: dict[str, Any]) -> None:
+    message = parse(json.dumps(fields))
+    assert message.type == fields["type"]
+    assert message.model_dump(exclude_unset=True) == fields
+
+
+@pytest.mark.parametrize(("text", "param"), BAD, ids=lambda v: repr(v)[:60])
+def test_bad_messages_name_the_field(text: str, param: str | None) -> None:
+    with pytest.raises(BadMessage) as refused:
+        parse(text)
+    assert refused.value.param == param
+    assert 0 < len(refused.value.message) <= 200
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    start = parse(json.dumps(START))
+    assert isinstance(start, messages.Start)
+    assert start.format.audio_format() == messages.AudioFormat("opus", 24_000, 32_000, 80)
+    request = start.request("bob")
+    assert (request.voice, request.language, request.seed, request.max_frames) == ("bob", "auto", None, None)
+    assert (start.words, start.pacing) == (False, "playback")
+
+
+def test_a_request_carries_every_option() -> None:
+    start = parse(json.dumps(GOOD[1]))
+    assert isinstance(start, messages.Start)
+    request = start.request("bob")
+    assert (request.voice, request.language, request.instructions) == ("ada", "english", "slowly")
+    assert (request.seed, request.max_frames) == (0, 100)
+    assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (0, 1.0, 0)
+
+
+@given(st.text())
+def test_any_text_is_a_message_or_a_bad_message(text: str) -> None:
+    try:
+        parse(text)
+    except BadMessage:
+        return
+    assert json.loads(text)["type"]
+
+
+def mutations(count: int, seed: int = 3) -> list[str]:
+    """Good messages with random damage: characters changed, cut, doubled, fields swapped between messages."""
+    chance = random.Random(seed)
+    texts = [json.dumps(fields) for fields in GOOD]
+    damaged = []
+    for _ in range(count):
+        text = chance.choice(texts)
+        for _ in range(chance.randrange(4)):
+            at = chance.randrange(len(text) + 1)
+            kind = chance.randrange(4)
+            if kind == 0:
+                text = text[:at] + chance.choice('{}[]",:\\\u0000é0-9eEtfn ') + text[at + 1 :]
+            elif kind == 1:
+                text = text[:at] + text[at + chance.randrange(6) :]
+            elif kind == 2:
+                text = text[:at] + text
+            else:
+                text = text[:at] + chance.choice(texts)[at:]
+        damaged.append(text)
+    return damaged
+
+
+def test_fuzz_raises_nothing_undocumented_and_is_fast() -> None:
+    times_s, refused = [], []
+    for text in mutations(10_000):
+        begin_s = time.perf_counter()
+        try:
+            parse(text)
+        except BadMessage as bad:
+            refused.append(len(bad.message))
+        times_s.append(time.perf_counter() - begin_s)
+    assert 1000 < len(refused) < 9999, "both kinds have to occur"
+    assert max(refused) <= 200
+    assert sorted(times_s)[len(times_s) * 99 // 100] <= 200e-6
+
+
+def test_replies_leave_out_what_does_not_apply() -> None:
+    error = messages.Failed.of(TextTooLong(10, 12), utterance="a")
+    assert json.loads(error.encode()) == {
+        "type": "error",
+        "code": "text_too_long",
+        "message": "text is limited to 10 characters an utterance; this would make 12",
+        "retryable": False,
+        "utterance": "a",
+        "limit": 10,
+        "received": 12,
+    }
+    assert json.loads(messages.Pong().encode()) == {"type": "pong"}

@@ -1,0 +1,337 @@
+"""The gateway on a real port of the loopback: handshakes, HTTP, floods, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fakes.packets import FakeEncoder, s16le
+from fakes.tone import Script, ToneSynthesizer, tone_pcm
+from voxgate.gateway.audio_header import unpack
+from voxgate.gateway.server import Gateway, serve
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.errors import EngineError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+TEXT = "Well."
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    synthesizer: ToneSynthesizer | None = None, *, start: bool = True, **options: Any
+) -> AsyncIterator[Gateway]:
+    synthesizer = synthesizer or ToneSynthesizer()
+    served = Gateway(Settings(port=0, **options), synthesizer, FakeEncoder)
+    await served.open()
+    if start:
+        await synthesizer.start()
+    try:
+        yield served
+    finally:
+        await served.close()
+        assert not synthesizer.open_speeches
+
+
+def dial(served: Gateway, **options: Any) -> connect:
+    return connect(f"ws://127.0.0.1:{served.port}/v1/speech", **options)
+
+
+async def ask(socket: ClientConnection, **fields: Any) -> None:
+    await socket.send(json.dumps(fields))
+
+
+async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next control message of that type; others are passed over."""
+    async with asyncio.timeout(5):
+        while True:
+            message = await socket.recv()
+            if isinstance(message, str) and (found := json.loads(message))["type"] == kind:
+                return dict(found)
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    """A plain HTTP request: status, headers in lower case, body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(status.split()[1]), headers, body
+
+
+async def test_an_utterance_over_a_real_socket() -> None:
+    async with gateway() as served, dial(served) as socket:
+        session = json.loads(await socket.recv())
+        assert (session["type"], session["protocol"], session["default_voice"]) == ("session", 1, "ada")
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text=TEXT)
+        await ask(socket, type="end", utterance="a")
+        assert json.loads(await socket.recv())["type"] == "started"
+        audio = b""
+        while isinstance(message := await socket.recv(), bytes):
+            audio += unpack(message)[1]
+        assert audio == s16le(tone_pcm(TEXT))
+        assert json.loads(message)["type"] == "done"
+
+
+async def test_probes_and_documents() -> None:
+    async with gateway() as served:
+        status, headers, body = await get(served.port, "/healthz")
+        assert (status, headers["content-type"]) == (200, "application/json")
+        assert json.loads(body) == {"status": "ok"}
+        assert (await get(served.port, "/readyz"))[0] == 200
+        voices = json.loads((await get(served.port, "/v1/voices"))[2])
+        assert voices["default"] == "ada"
+        assert voices["voices"][1] == {
+            "name": "bob",
+            "languages": ["auto", "english", "german"],
+            "description": "another tone",
+            "instructions": True,
+        }
+        async with dial(served):
+            limits = json.loads((await get(served.port, "/v1/limits?x=1"))[2])
+            assert limits["accepting"] is True
+            assert limits["sockets"] == {"open": 1, "limit": 1000}
+            assert limits["utterances"] == {"active": 0, "limit": 4}
+            assert limits["session"]["lead_ms"] == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nothing", "/__init__.py", "/../pyproject.toml", "/%2e%2e/server.py", "//etc/passwd", "/v1/speech/x"],
+)
+async def test_unknown_paths_and_traversal_are_not_found(path: str) -> None:
+    async with gateway() as served:
+        status, _, body = await get(served.port, path)
+        assert status == 404
+        assert json.loads(body)["error"] == "not_found"
+
+
+async def test_plain_http_on_the_speech_path_asks_for_an_upgrade() -> None:
+    async with gateway() as served:
+        assert (await get(served.port, "/v1/speech"))[0] == 426
+
+
+async def refused(served: Gateway, **options: Any) -> InvalidStatus:
+    with pytest.raises(InvalidStatus) as refusal:
+        async with dial(served, **options):
+            pass
+    return refusal.value
+
+
+async def test_foreign_origins_are_forbidden() -> None:
+    async with gateway(allowed_origins=("https://voice.example",)) as served:
+        refusal = await refused(served, origin="https://evil.example")
+        assert refusal.response.status_code == 403
+        for origin in ("https://voice.example", f"http://127.0.0.1:{served.port}", None):
+            async with dial(served, origin=origin) as socket:
+                await next_of(socket, "session")
+
+
+async def test_the_socket_limit_is_refused_with_a_time() -> None:
+    async with gateway(sockets=1) as served, dial(served) as socket:
+        await next_of(socket, "session")
+        refusal = await refused(served)
+        assert refusal.response.status_code == 503
+        assert refusal.response.headers["Retry-After"] == "2"
+        assert json.loads(refusal.response.body)["error"] == "at_capacity"
+
+
+async def test_it_serves_while_the_model_loads() -> None:
+    synthesizer = ToneSynthesizer(Script(start_s=0.05))
+    async with gateway(synthesizer, start=False) as served, dial(served) as socket:
+        status, _, body = await get(served.port, "/readyz")
+        assert (status, json.loads(body)["reason"]) == (503, "the voice model is loading")
+        assert (await get(served.port, "/healthz"))[0] == 200
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        assert (await next_of(socket, "error"))["code"] == "engine_not_ready"
+        await synthesizer.start()
+        assert (await get(served.port, "/readyz"))[0] == 200
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [(b"\x00\x01", 1003), ("x" * 70_000, 1009)],
+)
+async def test_binary_and_oversize_close_with_their_codes(message: str | bytes, code: int) -> None:
+    async with gateway() as served, dial(served) as socket:
+        await next_of(socket, "session")
+        await socket.send(message)
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "none")
+        assert socket.close_code == code
+
+
+async def raw(served: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A socket after its handshake, with bare hands."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(
+        b"GET /v1/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\x81\xff" + (2**63 - 1).to_bytes(8, "big") + bytes(4), 1009),
+        (b"\x81\x82" + bytes(4) + b"\xff\xfe", 1007),
+    ],
+    ids=["a length of 2^63 - 1", "invalid UTF-8"],
+)
+async def test_frames_that_cannot_be(frame: bytes, code: int) -> None:
+    async with gateway() as served:
+        reader, writer = await raw(served)
+        writer.write(frame)
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert code.to_bytes(2, "big") in answer[-125:]
+        writer.close()
+
+
+async def test_a_ping_flood_without_reading_is_cut() -> None:
+    async with gateway() as served:
+        _, writer = await raw(served)
+        pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 500
+        sent_bytes = 0
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                while True:
+                    writer.write(pings)
+                    await writer.drain()
+                    sent_bytes += len(pings)
+        # What the kernel's buffers of both ends swallow, and the quarter of a megabyte beyond.
+        assert sent_bytes < 16 * 2**20
+        writer.close()
+
+
+async def test_a_reset_in_mid_speech_frees_the_slot() -> None:
+    synthesizer = ToneSynthesizer(slots=1)
+    async with gateway(synthesizer) as served:
+        for _ in range(3):
+            async with dial(served) as socket:
+                await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+                await ask(socket, type="text", utterance="a", text=TEXT * 50)
+                await next_of(socket, "started")
+                socket.transport.abort()
+            async with asyncio.timeout(5):
+                while synthesizer.open_speeches:
+                    await asyncio.sleep(0)
+
+
+async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
+    async with gateway(drain_s=20) as served, dial(served) as speaking, dial(served) as idle:
+        await ask(speaking, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(speaking, type="text", utterance="a", text=TEXT * 3)
+        await next_of(speaking, "started")
+        drain = asyncio.create_task(served.drain())
+        assert (await next_of(idle, "going_away"))["deadline_ms"] == 20_000
+        refusal = await refused(served)
+        assert (refusal.response.status_code, json.loads(refusal.response.body)["error"]) == (503, "draining")
+        assert (await get(served.port, "/readyz"))[0] == 503
+        await ask(speaking, type="end", utterance="a")
+        assert (await next_of(speaking, "done"))["characters"] == len(TEXT * 3)
+        await drain
+        assert (speaking.close_code, idle.close_code) == (1012, 1012)
+
+
+async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
+    async with gateway(drain_s=0.1) as served, dial(served) as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+        await served.drain()
+        assert (await next_of(socket, "error"))["code"] == "draining"
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "none")
+        assert socket.close_code == 1012
+
+
+async def test_a_client_that_does_not_read_is_cut() -> None:
+    synthesizer = ToneSynthesizer(max_characters=60_000)
+    async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
+        reader, writer = await raw(served)
+        reader._transport.pause_reading()
+        start = {"type": "start", "utterance": "a", "format": {"codec": "pcm"}, "pacing": "none"}
+        for fields in (start, {"type": "text", "utterance": "a", "text": "x" * 60_000}):
+            payload = json.dumps(fields).encode()
+            writer.write(b"\x81\xfe" + len(payload).to_bytes(2, "big") + bytes(4) + payload)
+        async with asyncio.timeout(10):
+            while not synthesizer.speeches or synthesizer.open_speeches:
+                await asyncio.sleep(0.02)
+        # Most of it was never made: what the kernel's buffers did not take was not asked of the talker.
+        assert synthesizer.speeches[0].made < 30_000
+        writer.close()
+
+
+async def test_the_first_signal_lets_speech_finish() -> None:
+    synthesizer = ToneSynthesizer()
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
+    port = await ports.get()
+
+    async def hear(text: str) -> bytes:
+        audio = b""
+        async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+            await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+            await ask(socket, type="text", utterance="a", text=text)
+            while True:
+                message = await socket.recv()
+                if isinstance(message, bytes):
+                    audio += unpack(message)[1]
+                elif json.loads(message)["type"] == "going_away":
+                    await ask(socket, type="end", utterance="a")
+                elif json.loads(message)["type"] == "done":
+                    return audio
+
+    texts = [f"{i} is it." for i in range(4)]
+    heard = asyncio.gather(*(hear(text) for text in texts))
+    while len(synthesizer.open_speeches) < 4:
+        await asyncio.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        assert await heard == [s16le(tone_pcm(text)) for text in texts]
+        await serving
+
+
+async def test_the_second_signal_ends_at_once() -> None:
+    synthesizer = ToneSynthesizer()
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
+    port = await ports.get()
+    async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await next_of(socket, "going_away")
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await serving
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "none")
+        assert socket.close_code == 1012
+    assert not synthesizer.open_speeches
+
+
+async def test_a_model_that_cannot_be_loaded_ends_it() -> None:
+    synthesizer = ToneSynthesizer(Script(start_failures=[EngineError("no such checkpoint")]))
+    with pytest.raises(EngineError, match="no such checkpoint"):
+        await serve(Settings(port=0), synthesizer, FakeEncoder)
+
+
+async def test_a_voice_that_is_not_there_ends_it() -> None:
+    with pytest.raises(ValueError, match="eve"):
+        await serve(Settings(port=0, voice="eve"), ToneSynthesizer(), FakeEncoder)

@@ -1,0 +1,90 @@
+"""The queue in front of the talker's slots, as a client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fakes.bench import PCM, Bench, say
+from fakes.tone import Script
+from fakes.virtual_time import run
+
+SHORT = "Wait for me. "
+LONG = SHORT * 12
+
+
+def test_position_moves_up_until_the_slot_is_there() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, lead_ms=400, ahead_ms=1000) as bench:
+            talker, first, second = (bench.connect(f"k{i}") for i in range(3))
+            say(talker, "a", SHORT * 3)
+            say(first, "b", SHORT)
+            await first.until("queued")
+            say(second, "c", SHORT)
+            await second.until("done")
+            assert [m["position"] for m in first.of("queued")] == [1]
+            assert [m["position"] for m in second.of("queued")] == [2, 1]
+            assert all(m["eta_ms"] > 0 for m in second.of("queued"))
+            assert [m["type"] for m in second.messages] == ["session", "queued", "queued", "started", "done"]
+
+    run(scene())
+
+
+def test_nobody_waits_longer_than_the_limit() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, queue_wait_ms=3000) as bench:
+            socket = bench.connect()
+            socket.put(type="start", utterance="holds", format=PCM)
+            socket.put(type="start", utterance="waits", format=PCM)
+            await socket.until("queued")
+            begin_s = asyncio.get_running_loop().time()
+            error = await socket.until("error")
+            assert asyncio.get_running_loop().time() - begin_s < 3.02
+            assert (error["code"], error["utterance"], error["retryable"]) == ("at_capacity", "waits", True)
+            assert error["retry_after_ms"] > 0
+            assert bench.admission.queued == 0
+
+    run(scene())
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, queue_length=1) as bench:
+            socket = bench.connect()
+            for name in "abc":
+                say(socket, name, LONG)
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"]) == ("at_capacity", "c")
+
+    run(scene())
+
+
+def test_one_clients_queue_does_not_hold_up_another() -> None:
+    async def scene() -> None:
+        async with Bench(Script(frame_s=0.05), slots=1, queue_wait_ms=60_000) as bench:
+            greedy, modest = bench.connect("greedy"), bench.connect("modest")
+            for i in range(6):
+                say(greedy, f"g{i}", SHORT)
+            await greedy.until("queued", 5)
+            say(modest, "m", SHORT)
+            await modest.until("started")
+            assert len(greedy.of("started")) == 2
+
+    run(scene())
+
+
+def test_who_leaves_makes_room() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1) as bench:
+            talker, leaver, stayer = (bench.connect(f"k{i}") for i in range(3))
+            talker.put(type="start", utterance="a", format=PCM)
+            await talker.until("started")
+            say(leaver, "b", SHORT)
+            await leaver.until("queued")
+            say(stayer, "c", SHORT)
+            await stayer.until("queued")
+            leaver.disconnect()
+            assert (await stayer.until("queued", 2))["position"] == 1
+            talker.disconnect()
+            await stayer.until("done")
+
+    run(scene())
