@@ -1,6 +1,6 @@
 """A gateway that hums: it speaks docs/protocol.md over a real socket, one 80 ms tone for each character.
 
-It answers at once instead of at the pace of speech, so that no test waits; `paced` is for looking at the page.
+It answers at once instead of at the pace of speech, so that no test waits; `paced` is to look at the page.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class FakeGateway:
         self.refuse: Callable[[], Response] | None = None
         self.greeting: dict[str, Any] | None = None
         self.script: dict[str, list[Any]] = {}
-        """Messages to send instead of speech, by the text of the utterance: dict, bytes or str, int to close."""
+        """Messages to send instead of speech, by the text: dict, bytes or str, int to close."""
         self.received: list[dict[str, Any]] = []
         self.utterances: dict[str, FakeUtterance] = {}
         self.samples_sent = 0
