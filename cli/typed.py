@@ -14,31 +14,35 @@ from encodings.utf_8 import IncrementalDecoder
 END_OF_TRANSMISSION = "\x04"
 BACKSPACE = "\x7f"
 CHUNK_BYTES = 4096
+CHUNKS = 16
+"""Read ahead of what was sent, so that a fast pipe is held back."""
 
 
 async def typed(descriptor: int = 0) -> AsyncIterator[str]:
     """Fragments of UTF-8 text, until the end of input or Ctrl-D. Cancelling leaves the rest unread."""
     loop = asyncio.get_running_loop()
-    fragments: asyncio.Queue[bytes] = asyncio.Queue(maxsize=16)
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(CHUNKS)
 
     def read() -> None:
-        while True:
+        chunk = b"to come"
+        while chunk:
+            room.acquire()
             try:
                 chunk = os.read(descriptor, CHUNK_BYTES)
             except OSError:
                 chunk = b""  # hung up
             try:
-                asyncio.run_coroutine_threadsafe(fragments.put(chunk), loop).result()
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:
                 return  # the loop is gone: nobody listens any more
-            if not chunk:
-                return
 
     # A daemon, for a blocked read of a terminal cannot be woken and must not keep the command from ending.
     threading.Thread(target=read, name="standard input", daemon=True).start()
     decoder = IncrementalDecoder(errors="replace")
     with key_by_key(descriptor):
-        while chunk := await fragments.get():
+        while chunk := await chunks.get():
+            room.release()
             text = decoder.decode(chunk)
             before, end, _ = text.partition(END_OF_TRANSMISSION)
             if spoken := before.replace(BACKSPACE, ""):

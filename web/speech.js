@@ -1,0 +1,200 @@
+// One utterance at a time, from text to sound: the page says what to say, this talks to the gateway and the player.
+
+import { Decoder } from "./decoder.js";
+import { Player } from "./player.js";
+
+const ACK_MS = 250;
+const ANSWER_MS = 2000; // longest wait for the answer to an interrupt
+let count = 0;
+
+// `on` has changed(), finished(), interrupted(message), queued(message), trouble(message) and words(list).
+export class Speech {
+  constructor(connection, on) {
+    this.connection = connection;
+    this.on = on;
+    this.player = new Player((event) => this.playback(event));
+    this.utterance = null; // the one being written or heard
+  }
+
+  // Only when silent; see `silence`.
+  begin({ voice, codec, rate, since, start }) {
+    const id = `page-${++count}`;
+    this.player.unlock(codec === "opus" ? 48000 : rate);
+    this.player.begin();
+    this.utterance = {
+      id,
+      since, // performance.now() of the first key or of the button
+      start, // where in the text area it begins
+      text: "",
+      ended: false, // no more text follows
+      done: null,
+      number: null,
+      bytes: 0,
+      samples: 0,
+      firstByte: null,
+      firstSound: null,
+      acked: performance.now(),
+      interrupting: false,
+    };
+    const format = { codec, sample_rate: rate };
+    this.connection.send({ type: "start", utterance: id, voice, format, words: true });
+    this.on.changed();
+  }
+
+  write(text) {
+    this.utterance.text += text;
+    this.connection.send({ type: "text", utterance: this.utterance.id, text });
+  }
+
+  flush() {
+    if (this.writable) this.connection.send({ type: "flush", utterance: this.utterance.id });
+  }
+
+  end() {
+    if (!this.writable) return;
+    this.utterance.ended = true;
+    this.connection.send({ type: "end", utterance: this.utterance.id });
+  }
+
+  // Silence now; `on.interrupted` follows with what was heard and what was not.
+  interrupt() {
+    const current = this.utterance;
+    if (!current || current.interrupting) return;
+    const played_ms = this.player.played_ms;
+    this.player.stop();
+    current.interrupting = true;
+    if (current.done) {
+      // All of it was sent already; the gateway has let go of it.
+      const share = Math.min(1, played_ms / Math.max(1, current.done.audio_ms));
+      const heard = wordAt(current.text, share);
+      this.close({ text_spoken: current.text.slice(0, heard), text_remaining: current.text.slice(heard), played_ms });
+    } else {
+      this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
+    }
+  }
+
+  // Interrupts what is being said and waits until it is over.
+  async silence() {
+    const began = performance.now();
+    this.interrupt();
+    while (this.utterance && performance.now() - began < ANSWER_MS) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    this.drop();
+  }
+
+  get writable() {
+    return this.utterance !== null && !this.utterance.ended && !this.utterance.interrupting;
+  }
+
+  // From the gateway
+
+  control(message) {
+    const current = this.utterance;
+    if (!current || message.utterance !== current.id) {
+      if (message.type === "error" && !message.utterance) this.on.trouble(message);
+      return;
+    }
+    switch (message.type) {
+      case "queued":
+        this.on.queued(message);
+        break;
+      case "started":
+        current.number = message.number;
+        current.format = message.format;
+        current.decoder = new Decoder(
+          message.format,
+          (samples, rate) => this.decoded(current, samples, rate),
+          (error) => this.fail({ message: `Audio could not be decoded: ${error.message}` }),
+        );
+        this.on.changed();
+        break;
+      case "words":
+        this.on.words(message.words);
+        break;
+      case "done":
+        current.done = message;
+        current.ended = true;
+        if (!current.interrupting) current.decoder.finish(message.samples).then(() => this.player.end());
+        else this.close({ text_spoken: current.text, text_remaining: "", played_ms: this.player.played_ms });
+        break;
+      case "interrupted":
+        this.close(message);
+        break;
+      case "warning":
+        this.on.trouble(message);
+        break;
+      case "error":
+        if (["text_too_long", "bad_message"].includes(message.code)) this.on.trouble(message);
+        else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "", played_ms: 0 });
+        else this.fail(message);
+        break;
+    }
+  }
+
+  audio(packet) {
+    const current = this.utterance;
+    if (!current || packet.number !== current.number || current.interrupting) return;
+    current.firstByte ??= performance.now() - current.since;
+    current.bytes += packet.payload.length;
+    current.samples += packet.samples;
+    current.decoder.decode(packet);
+  }
+
+  lost() {
+    if (this.utterance) this.fail({ message: "The connection was lost in the middle of the speech." });
+  }
+
+  // From the player
+
+  decoded(utterance, samples, rate) {
+    if (utterance === this.utterance && !utterance.interrupting) this.player.push(samples, rate);
+  }
+
+  playback(event) {
+    const current = this.utterance;
+    if (!current) return;
+    if (event.type === "heard") current.firstSound ??= performance.now() - current.since + event.delay_ms;
+    if (event.type === "ended" && !current.interrupting) {
+      this.ack(current, event);
+      this.utterance = null;
+      this.last = current;
+      this.on.finished(current);
+    } else if (performance.now() - current.acked >= ACK_MS && current.format && !current.interrupting) {
+      this.ack(current, event);
+    }
+    this.on.changed();
+  }
+
+  ack(current, event) {
+    current.acked = performance.now();
+    const played_samples = Math.round((event.played * current.format.sample_rate) / this.player.rate);
+    if (!current.done) this.connection.send({ type: "ack", utterance: current.id, played_samples });
+  }
+
+  close(answer) {
+    const current = this.utterance;
+    this.drop();
+    this.on.interrupted(answer, current);
+  }
+
+  fail(message) {
+    this.player.stop();
+    this.drop();
+    this.on.trouble(message);
+    this.on.changed();
+  }
+
+  drop() {
+    if (!this.utterance) return;
+    this.utterance.decoder?.close();
+    this.last = this.utterance;
+    this.utterance = null;
+  }
+}
+
+function wordAt(text, share) {
+  const at = Math.round(share * text.length);
+  const next = text.slice(at).search(/\s/);
+  return next < 0 ? text.length : at + next;
+}
