@@ -9,6 +9,7 @@ import { change, wordStart } from "./typing.js";
 const RATE = 24000;
 const FLUSH_AFTER_MS = 900; // a pause of this length: speak what is there
 const END_AFTER_MS = 5000; // and of this: the utterance is over, its place is free for others
+const IDLE_DRAW_MS = 100;
 const DEMO_TOKEN_MS = 60;
 const DEMO =
   "Good evening. These words are written one piece at a time, the way a language model writes them, and you hear " +
@@ -20,6 +21,7 @@ const page = {
   start: 0, // where in the text area the current utterance begins
   said: "", // what was sent of it
   words: [], // when each word is heard
+  heard: 0, // how far an interrupted utterance came
   label: "first key",
   touched: 0, // when the text last changed
   grew: true, // and whether it grew then; half a word left by a deletion is not worth saying
@@ -43,7 +45,6 @@ const connection = new Connection(location.origin, {
 const speech = new Speech(connection, {
   changed: () => {
     if (speech.utterance?.format && connection.open) showState("speaking", "Speaking");
-    $("interrupt").disabled = !speech.utterance && !page.demo;
   },
   finished: () => {
     showState("ready", "Ready");
@@ -95,7 +96,7 @@ function speakOn(since = performance.now()) {
 }
 
 function begin(start, since, label) {
-  Object.assign(page, { start, said: "", words: [], label });
+  Object.assign(page, { start, said: "", words: [], heard: start, label });
   $("stopped").hidden = true;
   $("trouble").hidden = true;
   speech.begin({ voice: $("voice").value || undefined, codec: page.codec, rate: RATE, since, start });
@@ -144,7 +145,7 @@ function showInterrupted({ text_spoken, text_remaining }, utterance) {
     if (page.grew) speakOn(page.touched);
     return;
   }
-  page.resume = utterance.start + text_spoken.length;
+  page.heard = utterance.start + text_spoken.length;
   $("spoken").textContent = text_spoken.trim() || "Nothing yet";
   $("remaining").textContent = text_remaining.trim() || "Nothing";
   $("continue").hidden = !text_remaining.trim();
@@ -161,13 +162,15 @@ function showState(name, detail) {
 
 function draw() {
   const current = speech.utterance;
+  $("interrupt").disabled = !current && !page.demo;
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
   const unit = (characters) => page.start + inUtf16(page.said, characters);
   if (current && word) showEcho(text.value, page.start, unit(word.start), unit(word.end));
-  else showEcho(text.value, page.start, page.start, page.start);
+  else showEcho(text.value, page.start, page.heard, page.heard);
   showLevels(speech.player, current !== null);
-  requestAnimationFrame(draw);
+  if (current) requestAnimationFrame(draw);
+  else setTimeout(draw, IDLE_DRAW_MS);
 }
 
 // The gateway counts characters; a string here counts UTF-16 units.
@@ -187,7 +190,12 @@ async function listCodecs() {
   const options = [new Option("PCM", "pcm")];
   if (await opusIsSupported(RATE)) options.unshift(new Option("Opus", "opus"));
   $("codec").replaceChildren(...options);
+  useCodec();
+}
+
+function useCodec() {
   page.codec = $("codec").value;
+  speech.prepare({ codec: page.codec, rate: RATE });
 }
 
 // The demonstration writes as a language model does
@@ -196,7 +204,7 @@ function startDemo() {
   interrupt();
   const tokens = DEMO.match(/\s*\S{1,5}/g);
   text.value = "";
-  Object.assign(page, { start: 0, said: "", words: [] });
+  Object.assign(page, { start: 0, said: "", words: [], heard: 0 });
   page.demo = setInterval(() => {
     if (speech.utterance?.interrupting) return; // the last utterance is just ending
     const token = tokens.shift();
@@ -217,10 +225,12 @@ function stopDemo() {
 }
 
 $("speak").addEventListener("click", () => speakAll(0));
-$("continue").addEventListener("click", () => speakAll(page.resume));
+$("continue").addEventListener("click", () => speakAll(page.heard));
 $("interrupt").addEventListener("click", interrupt);
 $("demo").addEventListener("click", startDemo);
-$("codec").addEventListener("change", () => (page.codec = $("codec").value));
+$("codec").addEventListener("change", useCodec);
+// Switched on again, it is about what is written from now on.
+$("live").addEventListener("change", () => Object.assign(page, { start: text.value.length, said: "", words: [] }));
 $("voice").addEventListener("change", () => localStorage.setItem("voice", $("voice").value));
 text.addEventListener("scroll", () => ($("echo").scrollTop = text.scrollTop));
 document.addEventListener("keydown", (event) => {
@@ -234,4 +244,4 @@ document.addEventListener("keydown", (event) => {
 globalThis.voxgate = { page, speech, connection }; // for the console
 await listCodecs();
 connection.run();
-requestAnimationFrame(draw);
+draw();

@@ -7,12 +7,13 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const ms = (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} ms`);
 
 export function showNumbers(utterance, player, label) {
-  $("first-sound-label").textContent = `First sound after the ${label}`;
+  $("since").textContent = `after the ${label}`;
   $("first-sound").textContent = ms(utterance.firstSound);
   $("first-byte").textContent = ms(utterance.firstByte);
-  const { played, written, underruns } = player.report;
+  const { played, written, underruns, waits } = player.report;
   $("buffer").textContent = player.rate ? ms((1000 * (written - played)) / player.rate) : "–";
   $("underruns").textContent = underruns;
+  $("waits").textContent = waits ? `and ${waits} × waiting for text` : "gaps in the sound";
   const seconds = utterance.samples / (utterance.format?.sample_rate ?? 1);
   $("bitrate").textContent = seconds ? `${Math.round((8 * utterance.bytes) / seconds / 1000)} kbit/s` : "–";
   $("duration").textContent = `${(player.played_ms / 1000).toFixed(1)} s`;
@@ -29,6 +30,7 @@ export function showEcho(text, from, said, now) {
   $("echo").scrollTop = $("text").scrollTop;
 }
 
+// Bars for the sound of now; a line of dots when there is none.
 export function showLevels(player, active) {
   const canvas = $("levels");
   const width = canvas.clientWidth * devicePixelRatio;

@@ -1,18 +1,19 @@
 // Samples to the loudspeaker, one utterance at a time.
 
-// `on(event)` gets the worklet's reports of the current utterance: heard, progress, underrun, ended, stopped.
+const NOTHING = { played: 0, written: 0, underruns: 0, waits: 0, dropped: 0 };
+
+// `on(event)` gets the worklet's reports of the current utterance: heard, progress, dry, ended, stopped.
 export class Player {
   constructor(on) {
     this.on = on;
     this.turn = 0;
     this.opening = null; // a promise of { context, node, analyser }
     this.rate = 0;
-    this.report = { played: 0, written: 0, underruns: 0, dropped: 0 };
+    this.report = { ...NOTHING };
   }
 
   // Browsers let sound begin only after the user did something; call this from such a moment.
-  unlock(rate) {
-    this.open(rate);
+  unlock() {
     this.opening.then(({ context }) => context.resume());
   }
 
@@ -43,7 +44,7 @@ export class Player {
 
   begin() {
     this.turn++;
-    this.report = { played: 0, written: 0, underruns: 0, dropped: 0 };
+    this.report = { ...NOTHING };
     this.post({ type: "begin", turn: this.turn });
   }
 
@@ -51,6 +52,11 @@ export class Player {
     this.open(rate);
     const copy = samples.slice();
     this.post({ type: "push", samples: copy }, [copy.buffer]);
+  }
+
+  // Whether a gap now may be for want of text.
+  writing(writing) {
+    this.post({ type: "text", writing });
   }
 
   end() {
@@ -78,8 +84,9 @@ export class Player {
     this.parts.analyser.getByteFrequencyData(bins);
     const top = Math.min(bins.length, Math.ceil((4000 / (this.rate / 2)) * bins.length)); // speech lives below 4 kHz
     for (let i = 0; i < bars; i++) {
-      const from = Math.floor((i * top) / bars);
-      const to = Math.max(from + 1, Math.floor(((i + 1) * top) / bars));
+      // Narrow bands where voices have their pitch, wide ones above.
+      const from = Math.floor(top * (i / bars) ** 1.6);
+      const to = Math.max(from + 1, Math.floor(top * ((i + 1) / bars) ** 1.6));
       levels[i] = Math.max(...bins.subarray(from, to)) / 255;
     }
     return levels;

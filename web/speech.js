@@ -14,12 +14,19 @@ export class Speech {
     this.on = on;
     this.player = new Player((event) => this.playback(event));
     this.utterance = null; // the one being written or heard
+    this.opusRate = 48000; // what the browser decodes Opus to; corrected by the first packet
+  }
+
+  // Builds the way to the loudspeaker ahead of time, so that the first utterance does not wait for it.
+  prepare({ codec, rate }) {
+    this.player.open(codec === "opus" ? this.opusRate : rate);
   }
 
   // Only when silent; see `silence`.
   begin({ voice, codec, rate, since, start }) {
     const id = `page-${++count}`;
-    this.player.unlock(codec === "opus" ? 48000 : rate);
+    this.prepare({ codec, rate });
+    this.player.unlock();
     this.player.begin();
     this.utterance = {
       id,
@@ -43,16 +50,20 @@ export class Speech {
 
   write(text) {
     this.utterance.text += text;
+    this.player.writing(true);
     this.connection.send({ type: "text", utterance: this.utterance.id, text });
   }
 
   flush() {
-    if (this.writable) this.connection.send({ type: "flush", utterance: this.utterance.id });
+    if (!this.writable) return;
+    this.player.writing(false);
+    this.connection.send({ type: "flush", utterance: this.utterance.id });
   }
 
   end() {
     if (!this.writable) return;
     this.utterance.ended = true;
+    this.player.writing(false);
     this.connection.send({ type: "end", utterance: this.utterance.id });
   }
 
@@ -148,6 +159,7 @@ export class Speech {
   // From the player
 
   decoded(utterance, samples, rate) {
+    if (utterance.format.codec === "opus") this.opusRate = rate;
     if (utterance === this.utterance && !utterance.interrupting) this.player.push(samples, rate);
   }
 

@@ -2,7 +2,8 @@
 
 const CAPACITY_S = 60;
 const START_S = 0.085;
-const GROW_S = 0.005; // each miss makes the next start a little later
+const GROW_S = 0.005; // each underrun makes the next start a little later
+const LONGEST_START_S = 0.3;
 const FADE_S = 0.01;
 const REPORT_S = 0.05;
 const AUDIBLE = 0.002; // full scale is 1
@@ -11,7 +12,6 @@ class Playback extends AudioWorkletProcessor {
   constructor() {
     super();
     this.ring = new Float32Array(CAPACITY_S * sampleRate);
-    this.threshold = START_S * sampleRate;
     this.sinceReport = 0;
     this.reset(0);
     this.port.onmessage = ({ data }) => this[data.type](data);
@@ -19,6 +19,9 @@ class Playback extends AudioWorkletProcessor {
 
   reset(turn) {
     this.turn = turn; // counts utterances, so that a late report is not taken for the next one's
+    this.threshold = START_S * sampleRate;
+    this.writing = true; // the writer may not have written on: silence is not the gateway's fault then
+    this.waits = 0;
     this.written = 0;
     this.played = 0;
     this.underruns = 0;
@@ -42,6 +45,10 @@ class Playback extends AudioWorkletProcessor {
     this.written += Math.min(samples.length, room);
   }
 
+  text({ writing }) {
+    this.writing = writing;
+  }
+
   end() {
     this.ended = true;
     if (this.written === this.played) this.report("ended");
@@ -52,8 +59,8 @@ class Playback extends AudioWorkletProcessor {
   }
 
   report(type) {
-    const { turn, played, written, underruns, dropped } = this;
-    this.port.postMessage({ type, turn, played, written, underruns, dropped, time: currentTime });
+    const { turn, played, written, underruns, waits, dropped } = this;
+    this.port.postMessage({ type, turn, played, written, underruns, waits, dropped });
   }
 
   process(_, [[output]]) {
@@ -95,9 +102,13 @@ class Playback extends AudioWorkletProcessor {
     this.running = false;
     if (this.fading !== null) return this.report("stopped");
     if (this.ended) return this.report("ended");
-    this.underruns++;
-    this.threshold += GROW_S * sampleRate;
-    return this.report("underrun");
+    if (this.writing) {
+      this.waits++;
+    } else {
+      this.underruns++;
+      this.threshold = Math.min(this.threshold + GROW_S * sampleRate, LONGEST_START_S * sampleRate);
+    }
+    return this.report("dry");
   }
 }
 
