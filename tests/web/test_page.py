@@ -199,5 +199,5 @@ async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
     await page.type("Hm")
     await page.until("voxgate.speech.player.report.waits === 1")
     await page.type(" so")
-    await page.until(f"{PLAYED_S} >= 0.4")
+    await page.until(f"{PLAYED_S} > 0.39")  # the decoder keeps its look-ahead
     assert await page.evaluate("voxgate.speech.player.report.underruns") == 0
