@@ -242,6 +242,14 @@ document.addEventListener("keydown", (event) => {
 });
 
 globalThis.voxgate = { page, speech, connection }; // for the console
-await listCodecs();
-connection.run();
-draw();
+if (globalThis.isSecureContext && globalThis.AudioWorkletNode) {
+  await listCodecs();
+  connection.run();
+  draw();
+} else {
+  showState("offline", "No sound here");
+  $("trouble").textContent =
+    "This browser plays no sound here: it needs the page over HTTPS, or from localhost. " +
+    "From another machine, for example: ssh -L 8000:localhost:8000, then open http://localhost:8000.";
+  $("trouble").hidden = false;
+}

@@ -31,6 +31,7 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
     "--remote-debugging-port=0",
     "--window-size=1180,900",
+    "--host-resolver-rules=MAP voice.test 127.0.0.1",  # an address that is not localhost
     "about:blank",
 ]
 START_S = 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -201,3 +202,33 @@ async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
     await page.type(" so")
     await page.until(f"{PLAYED_S} > 0.39")  # the decoder keeps its look-ahead
     assert await page.evaluate("voxgate.speech.player.report.underruns") == 0
+
+
+async def test_without_a_secure_context_it_says_what_to_do(browser: int, gateway: FakeGateway) -> None:
+    async with tab(browser) as page:
+        await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
+        await page.until(
+            "document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')"
+        )
+        assert page.problems == []
+
+
+CHANGES = [
+    # what stands there, where the utterance begins, what was sent of it, what it means
+    ("Hello", 0, "", {"kind": "append", "text": "Hello"}),
+    ("Hello you", 0, "Hello", {"kind": "append", "text": " you"}),
+    ("Hello", 0, "Hello", {"kind": "none"}),
+    ("Hello", 5, "", {"kind": "none"}),
+    ("One. Two.", 4, " Two", {"kind": "append", "text": "."}),
+    ("Hello yuo", 0, "Hello you", {"kind": "edit", "from": 6}),
+    ("Hell", 0, "Hello", {"kind": "edit", "from": 0}),
+    ("", 4, " Two", {"kind": "edit", "from": 0}),
+    ("On", 4, "", {"kind": "edit", "from": 0}),
+    ("One. Twice", 4, " Two", {"kind": "edit", "from": 5}),
+]
+
+
+async def test_what_a_change_means(page: Tab) -> None:
+    cases = json.dumps([case[:3] for case in CHANGES])
+    call = f"import('/typing.js').then((typing) => {cases}.map((each) => typing.change(...each)))"
+    assert await page.evaluate(call) == [expected for *_, expected in CHANGES]
