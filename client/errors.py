@@ -10,9 +10,6 @@ ClientError
 
 from __future__ import annotations
 
-REFUSES_ONE_MESSAGE = frozenset({"text_too_long", "unknown_utterance", "bad_message"})
-"""Codes that refuse a message and leave the utterance going (docs/protocol.md, Errors)."""
-
 
 class ClientError(Exception):
     """Any failure of a session or an utterance; `retryable` says whether trying again can help."""
@@ -74,7 +71,3 @@ class SpeechError(ClientError):
         self.param = param
         self.retry_after_ms = retry_after_ms
         self.partial_audio = partial_audio
-
-    @property
-    def ends_utterance(self) -> bool:
-        return self.code not in REFUSES_ONE_MESSAGE

@@ -76,7 +76,7 @@ class Session:
             del self._utterances[utterance.id]
             if utterance.started is not None:
                 del self._numbers[utterance.started.number]
-            if not utterance.finished:
+            if not utterance.over:
                 utterance.fail(ClientError("the utterance was left"))
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})

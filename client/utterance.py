@@ -16,6 +16,15 @@ INBOX_MESSAGES = 1024
 """Unread messages of one utterance (80 s at the default packet) before the session stops reading."""
 
 
+REFUSES_A_FRAGMENT = "text_too_long"
+TOO_LATE = frozenset({"unknown_utterance", "utterance_ended"})
+"""Answers to what crossed the utterance's end on the way; nothing was lost."""
+REFUSES_A_MESSAGE = frozenset(
+    {REFUSES_A_FRAGMENT, *TOO_LATE, "bad_message", "duplicate_utterance", "rate_limited"}
+)
+"""Codes after which the gateway goes on with the utterance (docs/protocol.md, Errors)."""
+
+
 class Utterance:
     """Made by `Session.utterance`. Send text from one task and listen from another, or one after the other.
 
@@ -36,12 +45,18 @@ class Utterance:
         self._last_seen = False
         self._refused: SpeechError | None = None
         self._failure: Exception | None = None
+        self._over = False
         self._interrupting: asyncio.Future[Interrupted] | None = None
 
     @property
     def finished(self) -> bool:
-        """Nothing more comes from the gateway."""
-        return self.done is not None or self.interrupted is not None or self._failure is not None
+        """Nothing more comes out of it."""
+        return self.over or self._failure is not None
+
+    @property
+    def over(self) -> bool:
+        """The gateway is done with it: nothing is left to stop there."""
+        return self._over or self.done is not None or self.interrupted is not None
 
     # Text in
 
@@ -85,8 +100,8 @@ class Utterance:
     async def interrupt(self, played_ms: int | None = None, timeout_s: float = 10) -> Interrupted:
         """Stop speaking now; answers with what was heard until `played_ms` and what was not.
 
-        Audio not yet listened to is dropped. Raises SpeechError (`utterance_ended`, `unknown_utterance`)
-        when the gateway had already finished, and TimeoutError.
+        Audio not yet listened to is dropped. It is answered after `done` too, for the last of the
+        speech is still to be heard then. Raises SpeechError (`unknown_utterance`) when that is long ago, and TimeoutError.
         """
         if self.interrupted is not None:
             return self.interrupted
@@ -149,11 +164,13 @@ class Utterance:
     async def _receive_error(self, error: SpeechError) -> None:
         if self._interrupting is not None and not self._interrupting.done():
             self._interrupting.set_exception(error)
-        if error.ends_utterance:
-            self.fail(error)
-        else:
-            self._refused = error if error.code == "text_too_long" else None
+        if error.code == REFUSES_A_FRAGMENT or error.code in TOO_LATE:
+            self._refused = error if error.code == REFUSES_A_FRAGMENT else None
             await self._inbox.put(Notice(error.code, error.message))
+        else:
+            # Any other refused message leaves a hole in the text, or no utterance at all: better no speech.
+            self.fail(error)
+            self._over = error.code not in REFUSES_A_MESSAGE
 
     async def _command(self, type: str, **fields: Any) -> None:
         if self._failure is not None:

@@ -1,15 +1,15 @@
 """The error tree: what can go wrong, named once and told apart by type and `code`, never by message text.
 
-VoxgateError
-├── RequestError            the client asked for something that cannot be; nothing was lost
-│   ├── BadMessage          malformed, unknown or out-of-range field (`param` names it)
-│   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
-│   └── EmptyText / TextTooLong
-├── AtCapacity              no room now; try again after `retry_after_ms`
-└── EngineError             our side failed
-    ├── EngineNotReady      still loading, or restarting
-    ├── EngineLost          the engine died under this utterance
-    └── GenerationFailed    this utterance alone failed
+    VoxgateError
+    ├── RequestError            the client asked for something that cannot be; nothing was lost
+    │   ├── BadMessage          malformed, unknown or out-of-range field (`param` names it)
+    │   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
+    │   └── EmptyText / TextTooLong
+    ├── AtCapacity              no room now; try again after `retry_after_ms`
+    └── EngineError             our side failed
+        ├── EngineNotReady      still loading, or restarting
+        ├── EngineLost          the engine died under this utterance
+        └── GenerationFailed    this utterance alone failed
 """
 
 from __future__ import annotations

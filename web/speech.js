@@ -74,14 +74,7 @@ export class Speech {
     const played_ms = this.player.played_ms;
     this.player.stop();
     current.interrupting = true;
-    if (current.done) {
-      // All of it was sent already; the gateway has let go of it.
-      const share = Math.min(1, played_ms / Math.max(1, current.done.audio_ms));
-      const heard = wordAt(current.text, share);
-      this.close({ text_spoken: current.text.slice(0, heard), text_remaining: current.text.slice(heard), played_ms });
-    } else {
-      this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
-    }
+    this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
   }
 
   // Interrupts what is being said and waits until it is over.
@@ -127,7 +120,6 @@ export class Speech {
         current.done = message;
         current.ended = true;
         if (!current.interrupting) current.decoder.finish(message.samples).then(() => this.player.end());
-        else this.close({ text_spoken: current.text, text_remaining: "", played_ms: this.player.played_ms });
         break;
       case "interrupted":
         this.close(message);
@@ -136,8 +128,8 @@ export class Speech {
         this.on.trouble(message);
         break;
       case "error":
-        if (["text_too_long", "bad_message"].includes(message.code)) this.on.trouble(message);
-        else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "", played_ms: 0 });
+        if (message.code === "text_too_long") this.on.trouble(message);
+        else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
         else this.fail(message);
         break;
     }
@@ -172,15 +164,17 @@ export class Speech {
       this.utterance = null;
       this.last = current;
       this.on.finished(current);
-    } else if (performance.now() - current.acked >= ACK_MS && current.format && !current.interrupting) {
-      this.ack(current, event);
+    } else if (current.format && !current.interrupting) {
+      const due = performance.now() - current.acked >= ACK_MS || event.type === "dry";
+      if (due) this.ack(current, event);
     }
     this.on.changed();
   }
 
   ack(current, event) {
     current.acked = performance.now();
-    const played_samples = Math.round((event.played * current.format.sample_rate) / this.player.rate);
+    const { sample_rate, pre_skip } = current.format;
+    const played_samples = Math.round((event.played * sample_rate) / this.player.rate) + pre_skip; // as pts counts
     if (!current.done) this.connection.send({ type: "ack", utterance: current.id, played_samples });
   }
 
@@ -192,6 +186,10 @@ export class Speech {
 
   fail(message) {
     this.player.stop();
+    // Where only a message was refused the gateway would go on, with a hole in the text.
+    if (this.utterance && !this.utterance.done) {
+      this.connection.send({ type: "interrupt", utterance: this.utterance.id });
+    }
     this.drop();
     this.on.trouble(message);
     this.on.changed();
@@ -203,10 +201,4 @@ export class Speech {
     this.last = this.utterance;
     this.utterance = null;
   }
-}
-
-function wordAt(text, share) {
-  const at = Math.round(share * text.length);
-  const next = text.slice(at).search(/\s/);
-  return next < 0 ? text.length : at + next;
 }

@@ -4,6 +4,7 @@ const CAPACITY_S = 60;
 const START_S = 0.085;
 const GROW_S = 0.005; // each underrun makes the next start a little later
 const LONGEST_START_S = 0.3;
+const LONGEST_WAIT_S = 0.12; // less than the threshold is played too when nothing follows
 const FADE_S = 0.01;
 const REPORT_S = 0.05;
 const AUDIBLE = 0.002; // full scale is 1
@@ -27,6 +28,7 @@ class Playback extends AudioWorkletProcessor {
     this.underruns = 0;
     this.dropped = 0;
     this.running = false;
+    this.patience = LONGEST_WAIT_S * sampleRate;
     this.ended = false;
     this.heard = false;
     this.fading = null;
@@ -65,8 +67,9 @@ class Playback extends AudioWorkletProcessor {
 
   process(_, [[output]]) {
     const waiting = this.written - this.played;
-    if (!this.running && this.fading === null && waiting > 0 && (this.ended || waiting >= this.threshold)) {
-      this.running = true;
+    if (!this.running && this.fading === null && waiting > 0) {
+      this.patience -= output.length;
+      this.running = this.ended || waiting >= this.threshold || this.patience <= 0;
     }
     if (this.running) this.render(output);
     this.sinceReport += output.length;
@@ -100,6 +103,7 @@ class Playback extends AudioWorkletProcessor {
 
   runDry() {
     this.running = false;
+    this.patience = Math.max(LONGEST_WAIT_S * sampleRate, this.threshold);
     if (this.fading !== null) return this.report("stopped");
     if (this.ended) return this.report("ended");
     if (this.writing) {

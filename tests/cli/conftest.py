@@ -5,8 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
-from tests.client.fake_gateway import FakeGateway, fake_gateway
+from fakes.humming_gateway import FakeGateway, fake_gateway
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import wave
 from pathlib import Path
 
 import pytest
+from fakes.humming_gateway import FakeGateway
 from voxgate.cli.main import main
-
-from tests.client.fake_gateway import FakeGateway
 
 VOXGATE = [sys.executable, "-c", "import sys; from voxgate.cli.main import main; sys.exit(main())"]
 

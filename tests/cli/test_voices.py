@@ -3,10 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from fakes.humming_gateway import VOICES, FakeGateway
 from voxgate.cli.main import main
 from voxgate.cli.voices import http_url
-
-from tests.client.fake_gateway import VOICES, FakeGateway
 
 
 def test_lists_voices_with_the_default_marked(

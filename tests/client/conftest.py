@@ -3,8 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-
-from tests.client.fake_gateway import FakeGateway, fake_gateway
+from fakes.humming_gateway import FakeGateway, fake_gateway
 
 
 @pytest.fixture

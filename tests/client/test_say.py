@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
+from fakes.humming_gateway import FakeGateway
 from voxgate.client import AudioFormat, connect, say
-
-from tests.client.fake_gateway import FakeGateway
 
 
 async def test_says_a_string(gateway: FakeGateway) -> None:

@@ -5,6 +5,7 @@ import json
 from http import HTTPStatus
 
 import pytest
+from fakes.humming_gateway import GREETING, FakeGateway, error_message, respond
 from voxgate.client import (
     Audio,
     Done,
@@ -16,8 +17,6 @@ from voxgate.client import (
     connect,
 )
 from voxgate.client.session import speech_url
-
-from tests.client.fake_gateway import GREETING, FakeGateway, error_message, respond
 
 
 async def test_says_what_the_gateway_offers(gateway: FakeGateway) -> None:

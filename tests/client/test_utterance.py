@@ -4,6 +4,7 @@ import struct
 from typing import Any
 
 import pytest
+from fakes.humming_gateway import FakeGateway, error_message
 from voxgate.client import (
     Audio,
     AudioFormat,
@@ -17,8 +18,6 @@ from voxgate.client import (
 )
 from voxgate.client.events import Done, Started
 from voxgate.client.utterance import Utterance
-
-from tests.client.fake_gateway import FakeGateway, error_message
 
 
 async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:
@@ -85,13 +84,40 @@ async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: Fak
             await utterance.send("more")
 
 
-async def test_an_interrupt_after_the_end_is_answered_with_the_refusal(gateway: FakeGateway) -> None:
+async def test_an_interrupt_is_answered_while_the_last_of_the_speech_is_still_playing(
+    gateway: FakeGateway,
+) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.feed("Hi there")
+        async for _ in utterance.audio():
+            pass
+        assert utterance.done is not None
+        assert await utterance.interrupt(played_ms=160) == Interrupted(160, "Hi", " there")
+
+
+async def test_an_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> None:
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.feed("Hi")
         async for _ in utterance.audio():
             pass
+        gateway.utterances.clear()
         with pytest.raises(SpeechError, match="unknown_utterance"):
             await utterance.interrupt()
+
+
+async def test_a_lost_fragment_stops_the_speech(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [error_message("rate_limited", retryable=True, retry_after_ms=50)]
+    async with connect(gateway.url) as session:
+        async with session.utterance() as utterance:
+            await utterance.send("x")
+            with pytest.raises(SpeechError, match="rate_limited"):
+                async for _ in utterance.audio():
+                    pass
+        async with session.utterance() as following:  # by now the gateway has read what was sent before
+            await following.feed("y")
+            async for _ in following.audio():
+                pass
+    assert {"type": "interrupt", "utterance": "u1"} in gateway.received
 
 
 async def test_acks_count_samples(gateway: FakeGateway) -> None:

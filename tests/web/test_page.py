@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-
-from tests.client.fake_gateway import FakeGateway, fake_gateway
-from tests.web.chromium import Tab, chromium, find_chromium, tab
+from browser.chromium import Tab, chromium, find_chromium, tab
+from fakes.humming_gateway import FakeGateway, fake_gateway
 
 EXECUTABLE = find_chromium()
 
@@ -232,3 +231,21 @@ async def test_what_a_change_means(page: Tab) -> None:
     cases = json.dumps([case[:3] for case in CHANGES])
     call = f"import('/typing.js').then((typing) => {cases}.map((each) => typing.change(...each)))"
     assert await page.evaluate(call) == [expected for *_, expected in CHANGES]
+
+
+async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gateway: FakeGateway) -> None:
+    await use(page, "pcm")
+    await page.type("a")  # 80 ms: less than a start waits for
+    await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
+    await page.until("voxgate.speech.utterance.acked > voxgate.speech.utterance.since")
+    assert [message["played_samples"] for message in gateway.received if message["type"] == "ack"][-1:] == [
+        1920
+    ]
+
+
+async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:
+    await page.type("One two three\n")
+    await page.until(f"voxgate.speech.utterance.done && {PLAYED_S} > 0.5")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")

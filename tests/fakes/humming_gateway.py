@@ -160,7 +160,7 @@ class FakeGateway:
                         utterance = FakeUtterance(id, next(self._numbers), options)
                         self.utterances[id] = utterance
                         tasks[id] = speaking.create_task(self._speak(connection, utterance))
-                    case "interrupt" if utterance and not tasks[id].done():
+                    case "interrupt" if utterance:
                         tasks[id].cancel()
                         played_ms = message.get("played_ms", utterance.spoken * PACKET_MS)
                         heard = min(played_ms // PACKET_MS, len(utterance.text))

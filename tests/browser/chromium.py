@@ -91,7 +91,7 @@ class Tab:
         attempt = f"(() => {{ try {{ return {expression} }} catch {{}} }})()"
         try:
             async with asyncio.timeout(timeout_s):
-                while not (value := await self.evaluate(attempt)):  # noqa: ASYNC110 - a page cannot set an Event
+                while not (value := await self.evaluate(attempt)):
                     await asyncio.sleep(POLL_S)
                 return value
         except TimeoutError:
@@ -124,7 +124,7 @@ async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
     try:
         port_file = profile / "DevToolsActivePort"
         async with asyncio.timeout(START_S):
-            while not (port_file.is_file() and port_file.read_text().count("\n")):  # noqa: ASYNC110
+            while not (port_file.is_file() and port_file.read_text().count("\n")):
                 await asyncio.sleep(POLL_S)
         yield int(port_file.read_text().split()[0])
     finally:
