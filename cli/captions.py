@@ -28,8 +28,10 @@ class Captions:
             delay_s = max(0, word.start_ms - played_ms) / 1000
             self._timers.append(loop.call_later(delay_s, self._print_until, word.end))
 
-    def finish(self) -> None:
-        """No more words; those not yet heard are not printed."""
+    def finish(self, *, heard_all: bool) -> None:
+        """No more words come; those still waiting are printed only when they were heard."""
+        if heard_all and self._timers:
+            self._print_until(len(self._text))
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

@@ -164,7 +164,7 @@ class Speech:
                     pass
         if self._player is not None and not self._stopped:
             await self._to_the_player(self._player.finish())
-        self._captions.finish()
+        self._captions.finish(heard_all=not self._stopped)
         if (done := self._utterance.done) is not None:
             target = f", {self._output}" if self._output else ""
             first = f", first sound after {1000 * self._first_audio_s:.0f} ms" if self._first_audio_s else ""
@@ -180,7 +180,7 @@ class Speech:
             answer: Interrupted = await self._utterance.interrupt(played_ms)
         except SpeechError:
             return  # it had been spoken to the end
-        self._captions.finish()
+        self._captions.finish(heard_all=False)
         print(f"\nspoken: {answer.text_spoken}\nnot spoken: {answer.text_remaining}", file=sys.stderr)
 
     async def close(self) -> None:

@@ -100,8 +100,8 @@ class Utterance:
     async def interrupt(self, played_ms: int | None = None, timeout_s: float = 10) -> Interrupted:
         """Stop speaking now; answers with what was heard until `played_ms` and what was not.
 
-        Audio not yet listened to is dropped. It is answered after `done` too, for the last of the
-        speech is still to be heard then. Raises SpeechError (`unknown_utterance`) when that is long ago, and TimeoutError.
+        Audio not yet listened to is dropped. It is answered after `done` too, while the last of
+        the speech is still to be heard. Raises SpeechError (`unknown_utterance`) later, and TimeoutError.
         """
         if self.interrupted is not None:
             return self.interrupted
