@@ -1,1 +1,52 @@
-"""Python client of the native dialect."""
+"""Python client of the native dialect (docs/protocol.md): needs nothing but `websockets`.
+
+async with connect("ws://localhost:8000") as session, session.utterance(words=True) as utterance:
+    await utterance.send("Hello ")
+    await utterance.send("there.")
+    await utterance.end()
+    async for audio in utterance.audio():
+        play(audio.payload)
+"""
+
+from .errors import ClientError, ProtocolViolation, Refused, SessionLost, SpeechError, Unreachable
+from .events import (
+    Audio,
+    AudioFormat,
+    Done,
+    Event,
+    Interrupted,
+    Notice,
+    Queued,
+    SessionInfo,
+    Started,
+    Word,
+    Words,
+)
+from .say import say
+from .session import DEFAULT_URL, Session, connect
+from .utterance import Utterance
+
+__all__ = [
+    "DEFAULT_URL",
+    "Audio",
+    "AudioFormat",
+    "ClientError",
+    "Done",
+    "Event",
+    "Interrupted",
+    "Notice",
+    "ProtocolViolation",
+    "Queued",
+    "Refused",
+    "Session",
+    "SessionInfo",
+    "SessionLost",
+    "SpeechError",
+    "Started",
+    "Unreachable",
+    "Utterance",
+    "Word",
+    "Words",
+    "connect",
+    "say",
+]

@@ -1,0 +1,115 @@
+"""`voxgate serve`: settings from flags, the voice beside the gateway, one address to open at the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from ..gateway.audio import EncoderFactory
+from ..gateway.settings import Settings, SettingsError, settings_from
+from ..pipeline.speech import EngineState, Synthesizer
+from .flags import add_flags, given_flags
+
+EPILOG = """Every flag can also be set in the environment (--lead-ms as VOXGATE_LEAD_MS) or in the file
+given with --config (lead_ms = 400). A flag beats the environment, the environment beats the file.
+
+examples:
+  voxgate serve --port 9000
+  voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
+"""
+PROGRESS_S = 5.0
+POLL_S = 0.1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    add_flags(parser, Settings)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    try:
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, os.environ)
+    except SettingsError as error:
+        print(f"voxgate serve: {error}", file=sys.stderr)
+        return 2
+    try:
+        import uvloop
+
+        uvloop.run(_serve(settings))
+    except OSError as error:
+        print(
+            f"voxgate serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    from ..gateway.server import serve
+
+    synthesizer = build_synthesizer(settings)
+    reporting: list[asyncio.Task[None]] = []
+
+    def on_listening(port: int) -> None:
+        report = report_progress(synthesizer, settings.checkpoint, page_address(settings.host, port))
+        reporting.append(asyncio.create_task(report, name="progress"))
+
+    try:
+        await serve(settings, synthesizer, build_encoder_factory(), on_listening)
+    finally:
+        for task in reporting:
+            task.cancel()
+
+
+def build_synthesizer(settings: Settings) -> Synthesizer:
+    """The voice of `settings.checkpoint`, not started yet."""
+    from ..pipeline.synthesizer import QwenSynthesizer
+
+    return QwenSynthesizer(
+        checkpoint=settings.checkpoint,
+        device=settings.device,
+        slots=settings.slots,
+        threads=settings.threads,
+        codec_mode=settings.codec_mode,
+        left_context=settings.left_context,
+        kv_cache_mb=settings.kv_cache_mb,
+    )
+
+
+def build_encoder_factory() -> EncoderFactory:
+    """Opus or PCM, whichever an utterance asks for."""
+    from ..codecs.packets import encoder_for
+
+    return encoder_for
+
+
+async def report_progress(
+    synthesizer: Synthesizer, checkpoint: str, address: str, interval_s: float = PROGRESS_S
+) -> None:
+    """Say that the voice is loading, for as long as it is, and then where to go."""
+    began = said_at = time.monotonic()
+    _tell(f"listening at {address}, loading the voice '{checkpoint}'")
+    while synthesizer.state is EngineState.STARTING:
+        await asyncio.sleep(POLL_S)
+        if time.monotonic() - said_at >= interval_s:
+            said_at = time.monotonic()
+            _tell(f"still loading ({said_at - began:.0f} s)")
+    if synthesizer.state is EngineState.READY:
+        seconds = time.monotonic() - began
+        _tell(f"ready after {seconds:.1f} s for {synthesizer.slots} utterances at once: open {address}")
+
+
+def page_address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _tell(text: str) -> None:
+    print(f"voxgate: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,149 @@
+"""A real Chromium, driven over its DevTools socket; just what the tests of the page need."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+import urllib.request
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--mute-audio",
+    "--hide-scrollbars",
+    "--autoplay-policy=no-user-gesture-required",
+    "--remote-debugging-port=0",
+    "--window-size=1180,900",
+    "--host-resolver-rules=MAP voice.test 127.0.0.1",  # an address that is not localhost
+    "about:blank",
+]
+START_S = 30
+POLL_S = 0.02
+
+
+def find_chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+class Tab:
+    """One page. `problems` collects uncaught exceptions, console errors and failed requests."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.problems: list[str] = []
+
+    async def listen(self) -> None:
+        async for raw in self._socket:
+            message = json.loads(raw)
+            if (answer := self._answers.pop(message.get("id", 0), None)) is not None:
+                answer.set_result(message)
+            elif message.get("method") == "Runtime.exceptionThrown":
+                details = message["params"]["exceptionDetails"]
+                self.problems.append(details.get("exception", {}).get("description", details["text"]))
+            elif message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
+                self.problems.append(message["params"]["entry"]["text"])
+            elif message.get("method") == "Runtime.consoleAPICalled" and message["params"]["type"] == "error":
+                self.problems.append(str(message["params"]["args"]))
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        id = next(self._ids)
+        self._answers[id] = asyncio.get_running_loop().create_future()
+        await self._socket.send(json.dumps({"id": id, "method": method, "params": params}))
+        answer = await asyncio.wait_for(self._answers[id], START_S)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def open(self, url: str) -> None:
+        for domain in ("Page", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+        await self.call("Page.navigate", url=url)
+
+    async def evaluate(self, expression: str) -> Any:
+        answer = await self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, expression: str, timeout_s: float = 10) -> Any:
+        """Wait until `expression` is true in the page; its value."""
+        attempt = f"(() => {{ try {{ return {expression} }} catch {{}} }})()"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (value := await self.evaluate(attempt)):
+                    await asyncio.sleep(POLL_S)
+                return value
+        except TimeoutError:
+            state = await self.evaluate("JSON.stringify([document.body.dataset, document.body.innerText])")
+            raise AssertionError(f"never true: {expression}; {self.problems}; {state}") from None
+
+    async def type(self, text: str) -> None:
+        for character in text:
+            await self.call("Input.insertText", text=character)
+
+    async def press(self, key: str) -> None:
+        codes = {"Escape": 27, "Backspace": 8, "Enter": 13}
+        key_event = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        if key == "Enter":
+            key_event["text"] = "\r"
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **key_event)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **key_event)
+
+    async def screenshot(self, path: Path) -> None:
+        shot = await self.call("Page.captureScreenshot", format="png")
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
+
+
+@asynccontextmanager
+async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
+    """Run a browser with a profile of its own; its DevTools port."""
+    browser = await asyncio.create_subprocess_exec(
+        executable, *FLAGS, f"--user-data-dir={profile}", stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        port_file = profile / "DevToolsActivePort"
+        async with asyncio.timeout(START_S):
+            while not (port_file.is_file() and port_file.read_text().count("\n")):
+                await asyncio.sleep(POLL_S)
+        yield int(port_file.read_text().split()[0])
+    finally:
+        browser.terminate()
+        await browser.wait()
+
+
+@asynccontextmanager
+async def tab(devtools_port: int) -> AsyncIterator[Tab]:
+    """A fresh page."""
+    request = urllib.request.Request(f"http://127.0.0.1:{devtools_port}/json/new?about:blank", method="PUT")
+    with await asyncio.to_thread(urllib.request.urlopen, request, timeout=START_S) as answer:
+        target = json.load(answer)
+    async with connect(target["webSocketDebuggerUrl"], max_size=None) as socket:
+        page = Tab(socket)
+        listening = asyncio.create_task(page.listen())
+        try:
+            yield page
+            await page.call("Page.close")
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)

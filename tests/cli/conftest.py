@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from fakes.humming_gateway import FakeGateway, fake_gateway
+
+
+@pytest.fixture
+def gateway() -> Iterator[FakeGateway]:
+    """A gateway in a thread of its own, for commands that run an event loop themselves."""
+    started: list[FakeGateway] = []
+    running = threading.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with fake_gateway() as gateway:
+            started.append(gateway)
+            running.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    assert running.wait(10)
+    yield started[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    loop.close()

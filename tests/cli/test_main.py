@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from voxgate.cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: voxgate")
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", "say", "voices", "serve", "doctor"])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    code = f"""
+import sys
+from voxgate.cli.main import main
+try:
+    main({[command, "--help"] if command else ["--help"]})
+except SystemExit:
+    print(sorted({{"torch", "vllm", "uvloop"}} & set(sys.modules)))
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"

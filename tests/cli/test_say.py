@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+from fakes.humming_gateway import FakeGateway
+from voxgate.cli.main import main
+
+VOXGATE = [sys.executable, "-c", "import sys; from voxgate.cli.main import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An aplay that keeps what it plays; alone on the PATH."""
+    heard = tmp_path / "heard"
+    script = tmp_path / "bin" / "aplay"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\nexec /bin/cat >{heard}\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(script.parent))
+    return heard
+
+
+def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hello.wav"
+    assert (
+        main(["say", "--url", gateway.url, "--output", str(file), "--voice", "whistle", "Hello", "you"]) == 0
+    )
+    with wave.open(str(file)) as written:
+        assert (written.getframerate(), written.getnchannels(), written.getnframes()) == (24_000, 1, 9 * 1920)
+    start, text = gateway.received[:2]
+    assert (start["voice"], start["pacing"], text["text"]) == ("whistle", "none", "Hello you")
+    assert "0.7 s of speech, first sound after" in capsys.readouterr().err
+
+
+def test_plays_and_shows_the_words(gateway: FakeGateway, player: Path) -> None:
+    said = subprocess.run(
+        [*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    assert player.stat().st_size == 2 * 3 * 1920
+    assert said.stdout == "Hi.\n"
+
+
+def test_speaks_while_standard_input_is_still_open(gateway: FakeGateway, player: Path) -> None:
+    with subprocess.Popen(
+        [*VOXGATE, "say", "--url", gateway.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as saying:
+        assert saying.stdin is not None
+        assert saying.stdout is not None
+        saying.stdin.write("Schön ".encode())
+        saying.stdin.flush()
+        assert saying.stdout.read(7) == "Schön ".encode()
+        saying.stdin.write(b"day")
+        saying.stdin.close()
+        assert saying.wait(10) == 0
+    assert player.stat().st_size == 2 * 9 * 1920
+
+
+@pytest.mark.usefixtures("player")
+def test_an_interrupt_tells_what_was_not_spoken(gateway: FakeGateway) -> None:
+    with subprocess.Popen(
+        [*VOXGATE, "say", "--url", gateway.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as saying:
+        assert saying.stdin is not None
+        assert saying.stdout is not None
+        assert saying.stderr is not None
+        saying.stdin.write(b"A" * 500 + b" end")
+        saying.stdin.flush()
+        saying.stdout.read(1)
+        saying.send_signal(signal.SIGINT)
+        assert saying.wait(10) == 130
+        told = saying.stderr.read().decode()
+    assert "\nspoken: A" in told or "\nspoken: \n" in told
+    assert told.rstrip().endswith("A end")
+    interrupt = next(message for message in gateway.received if message["type"] == "interrupt")
+    assert 0 <= interrupt["played_ms"] < 40_000
+
+
+def test_no_gateway_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say", "--url", "ws://127.0.0.1:9", "--output", os.devnull, "Hello"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "start one with 'voxgate serve'" in said
+
+
+def test_no_player_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["say", "Hello"]) == 1
+    assert "use --output" in capsys.readouterr().err

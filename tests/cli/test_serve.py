@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from voxgate.cli.main import main
+from voxgate.cli.serve import page_address, report_progress
+from voxgate.pipeline.speech import EngineState
+
+
+class Loading:
+    """A voice that takes a few looks to load."""
+
+    slots = 4
+
+    def __init__(self, looks: int, end: EngineState) -> None:
+        self._looks = looks
+        self._end = end
+
+    @property
+    def state(self) -> EngineState:
+        self._looks -= 1
+        return EngineState.STARTING if self._looks > 0 else self._end
+
+
+async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]) -> None:
+    voice = Loading(2, EngineState.READY)
+    await report_progress(voice, "demo", "http://h:1/", interval_s=0)  # type: ignore[arg-type] # only state and slots
+    first, loading, ready = capsys.readouterr().err.splitlines()
+    assert "loading the voice 'demo'" in first
+    assert "still loading" in loading
+    assert ready.endswith("4 utterances at once: open http://h:1/")
+
+
+async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    await report_progress(Loading(1, EngineState.DEAD), "demo", "http://h:1/")  # type: ignore[arg-type] # as above
+    assert "ready" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000/"),
+        ("0.0.0.0", "http://127.0.0.1:8000/"),
+        ("::", "http://[::1]:8000/"),
+    ],
+)
+def test_the_address_is_one_a_browser_can_open(host: str, address: str) -> None:
+    assert page_address(host, 8000) == address
+
+
+def test_a_bad_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "high"]) == 2
+    assert "port in the command line" in capsys.readouterr().err

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from fakes.humming_gateway import FakeGateway, fake_gateway
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[FakeGateway]:
+    async with fake_gateway() as running:
+        yield running

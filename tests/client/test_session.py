@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+
+import pytest
+from fakes.humming_gateway import GREETING, FakeGateway, error_message, respond
+from voxgate.client import (
+    Audio,
+    Done,
+    ProtocolViolation,
+    Refused,
+    SessionLost,
+    SpeechError,
+    Unreachable,
+    connect,
+)
+from voxgate.client.session import speech_url
+
+
+async def test_says_what_the_gateway_offers(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session:
+        assert session.info.default_voice == "hum"
+        assert session.info.limits["lead_ms"] == 400
+
+
+async def test_two_utterances_on_one_socket_do_not_mix(gateway: FakeGateway) -> None:
+    async def speak(text: str) -> tuple[int, Done | None]:
+        async with session.utterance() as utterance:
+            await utterance.feed(text)
+            return sum([audio.samples async for audio in utterance.audio()]), utterance.done
+
+    async with connect(gateway.url) as session:
+        (short, short_done), (long, long_done) = await asyncio.gather(speak("Hi."), speak("Hello there."))
+    assert (short, long) == (3 * 1920, 12 * 1920)
+    assert short_done is not None
+    assert long_done is not None
+    assert (short_done.characters, long_done.characters) == (3, 12)
+
+
+async def test_utterances_follow_each_other(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session:
+        for text in ("One.", "Two."):
+            async with session.utterance() as utterance:
+                await utterance.feed(text)
+                assert [audio.seq async for audio in utterance.audio()] == [0, 1, 2, 3, 4]
+
+
+async def test_leaving_an_utterance_stops_it_and_spares_the_next(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session:
+        async with session.utterance() as utterance:
+            await utterance.send("never ended")
+            async for _ in utterance.audio():
+                break
+        async with session.utterance() as following:
+            await following.feed("Next.")
+            samples = sum([audio.samples async for audio in following.audio()])
+    assert samples == 5 * 1920
+    assert [m["utterance"] for m in gateway.received if m["type"] == "interrupt"] == ["u1"]
+
+
+async def test_refused_with_a_time_to_come_back(gateway: FakeGateway) -> None:
+    body = {"error": "at_capacity", "message": "every socket is taken", "retry_after_ms": 1500}
+    gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, body, headers={"Retry-After": "2"})
+    with pytest.raises(Refused, match="every socket is taken") as refused:
+        async with connect(gateway.url):
+            pass
+    assert (refused.value.status, refused.value.code, refused.value.retry_after_ms) == (
+        503,
+        "at_capacity",
+        1500,
+    )
+    assert refused.value.retryable
+
+
+async def test_refused_by_something_that_is_no_gateway(gateway: FakeGateway) -> None:
+    gateway.refuse = lambda: respond(HTTPStatus.BAD_GATEWAY, b"<html>", "text/html", {"Retry-After": "3"})
+    with pytest.raises(Refused) as refused:
+        async with connect(gateway.url):
+            pass
+    assert (refused.value.status, refused.value.retry_after_ms, refused.value.retryable) == (502, 3000, False)
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(Unreachable, match="no gateway answers"):
+        async with connect("ws://127.0.0.1:9"):
+            pass
+
+
+async def test_another_version_is_not_spoken_to(gateway: FakeGateway) -> None:
+    gateway.greeting = GREETING | {"protocol": 2}
+    with pytest.raises(ProtocolViolation, match="version 2"):
+        async with connect(gateway.url):
+            pass
+
+
+async def test_a_first_message_that_is_no_session(gateway: FakeGateway) -> None:
+    gateway.greeting = {"type": "hello"}
+    with pytest.raises(ProtocolViolation, match="session"):
+        async with connect(gateway.url):
+            pass
+
+
+async def test_a_closing_socket_ends_every_utterance(gateway: FakeGateway) -> None:
+    gateway.script["die"] = [4001]
+    async with connect(gateway.url) as session, session.utterance() as one, session.utterance() as two:
+        await one.send("die")
+        for utterance in (one, two):
+            with pytest.raises(SessionLost) as lost:
+                async for _ in utterance.audio():
+                    pass
+            assert lost.value.code == 4001
+        with pytest.raises(SessionLost):
+            await two.send("too late")
+
+
+async def test_a_message_without_a_header_ends_the_session(gateway: FakeGateway) -> None:
+    gateway.script["bad"] = [b""]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("bad")
+        with pytest.raises(ProtocolViolation, match="header"):
+            await anext(aiter(utterance.audio()))
+
+
+async def test_an_error_about_no_utterance_reaches_all(gateway: FakeGateway) -> None:
+    gateway.script["bad"] = [json.dumps(error_message("bad_message"))]
+    async with connect(gateway.url) as session, session.utterance() as one, session.utterance() as two:
+        await one.send("bad")
+        for utterance in (one, two):
+            with pytest.raises(SpeechError, match="bad_message"):
+                await anext(aiter(utterance.audio()))
+
+
+async def test_going_away_is_told_and_the_speech_goes_on(gateway: FakeGateway) -> None:
+    gateway.script["bye"] = [
+        {"type": "going_away", "deadline_ms": 5000},
+        error_message("draining", retryable=True),
+    ]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("bye")
+        with pytest.raises(SpeechError) as error:
+            await anext(aiter(utterance.events()))
+        assert session.going_away_ms == 5000
+    assert (error.value.code, error.value.retryable) == ("draining", True)
+
+
+async def test_audio_of_unknown_numbers_is_left_alone(gateway: FakeGateway) -> None:
+    stray = bytes.fromhex("01 03 0000 09000000 00000000 0000000000000000")
+    gateway.script["stray"] = [stray, error_message("generation_failed")]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("stray")
+        with pytest.raises(SpeechError, match="generation_failed"):
+            assert not [event async for event in utterance.events() if isinstance(event, Audio)]
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("http://host:8000", "ws://host:8000/v1/speech"),
+        ("https://host/", "wss://host/v1/speech"),
+        ("host:8000", "ws://host:8000/v1/speech"),
+        ("ws://host/behind/v1/speech?key=1", "ws://host/behind/v1/speech?key=1"),
+    ],
+)
+def test_addresses_as_people_write_them(given: str, address: str) -> None:
+    assert speech_url(given) == address

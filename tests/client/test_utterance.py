@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from fakes.humming_gateway import FakeGateway, error_message
+from voxgate.client import (
+    Audio,
+    AudioFormat,
+    Interrupted,
+    Notice,
+    ProtocolViolation,
+    Queued,
+    SpeechError,
+    Words,
+    connect,
+)
+from voxgate.client.events import Done, Started
+from voxgate.client.utterance import Utterance
+
+
+async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        audio = aiter(utterance.audio())
+        for index, character in enumerate("Hello"):
+            await utterance.send(character)
+            assert (await anext(audio)).seq == index
+        await utterance.end()
+        last = await anext(audio)
+        assert (last.last, last.samples, last.pts) == (True, 0, 5 * 1920)
+        with pytest.raises(StopAsyncIteration):
+            await anext(audio)
+        assert utterance.done is not None
+        assert utterance.done.samples == 5 * 1920
+
+
+async def test_options_reach_the_gateway_and_only_those_given(gateway: FakeGateway) -> None:
+    asked = AudioFormat(codec="opus", sample_rate=48_000, bitrate=64_000, packet_ms=20)
+    async with connect(gateway.url) as session:
+        async with session.utterance(voice="whistle", seed=3, format=asked, sampling={"temperature": 0}):
+            pass
+        async with session.utterance():
+            pass
+        async with session.utterance() as utterance:  # by now the gateway has read what was sent before
+            await utterance.feed("x")
+            async for _ in utterance.audio():
+                pass
+    starts = [message for message in gateway.received if message["type"] == "start"]
+    assert starts[0] == {
+        "type": "start",
+        "utterance": "u1",
+        "voice": "whistle",
+        "seed": 3,
+        "sampling": {"temperature": 0},
+        "pacing": "playback",
+        "format": {"codec": "opus", "sample_rate": 48_000, "bitrate": 64_000, "packet_ms": 20},
+    }
+    assert set(starts[1]) == {"type", "utterance", "pacing", "format"}
+
+
+async def test_events_come_in_order(gateway: FakeGateway) -> None:
+    gateway.queue = [2, 1]
+    async with connect(gateway.url) as session, session.utterance(words=True) as utterance:
+        await utterance.feed("Hi ho")
+        events = [event async for event in utterance.events()]
+    assert events[:2] == [Queued(2, 800), Queued(1, 400)]
+    assert isinstance(events[2], Started)
+    assert isinstance(events[-1], Done)
+    spoken = [word.text for event in events if isinstance(event, Words) for word in event.words]
+    assert spoken == ["Hi", "ho"]
+
+
+async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("Hello there")
+        audio = aiter(utterance.audio())
+        await anext(audio)
+        answer = await utterance.interrupt(played_ms=400)
+        assert answer == Interrupted(400, "Hello", " there")
+        assert [chunk async for chunk in audio] == []
+        assert await utterance.interrupt() is answer
+        with pytest.raises(SpeechError, match="utterance_ended"):
+            await utterance.send("more")
+
+
+async def test_an_interrupt_is_answered_while_the_last_of_the_speech_is_still_playing(
+    gateway: FakeGateway,
+) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.feed("Hi there")
+        async for _ in utterance.audio():
+            pass
+        assert utterance.done is not None
+        assert await utterance.interrupt(played_ms=160) == Interrupted(160, "Hi", " there")
+
+
+async def test_an_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.feed("Hi")
+        async for _ in utterance.audio():
+            pass
+        gateway.utterances.clear()
+        with pytest.raises(SpeechError, match="unknown_utterance"):
+            await utterance.interrupt()
+
+
+async def test_a_lost_fragment_stops_the_speech(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [error_message("rate_limited", retryable=True, retry_after_ms=50)]
+    async with connect(gateway.url) as session:
+        async with session.utterance() as utterance:
+            await utterance.send("x")
+            with pytest.raises(SpeechError, match="rate_limited"):
+                async for _ in utterance.audio():
+                    pass
+        async with session.utterance() as following:  # by now the gateway has read what was sent before
+            await following.feed("y")
+            async for _ in following.audio():
+                pass
+    assert {"type": "interrupt", "utterance": "u1"} in gateway.received
+
+
+async def test_acks_count_samples(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("Hi")
+        await anext(aiter(utterance.audio()))
+        await utterance.ack(960)
+        await utterance.interrupt()
+    assert gateway.utterances["u1"].played_samples == 960
+
+
+async def test_opus_packets_carry_what_the_decoder_puts_out(gateway: FakeGateway) -> None:
+    pytest.importorskip("opuslib")
+    async with connect(gateway.url) as session:
+        async with session.utterance(format=AudioFormat(codec="opus")) as utterance:
+            await utterance.feed("Hello")
+            packets = [audio async for audio in utterance.audio()]
+        assert utterance.format.pre_skip == 156
+        assert sum(packet.samples for packet in packets) == 6 * 1920
+        assert utterance.done is not None
+        assert utterance.done.samples == 5 * 1920
+
+
+async def test_an_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [error_message("at_capacity", retryable=True, retry_after_ms=700)]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        with pytest.raises(SpeechError) as error:
+            async for _ in utterance.audio():
+                pass
+        assert (error.value.code, error.value.retryable, error.value.retry_after_ms) == (
+            "at_capacity",
+            True,
+            700,
+        )
+        with pytest.raises(SpeechError, match="at_capacity"):
+            await utterance.end()
+
+
+async def test_a_refused_fragment_is_told_and_the_speech_goes_on(gateway: FakeGateway) -> None:
+    gateway.script["long"] = [error_message("text_too_long", limit=3, received=4)]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("long")
+        assert isinstance(await anext(aiter(utterance.events())), Notice)
+        with pytest.raises(SpeechError, match="text_too_long"):
+            await utterance.send("er")
+        await utterance.end()
+    assert gateway.received[-2]["type"] == "end"
+
+
+def audio_message(
+    number: int = 1, seq: int = 0, pts: int = 0, samples: int = 2, flags: int = 0, size: int = 4
+) -> bytes:
+    return struct.pack("<BBHIIQ", 1, flags, samples, number, seq, pts) + bytes(size)
+
+
+def started(**changes: Any) -> dict[str, Any]:
+    format = {"codec": "pcm", "sample_rate": 24_000, "packet_ms": 80, "pre_skip": 0}
+    message = {"type": "started", "number": 1, "voice": "v", "language": "auto", "seed": 1, "format": format}
+    return message | {"packet_samples": 1920} | changes
+
+
+def done(samples: int) -> dict[str, Any]:
+    return {
+        "type": "done",
+        "reason": "end",
+        "characters": 1,
+        "frames": 1,
+        "samples": samples,
+        "audio_ms": 1,
+        "ttfa_ms": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ([audio_message(seq=1, flags=1)], "seq 1 instead of 0"),
+        ([audio_message(flags=1), audio_message(seq=1, pts=3)], "pts 3 instead of 2"),
+        ([audio_message()], "first-message flag"),
+        ([audio_message(flags=3), audio_message(seq=1, pts=2)], "after the last"),
+        ([audio_message(flags=1, size=6)], "6 bytes for 2 samples"),
+        ([audio_message(flags=3), done(3)], "done after 2 of 3"),
+        ([audio_message(flags=1), done(2)], "done after 2 of 2"),
+        ([{"type": "sing"}], "unknown message type"),
+        ([{"type": "queued"}], "malformed 'queued'"),
+    ],
+)
+async def test_a_gateway_that_breaks_the_protocol_is_caught(
+    gateway: FakeGateway, messages: list[Any], complaint: str
+) -> None:
+    gateway.script["x"] = [started(), *messages]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        with pytest.raises(ProtocolViolation, match=complaint):
+            async for _ in utterance.audio():
+                pass
+
+
+async def test_the_source_of_the_text_failing_ends_the_listening() -> None:
+    async def broken() -> Any:
+        yield "half a "
+        raise RuntimeError("the model went away")
+
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    utterance = Utterance("u1", AudioFormat(), send)
+    with pytest.raises(RuntimeError, match="went away"):
+        await utterance.feed(broken())
+    with pytest.raises(RuntimeError, match="went away"):
+        await anext(aiter(utterance.audio()))
+    assert sent == [{"type": "text", "utterance": "u1", "text": "half a "}]
+
+
+async def test_what_was_received_before_a_failure_is_still_heard() -> None:
+    async def send(_: dict[str, Any]) -> None: ...
+
+    utterance = Utterance("u1", AudioFormat(), send)
+    await utterance.receive(Audio(1, 0, 0, 2, bytes(4), True, False))
+    utterance.fail(SpeechError("engine_lost", "gone", retryable=True, partial_audio=True))
+    audio = aiter(utterance.audio())
+    assert (await anext(audio)).samples == 2
+    with pytest.raises(SpeechError, match="engine_lost"):
+        await anext(audio)

@@ -1,0 +1,251 @@
+"""The page in a real browser, against the humming gateway: what is typed is what the audio thread plays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from browser.chromium import Tab, chromium, find_chromium, tab
+from fakes.humming_gateway import FakeGateway, fake_gateway
+
+EXECUTABLE = find_chromium()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium on this machine: apt install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+READY = "document.body.dataset.state === 'ready'"
+PLAYED_S = "voxgate.speech.player.report.played / voxgate.speech.player.rate"
+FINISHED = "voxgate.speech.last && !voxgate.speech.utterance && voxgate.speech.last.done"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[int]:
+    assert EXECUTABLE is not None
+    async with chromium(tmp_path_factory.mktemp("profile"), EXECUTABLE) as devtools_port:
+        yield devtools_port
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway() -> AsyncIterator[FakeGateway]:
+    async with fake_gateway(paced=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(gateway: FakeGateway, browser: int) -> AsyncIterator[Tab]:
+    async with tab(browser) as opened:
+        await opened.open(gateway.url)
+        await opened.until(READY)
+        await opened.evaluate("document.getElementById('text').focus()")
+        yield opened
+        assert opened.problems == []
+
+
+async def use(page: Tab, codec: str) -> None:
+    await page.evaluate(
+        f"document.getElementById('codec').value = '{codec}';"
+        "document.getElementById('codec').dispatchEvent(new Event('change'))"
+    )
+
+
+@pytest.mark.parametrize("codec", ["pcm", "opus"])
+async def test_every_sample_of_what_is_typed_is_played(page: Tab, gateway: FakeGateway, codec: str) -> None:
+    if codec == "opus":
+        pytest.importorskip("opuslib")
+    await use(page, codec)
+    await page.type("Hello you")
+    await page.press("Enter")
+    await page.until(FINISHED)
+    utterance = next(iter(gateway.utterances.values()))
+    assert utterance.text == "Hello you\n"
+    assert utterance.options["format"]["codec"] == codec
+    # Ten tones of 80 ms: not a sample more or less, whatever pre-skip and padding the codec added.
+    assert await page.evaluate(PLAYED_S) == pytest.approx(0.8, abs=1e-9)
+    assert await page.evaluate("voxgate.speech.player.rate") == {"pcm": 24_000, "opus": 48_000}[codec]
+    assert await page.evaluate("voxgate.speech.player.report.dropped") == 0
+    assert [m["text"] for m in gateway.received if m["type"] == "text"] == [*"Hello you", "\n"]
+    assert await page.evaluate("parseInt(document.getElementById('first-sound').textContent)") > 0
+
+
+async def test_the_player_tells_what_it_played(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("A longer line.\n")
+    await page.until(FINISHED)
+    acked = [message["played_samples"] for message in gateway.received if message["type"] == "ack"]
+    assert acked == sorted(acked)
+    assert 0 < acked[-1] <= 15 * 1920
+
+
+async def test_escape_shows_what_was_heard_and_what_was_not(page: Tab) -> None:
+    await page.type("One two three four five six")
+    await page.until(f"{PLAYED_S} > 0.5")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    spoken = await page.evaluate("document.getElementById('spoken').textContent")
+    remaining = await page.evaluate("document.getElementById('remaining').textContent")
+    assert spoken.startswith("One t")
+    assert remaining.endswith("six")
+    assert f"{spoken} {remaining}".replace(" ", "") == "Onetwothreefourfivesix"
+
+
+async def test_the_rest_can_be_said_after_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("One two three four")
+    await page.until(f"{PLAYED_S} > 0.3")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    await page.evaluate("document.getElementById('continue').click()")
+    await page.until(FINISHED)
+    first, second = gateway.utterances.values()
+    assert second.text
+    assert first.text.endswith(second.text)
+    assert second.ended
+
+
+async def test_a_correction_is_spoken_from_where_the_listener_is(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("Good mornimg")
+    for _ in range(2):
+        await page.press("Backspace")
+    await page.type("ng\n")
+    await page.until(FINISHED)
+    assert await page.evaluate("document.getElementById('text').value") == "Good morning\n"
+    last = list(gateway.utterances.values())[-1]
+    assert last.text.endswith("morning\n")
+
+
+async def test_a_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("Hm")
+    await page.until("voxgate.page.flushed")
+    assert [m["type"] for m in gateway.received if m["type"] in ("flush", "end")] == ["flush"]
+
+
+async def test_speak_all_says_the_whole_text(page: Tab, gateway: FakeGateway) -> None:
+    await page.evaluate("document.getElementById('live').click(); document.getElementById('text').focus()")
+    await page.type("Silent first")
+    assert gateway.utterances == {}
+    await page.evaluate("document.getElementById('speak').click()")
+    await page.until(FINISHED)
+    (utterance,) = gateway.utterances.values()
+    assert (utterance.text, utterance.ended) == ("Silent first", True)
+
+
+async def test_the_queue_is_shown(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [{"type": "queued", "position": 3, "eta_ms": 1200}]
+    await page.type("x")
+    await page.until("document.getElementById('state-text').textContent.includes('Number 3 in the queue')")
+
+
+async def test_an_error_is_shown_in_words(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [{"type": "error", "code": "at_capacity", "message": "all busy", "retryable": True}]
+    await page.type("x")
+    await page.until("document.getElementById('trouble').textContent === 'all busy'")
+    await page.until(READY)
+
+
+async def test_voices_are_offered_and_the_choice_is_used(page: Tab, gateway: FakeGateway) -> None:
+    assert await page.evaluate("[...document.getElementById('voice').options].map((o) => o.value)") == [
+        "hum",
+        "whistle",
+    ]
+    await page.evaluate("document.getElementById('voice').value = 'whistle'")
+    await page.type("x\n")
+    await page.until(FINISHED)
+    assert next(iter(gateway.utterances.values())).options["voice"] == "whistle"
+
+
+async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway) -> None:
+    gateway.ready = False
+    async with tab(browser) as page:
+        await page.open(gateway.url)
+        await page.until(
+            "document.getElementById('state-text').textContent.startsWith('The voice is loading')"
+        )
+        assert gateway.received == []
+        gateway.ready = True
+        await page.until(READY)
+
+
+async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [4001]
+    await page.type("x")
+    await page.until("document.body.dataset.state === 'offline'")
+    await page.until(READY)
+    await page.type(" back\n")
+    await page.until(FINISHED)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> None:
+    await page.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    await page.call(
+        "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True
+    )
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+    unnamed = (
+        "[...document.querySelectorAll('button, select, textarea, input')]"
+        ".filter((each) => !each.labels?.length && !each.textContent.trim()).length"
+    )
+    assert await page.evaluate(unnamed) == 0
+    await page.screenshot(tmp_path / f"{scheme}.png")
+
+
+async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
+    await page.type("Hm")
+    await page.until("voxgate.speech.player.report.waits === 1")
+    await page.type(" so")
+    await page.until(f"{PLAYED_S} > 0.39")  # the decoder keeps its look-ahead
+    assert await page.evaluate("voxgate.speech.player.report.underruns") == 0
+
+
+async def test_without_a_secure_context_it_says_what_to_do(browser: int, gateway: FakeGateway) -> None:
+    async with tab(browser) as page:
+        await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
+        await page.until(
+            "document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')"
+        )
+        assert page.problems == []
+
+
+CHANGES = [
+    # what stands there, where the utterance begins, what was sent of it, what it means
+    ("Hello", 0, "", {"kind": "append", "text": "Hello"}),
+    ("Hello you", 0, "Hello", {"kind": "append", "text": " you"}),
+    ("Hello", 0, "Hello", {"kind": "none"}),
+    ("Hello", 5, "", {"kind": "none"}),
+    ("One. Two.", 4, " Two", {"kind": "append", "text": "."}),
+    ("Hello yuo", 0, "Hello you", {"kind": "edit", "from": 6}),
+    ("Hell", 0, "Hello", {"kind": "edit", "from": 0}),
+    ("", 4, " Two", {"kind": "edit", "from": 0}),
+    ("On", 4, "", {"kind": "edit", "from": 0}),
+    ("One. Twice", 4, " Two", {"kind": "edit", "from": 5}),
+]
+
+
+async def test_what_a_change_means(page: Tab) -> None:
+    cases = json.dumps([case[:3] for case in CHANGES])
+    call = f"import('/typing.js').then((typing) => {cases}.map((each) => typing.change(...each)))"
+    assert await page.evaluate(call) == [expected for *_, expected in CHANGES]
+
+
+async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gateway: FakeGateway) -> None:
+    await use(page, "pcm")
+    await page.type("a")  # 80 ms: less than a start waits for
+    await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
+    await page.until("voxgate.speech.utterance.acked > voxgate.speech.utterance.since")
+    assert [message["played_samples"] for message in gateway.received if message["type"] == "ack"][-1:] == [
+        1920
+    ]
+
+
+async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:
+    await page.type("One two three\n")
+    await page.until(f"voxgate.speech.utterance.done && {PLAYED_S} > 0.5")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")
