@@ -99,7 +99,7 @@ async def _measure(parsed: argparse.Namespace) -> Report:
 async def _gateway(flags: list[str]) -> AsyncIterator[tuple[int, str]]:
     """A gateway in a process of its own, ready to speak; gone, with all its children, afterwards."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "voxgate.cli.main", "serve", "--port", "0", "--starts-per-s", "1000", *flags,
+        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000", *flags,
         stderr=asyncio.subprocess.PIPE, env=os.environ,
     )  # fmt: skip  # one argument list
     assert process.stderr is not None

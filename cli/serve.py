@@ -7,10 +7,14 @@ import asyncio
 import os
 import sys
 import time
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
+from ..gateway.audio import AudioFormat as WantedFormat
 from ..gateway.audio import EncoderFactory
 from ..gateway.settings import Settings, SettingsError, settings_from
+from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState, Synthesizer
 from .flags import add_flags, given_flags
 
@@ -22,6 +26,8 @@ examples:
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
 PROGRESS_S = 5.0
+CPU_SLOTS = 16
+CUDA_SLOTS = 128
 POLL_S = 0.1
 
 
@@ -41,6 +47,9 @@ def run(parsed: argparse.Namespace) -> int:
         import uvloop
 
         uvloop.run(_serve(settings))
+    except VoxgateError as error:
+        print(f"voxgate serve: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(
             f"voxgate serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}",
@@ -51,8 +60,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Settings) -> None:
+    from ..gateway import log
     from ..gateway.server import serve
 
+    log.configure(settings.log_level, settings.log_format)
     synthesizer = build_synthesizer(settings)
     reporting: list[asyncio.Task[None]] = []
 
@@ -68,23 +79,40 @@ async def _serve(settings: Settings) -> None:
 
 
 def build_synthesizer(settings: Settings) -> Synthesizer:
-    """The voice of `settings.checkpoint`, not started yet."""
-    from ..pipeline.synthesizer import QwenSynthesizer
+    """The voice of `settings.checkpoint`, not started yet. Raises CheckpointError."""
+    from ..pipeline.hub import checkpoint_folder
+    from ..pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
 
-    return QwenSynthesizer(
-        checkpoint=settings.checkpoint,
-        device=settings.device,
-        slots=settings.slots,
-        threads=settings.threads,
+    device = choose_device(settings.device)
+    threads = settings.threads or 1
+    options = SynthesizerOptions(
+        slots=settings.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS),
+        ahead_ms=settings.ahead_ms,
+        max_characters=settings.max_characters,
+        device=device,
+        talker_threads=threads,
+        codec_threads=threads,
         codec_mode=settings.codec_mode,
         left_context=settings.left_context,
-        kv_cache_mb=settings.kv_cache_mb,
+        kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
     )
+    return QwenSynthesizer(checkpoint_folder(settings.checkpoint), options)
+
+
+def choose_device(wanted: str) -> str:
+    """ "cpu" or "cuda"; "auto" takes the GPU when there is one and torch was built for it."""
+    if wanted != "auto":
+        return wanted
+    # Asking torch itself would load it, seconds before the first answer on the port.
+    return "cuda" if Path("/dev/nvidiactl").exists() and "+cpu" not in version("torch") else "cpu"
 
 
 def build_encoder_factory() -> EncoderFactory:
     """Opus or PCM, whichever an utterance asks for."""
-    from ..codecs.packets import encoder_for
+    from ..codecs.encode import AudioFormat, PacketEncoder
+
+    def encoder_for(wanted: WantedFormat) -> PacketEncoder:
+        return PacketEncoder(AudioFormat(**asdict(wanted)))
 
     return encoder_for
 

@@ -4,8 +4,11 @@ ARCHITECTURE = "VoxgateTalker"
 
 
 def register() -> None:
-    """Called by vLLM before it reads a model's configuration; imports nothing heavy by itself."""
+    """Called by vLLM before it reads a model's configuration."""
     from vllm import ModelRegistry
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        ModelRegistry.register_model(ARCHITECTURE, "voxgate.pipeline.talker.model:VoxgateTalker")
+        # The class, not its name: by name vLLM starts one more interpreter to look at it, seconds of every start.
+        from .model import VoxgateTalker
+
+        ModelRegistry.register_model(ARCHITECTURE, VoxgateTalker)

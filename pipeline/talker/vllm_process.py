@@ -54,7 +54,8 @@ def shut_down_engine(llm: AsyncLLM) -> None:
 def _set_environment(options: EngineOptions) -> None:
     settings = {
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CONFIGURE_LOGGING": "0",
+        # Its warnings are about serving text; what concerns us comes as an exception.
+        "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
     if options.device == "cpu":
