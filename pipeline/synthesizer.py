@@ -134,6 +134,11 @@ class QwenSynthesizer:
         if processes is not None:
             await processes.close()
 
+    @property
+    def free_slots(self) -> int:
+        """Talker slots that nobody holds, not even an utterance that is being stopped."""
+        return self.slots - len(self._speeches)
+
     def _build_talker(self) -> TalkerEngine:
         options = self._options
         return TalkerEngine(
