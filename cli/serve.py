@@ -21,6 +21,8 @@ examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
+FOR_SET_UP = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR")
+"""What scripts/setup reads; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
 POLL_S = 0.1
 
@@ -32,8 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    environment = {name: value for name, value in os.environ.items() if name not in FOR_SET_UP}
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, os.environ)
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, environment)
     except SettingsError as error:
         print(f"voxgate serve: {error}", file=sys.stderr)
         return 2
