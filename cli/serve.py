@@ -8,8 +8,9 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
-from ..gateway.audio import EncoderFactory
+from ..gateway import audio as gateway_audio
 from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.speech import EngineState, Synthesizer
 from .flags import add_flags, given_flags
@@ -85,9 +86,13 @@ def build_synthesizer(settings: Settings) -> Synthesizer:
     )
 
 
-def build_encoder_factory() -> EncoderFactory:
+def build_encoder_factory() -> gateway_audio.EncoderFactory:
     """Opus or PCM, whichever an utterance asks for."""
-    from ..codecs.packets import encoder_for
+    from ..codecs.encode import AudioFormat, PacketEncoder
+
+    def encoder_for(asked: gateway_audio.AudioFormat) -> PacketEncoder:
+        codec: Literal["opus", "pcm"] = "opus" if asked.codec == "opus" else "pcm"
+        return PacketEncoder(AudioFormat(codec, asked.sample_rate_hz, asked.bitrate, asked.packet_ms))
 
     return encoder_for
 

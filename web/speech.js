@@ -50,20 +50,20 @@ export class Speech {
 
   write(text) {
     this.utterance.text += text;
-    this.player.writing(true);
+    this.player.text();
     this.connection.send({ type: "text", utterance: this.utterance.id, text });
   }
 
   flush() {
     if (!this.writable) return;
-    this.player.writing(false);
+    this.player.text();
     this.connection.send({ type: "flush", utterance: this.utterance.id });
   }
 
   end() {
     if (!this.writable) return;
     this.utterance.ended = true;
-    this.player.writing(false);
+    this.player.text();
     this.connection.send({ type: "end", utterance: this.utterance.id });
   }
 

@@ -197,8 +197,10 @@ async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> No
 
 async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
     await page.type("Hm")
-    await page.until("voxgate.speech.player.report.waits === 1")
+    await page.until(f"{PLAYED_S} > 0.15")
+    await page.until("voxgate.page.flushed")
     await page.type(" so")
+    await page.until("voxgate.speech.player.report.waits >= 1")
     await page.until(f"{PLAYED_S} > 0.39")  # the decoder keeps its look-ahead
     assert await page.evaluate("voxgate.speech.player.report.underruns") == 0
 
@@ -249,3 +251,13 @@ async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:
     await page.press("Escape")
     await page.until("!document.getElementById('stopped').hidden")
     assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")
+
+
+async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
+    await use(page, "pcm")
+    await page.type("Hm")
+    await page.until("voxgate.speech.player.report.played === 3840")
+    await page.until("performance.now() - voxgate.page.touched > 400")
+    # More sound for the same text, as from a gateway that fell behind.
+    await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
+    await page.until("voxgate.speech.player.report.underruns === 1")
