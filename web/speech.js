@@ -38,6 +38,7 @@ export class Speech {
       number: null,
       bytes: 0,
       samples: 0,
+      nextSeq: 0,
       firstByte: null,
       firstSound: null,
       acked: performance.now(),
@@ -138,6 +139,11 @@ export class Speech {
   audio(packet) {
     const current = this.utterance;
     if (!current || packet.number !== current.number || current.interrupting) return;
+    if (packet.seq !== current.nextSeq || packet.pts !== current.samples) {
+      this.fail({ message: `Audio is missing: message ${packet.seq} came instead of ${current.nextSeq}.` });
+      return;
+    }
+    current.nextSeq++;
     current.firstByte ??= performance.now() - current.since;
     current.bytes += packet.payload.length;
     current.samples += packet.samples;

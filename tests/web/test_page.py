@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from browser.chromium import Tab, chromium, find_chromium, tab
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.humming_gateway import HEADER, FakeGateway, fake_gateway
 
 EXECUTABLE = find_chromium()
 
@@ -261,3 +261,18 @@ async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
     # More sound for the same text, as from a gateway that fell behind.
     await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
     await page.until("voxgate.speech.player.report.underruns === 1")
+
+
+async def test_missing_audio_is_told(page: Tab, gateway: FakeGateway) -> None:
+    format = {"codec": "pcm", "sample_rate": 24_000, "packet_ms": 80, "bitrate": 0, "pre_skip": 0}
+    started = {
+        "type": "started",
+        "number": 1,
+        "voice": "hum",
+        "language": "auto",
+        "seed": 1,
+        "format": format,
+    }
+    gateway.script["x"] = [started, HEADER.pack(1, 0, 2, 1, 1, 2) + bytes(4)]
+    await page.type("x")
+    await page.until("document.getElementById('trouble').textContent.startsWith('Audio is missing')")
