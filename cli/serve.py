@@ -7,12 +7,11 @@ import asyncio
 import os
 import sys
 import time
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
-from ..gateway.audio import AudioFormat as WantedFormat
-from ..gateway.audio import EncoderFactory
+from ..gateway import audio as gateway_audio
 from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState, Synthesizer
@@ -25,6 +24,8 @@ examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
+FOR_SET_UP = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR")
+"""What scripts/setup reads; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
 CPU_SLOTS = 16
 CUDA_SLOTS = 128
@@ -38,8 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    environment = {name: value for name, value in os.environ.items() if name not in FOR_SET_UP}
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, os.environ)
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, environment)
     except SettingsError as error:
         print(f"voxgate serve: {error}", file=sys.stderr)
         return 2
@@ -107,12 +109,13 @@ def choose_device(wanted: str) -> str:
     return "cuda" if Path("/dev/nvidiactl").exists() and "+cpu" not in version("torch") else "cpu"
 
 
-def build_encoder_factory() -> EncoderFactory:
+def build_encoder_factory() -> gateway_audio.EncoderFactory:
     """Opus or PCM, whichever an utterance asks for."""
     from ..codecs.encode import AudioFormat, PacketEncoder
 
-    def encoder_for(wanted: WantedFormat) -> PacketEncoder:
-        return PacketEncoder(AudioFormat(**asdict(wanted)))
+    def encoder_for(asked: gateway_audio.AudioFormat) -> PacketEncoder:
+        codec: Literal["opus", "pcm"] = "opus" if asked.codec == "opus" else "pcm"
+        return PacketEncoder(AudioFormat(codec, asked.sample_rate_hz, asked.bitrate, asked.packet_ms))
 
     return encoder_for
 

@@ -24,6 +24,8 @@ DEFAULT_URL = "ws://127.0.0.1:8000"
 SPEECH_PATH = "/v1/speech"
 MAX_MESSAGE_BYTES = 1 << 20
 PROTOCOL = 1
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Never reached through the proxy that the environment may name."""
 
 
 class Session:
@@ -143,9 +145,11 @@ async def connect(
 
     Raises Unreachable, Refused (`retry_after_ms`), ProtocolViolation. Leaving the block closes the socket.
     """
+    address = speech_url(url)
     try:
         socket = await open_socket(
-            speech_url(url),
+            address,
+            proxy=None if urlsplit(address).hostname in LOOPBACK else True,
             additional_headers=headers,
             open_timeout=open_timeout_s,
             max_size=MAX_MESSAGE_BYTES,

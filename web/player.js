@@ -54,9 +54,9 @@ export class Player {
     this.post({ type: "push", samples: copy }, [copy.buffer]);
   }
 
-  // Whether a gap now may be for want of text.
-  writing(writing) {
-    this.post({ type: "text", writing });
+  // Something was written, or asked to be spoken to its end: tells waiting for text from underruns.
+  text() {
+    this.post({ type: "text" });
   }
 
   end() {

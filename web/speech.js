@@ -38,6 +38,7 @@ export class Speech {
       number: null,
       bytes: 0,
       samples: 0,
+      nextSeq: 0,
       firstByte: null,
       firstSound: null,
       acked: performance.now(),
@@ -50,20 +51,20 @@ export class Speech {
 
   write(text) {
     this.utterance.text += text;
-    this.player.writing(true);
+    this.player.text();
     this.connection.send({ type: "text", utterance: this.utterance.id, text });
   }
 
   flush() {
     if (!this.writable) return;
-    this.player.writing(false);
+    this.player.text();
     this.connection.send({ type: "flush", utterance: this.utterance.id });
   }
 
   end() {
     if (!this.writable) return;
     this.utterance.ended = true;
-    this.player.writing(false);
+    this.player.text();
     this.connection.send({ type: "end", utterance: this.utterance.id });
   }
 
@@ -138,6 +139,11 @@ export class Speech {
   audio(packet) {
     const current = this.utterance;
     if (!current || packet.number !== current.number || current.interrupting) return;
+    if (packet.seq !== current.nextSeq || packet.pts !== current.samples) {
+      this.fail({ message: `Audio is missing: message ${packet.seq} came instead of ${current.nextSeq}.` });
+      return;
+    }
+    current.nextSeq++;
     current.firstByte ??= performance.now() - current.since;
     current.bytes += packet.payload.length;
     current.samples += packet.samples;

@@ -6,6 +6,7 @@ const GROW_S = 0.005; // each underrun makes the next start a little later
 const LONGEST_START_S = 0.3;
 const LONGEST_WAIT_S = 0.12; // less than the threshold is played too when nothing follows
 const FADE_S = 0.01;
+const RECENT_S = 0.3; // text this young is still on its way to becoming sound
 const REPORT_S = 0.05;
 const AUDIBLE = 0.002; // full scale is 1
 
@@ -21,8 +22,9 @@ class Playback extends AudioWorkletProcessor {
   reset(turn) {
     this.turn = turn; // counts utterances, so that a late report is not taken for the next one's
     this.threshold = START_S * sampleRate;
-    this.writing = true; // the writer may not have written on: silence is not the gateway's fault then
-    this.waits = 0;
+    this.waits = 0; // silences for want of text; those that are nobody's but the gateway's are underruns
+    this.dry = false;
+    this.textAt = currentTime;
     this.written = 0;
     this.played = 0;
     this.underruns = 0;
@@ -39,6 +41,7 @@ class Playback extends AudioWorkletProcessor {
   }
 
   push({ samples }) {
+    if (this.dry) this.explain(currentTime - this.textAt < RECENT_S);
     const room = this.ring.length - (this.written - this.played);
     this.dropped += Math.max(0, samples.length - room);
     for (let i = 0; i < Math.min(samples.length, room); i++) {
@@ -47,8 +50,21 @@ class Playback extends AudioWorkletProcessor {
     this.written += Math.min(samples.length, room);
   }
 
-  text({ writing }) {
-    this.writing = writing;
+  // Something was written, or asked to be spoken to its end.
+  text() {
+    this.textAt = currentTime;
+    if (this.dry) this.explain(true);
+  }
+
+  // What came first after a silence tells its reason.
+  explain(forWantOfText) {
+    this.dry = false;
+    if (forWantOfText) {
+      this.waits++;
+    } else {
+      this.underruns++;
+      this.threshold = Math.min(this.threshold + GROW_S * sampleRate, LONGEST_START_S * sampleRate);
+    }
   }
 
   end() {
@@ -106,12 +122,7 @@ class Playback extends AudioWorkletProcessor {
     this.patience = Math.max(LONGEST_WAIT_S * sampleRate, this.threshold);
     if (this.fading !== null) return this.report("stopped");
     if (this.ended) return this.report("ended");
-    if (this.writing) {
-      this.waits++;
-    } else {
-      this.underruns++;
-      this.threshold = Math.min(this.threshold + GROW_S * sampleRate, LONGEST_START_S * sampleRate);
-    }
+    this.dry = true;
     return this.report("dry");
   }
 }

@@ -47,6 +47,7 @@ def test_the_address_is_one_a_browser_can_open(host: str, address: str) -> None:
     assert page_address(host, 8000) == address
 
 
-def test_a_bad_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("VOXGATE_VENV", "/where/the/set-up/put/it")  # no setting, and no mistake
     assert main(["serve", "--port", "high"]) == 2
     assert "port in the command line" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from browser.chromium import Tab, chromium, find_chromium, tab
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.humming_gateway import HEADER, FakeGateway, fake_gateway
 
 EXECUTABLE = find_chromium()
 
@@ -197,8 +197,10 @@ async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> No
 
 async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
     await page.type("Hm")
-    await page.until("voxgate.speech.player.report.waits === 1")
+    await page.until(f"{PLAYED_S} > 0.15")
+    await page.until("voxgate.page.flushed")
     await page.type(" so")
+    await page.until("voxgate.speech.player.report.waits >= 1")
     await page.until(f"{PLAYED_S} > 0.39")  # the decoder keeps its look-ahead
     assert await page.evaluate("voxgate.speech.player.report.underruns") == 0
 
@@ -249,3 +251,28 @@ async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:
     await page.press("Escape")
     await page.until("!document.getElementById('stopped').hidden")
     assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")
+
+
+async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
+    await use(page, "pcm")
+    await page.type("Hm")
+    await page.until("voxgate.speech.player.report.played === 3840")
+    await page.until("performance.now() - voxgate.page.touched > 400")
+    # More sound for the same text, as from a gateway that fell behind.
+    await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
+    await page.until("voxgate.speech.player.report.underruns === 1")
+
+
+async def test_missing_audio_is_told(page: Tab, gateway: FakeGateway) -> None:
+    format = {"codec": "pcm", "sample_rate": 24_000, "packet_ms": 80, "bitrate": 0, "pre_skip": 0}
+    started = {
+        "type": "started",
+        "number": 1,
+        "voice": "hum",
+        "language": "auto",
+        "seed": 1,
+        "format": format,
+    }
+    gateway.script["x"] = [started, HEADER.pack(1, 0, 2, 1, 1, 2) + bytes(4)]
+    await page.type("x")
+    await page.until("document.getElementById('trouble').textContent.startsWith('Audio is missing')")
