@@ -19,8 +19,8 @@ from .verbatim import Verbatim
 class SpeechToken:
     """A text token for the talker, settled whatever follows.
 
-    `source_end` is the offset in the client's text up to which it reaches (never decreasing). `sentence_end` marks a
-    good place to begin a new generation after it; a flush is one, marked or not.
+    `source_end` is the offset in the client's text up to which it reaches (never decreasing). `sentence_end`
+    marks a good place to begin a new generation after it; a flush is one, marked or not.
     """
 
     id: int
