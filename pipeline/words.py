@@ -14,15 +14,15 @@ import numpy as np
 
 from .speech import SAMPLE_RATE_HZ, Pcm, WordTime
 
-DEFAULT_MS_PER_WEIGHT = 58.0
-"""English at an ordinary pace, about 17 letters and blanks a second."""
+DEFAULT_MS_PER_WEIGHT = 52.0
+"""English at an ordinary pace, about 19 letters and blanks a second of sound."""
 
 _WINDOW = SAMPLE_RATE_HZ // 50
 _WINDOW_MS = 20
 _PAUSE_MS = 200
 _MARGIN_MS = 160
 """Speech that must follow a word before it is given out; a pause may still move what is nearer."""
-_SILENCE_RMS = 0.004
+_SILENCE_RMS = 0.008
 _SILENCE_RATIO = 0.06
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"

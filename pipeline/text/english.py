@@ -90,18 +90,22 @@ def spoken_english(word: str, *, after_number: bool = False, initial: bool = Fal
 
 @lru_cache(maxsize=4096)
 def cardinal(number: str) -> str:
+    """ "342" as "three hundred forty two"."""
     return _bare(num2words(int(number)))
 
 
 def ordinal(number: str) -> str:
+    """ "23" as "twenty third"."""
     return _bare(num2words(int(number), to="ordinal"))
 
 
 def digits(number: str) -> str:
+    """ "007" as "zero zero seven"."""
     return " ".join(cardinal(digit) for digit in number if digit.isdigit())
 
 
 def year(number: str) -> str:
+    """ "1998" as "nineteen ninety eight"; years that are said as numbers stay numbers ("2005")."""
     n = int(number)
     return _bare(num2words(n, to="year")) if 1100 <= n <= 1999 or 2010 <= n <= 2099 else cardinal(number)
 

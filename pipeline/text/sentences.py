@@ -9,10 +9,11 @@ _WIDE = re.compile(r"[。！？｡…]+[”’」』）】》]*$")
 _NARROW = re.compile(r"([.?!]+)[\"'”’)\]]*$")
 _WORD = re.compile(r"[\w.]*$")
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof sr jr st vs etc e.g i.e a.m p.m no fig approx dept inc ltd co"
+    "mr mrs ms dr prof sr jr st vs etc e.g i.e a.m p.m fig approx dept inc ltd co"
     " jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
-_LOOK_BACK = 24
+LOOK_BACK = 24
+"""Characters before a place that decide on it."""
 
 
 def ends_sentence(text: str, at: int) -> bool:
@@ -24,7 +25,7 @@ def ends_sentence(text: str, at: int) -> bool:
     """
     if at >= len(text):
         return False
-    before = text[max(0, at - _LOOK_BACK) : at]
+    before = text[max(0, at - LOOK_BACK) : at]
     blanks = len(before) - len(before.rstrip())
     before = before.rstrip()
     if _WIDE.search(before) and not re.match(r"[。！？｡…”’」』）】》]", text[at]):

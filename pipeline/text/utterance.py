@@ -8,7 +8,7 @@ from ..errors import EmptyText, TextTooLong
 from .incremental import IncrementalTokenizer, Token
 from .rules import TextRules
 from .sanitize import Sanitizer
-from .sentences import ends_sentence
+from .sentences import LOOK_BACK, ends_sentence
 from .spoken import SpokenForm
 from .tokenizer import TextTokenizer
 from .traced import TracedText
@@ -20,7 +20,7 @@ class SpeechToken:
     """A text token for the talker, settled whatever follows.
 
     `source_end` is the offset in the client's text up to which it reaches (never decreasing). `sentence_end`
-    marks a good place to begin a new generation after it.
+    marks a good place to begin a new generation after it; a flush is one, marked or not.
     """
 
     id: int
@@ -41,8 +41,10 @@ class UtteranceText:
         self._form = SpokenForm(rules.closing_mark) if rules.spoken_form else Verbatim(rules.closing_mark)
         self._tokenizer = IncrementalTokenizer(tokenizer)
         self._fragments: list[str] = []
-        self._said = TracedText("", ())
+        self._said: list[str] = []
+        self._ends: list[int] = []
         self._dropped = 0
+        self._given = 0
         self.characters = 0
         """Characters of text accepted so far."""
         self.tokens = 0
@@ -67,10 +69,7 @@ class UtteranceText:
     def flush(self) -> list[SpeechToken]:
         """Settle all text accepted so far, closing mark included; what follows begins a new piece of text."""
         said = self._say(self._form.push(self._sanitizer.flush())) + self._say(self._form.flush())
-        tokens = self._speech(self._tokenizer.push(said) + self._tokenizer.flush(trim=True))
-        if tokens:
-            tokens[-1] = SpeechToken(tokens[-1].id, self.characters, True)
-        return tokens
+        return self._speech(self._tokenizer.push(said) + self._tokenizer.flush(trim=True))
 
     def end(self) -> list[SpeechToken]:
         """No more text comes: settle the rest. Raises EmptyText when the whole utterance yields no token."""
@@ -81,25 +80,24 @@ class UtteranceText:
 
     def _say(self, text: TracedText) -> str:
         """Keep what goes to the tokenizer until its tokens have come out."""
-        self._said = TracedText(self._said.text + text.text, self._said.ends + text.ends)
+        self._said.append(text.text)
+        self._ends += text.ends
         return text.text
 
     def _speech(self, tokens: list[Token]) -> list[SpeechToken]:
-        self.tokens += len(tokens)
         if not tokens:
             return []
-        said, start = self._said, self._dropped
-        speech = [
-            SpeechToken(
-                token.id,
-                said.ends[max(token.end - start, 1) - 1],
-                ends_sentence(said.text, token.end - start),
-            )
-            for token in tokens
-        ]
-        # A sentence is judged by the characters before its end.
-        spare = max(0, tokens[-1].end - start - 32)
-        if spare > 256:
-            self._said = TracedText(said.text[spare:], said.ends[spare:])
-            self._dropped += spare
+        self.tokens += len(tokens)
+        said, start = "".join(self._said), self._dropped
+        speech = []
+        for token in tokens:
+            at = token.end - start
+            blank = said[self._given - start : at].isspace()  # the sentence ended before it
+            ended = not blank and ends_sentence(said, at)
+            speech.append(SpeechToken(token.id, self._ends[max(at, 1) - 1], ended))
+            self._given = token.end
+        # A sentence's end is judged by a few characters before it.
+        spare = max(0, self._given - start - LOOK_BACK)
+        self._said, self._dropped = [said[spare:]], start + spare
+        del self._ends[:spare]
         return speech

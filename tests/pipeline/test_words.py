@@ -1,5 +1,6 @@
 """Word times on made-up audio: tones for speech, zeros for pauses."""
 
+# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 import time

@@ -1,5 +1,6 @@
-"""The demo voice's tokenizer, and small ones of Qwen2's build trained on a few sentences in several scripts."""
+"""The demo voice's tokenizer, and small ones of Qwen2's build trained on sentences in several scripts."""
 
+# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,6 @@
 """Tokens from fragments are the tokens of the whole text, however it was cut."""
 
+# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 import os

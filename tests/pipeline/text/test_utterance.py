@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 import os
@@ -87,7 +88,7 @@ def test_sentence_ends_are_marked(tokenizers: dict[str, TextTokenizer]) -> None:
     for name, rules in (("demo", ENGLISH), ("qwen2", TextRules())):
         tokens = spoken(rules, tokenizers[name], source)
         marked = [source[: token.source_end] for token in tokens if token.sentence_end]
-        assert marked == [source[: source.index(" Then")], source[: source.index(" He")], source]
+        assert marked == [source[: source.index(" Then")], source[: source.index(" He")]]
 
 
 def test_flush_says_everything_and_what_follows_begins_anew(tokenizers: dict[str, TextTokenizer]) -> None:
@@ -96,7 +97,6 @@ def test_flush_says_everything_and_what_follows_begins_anew(tokenizers: dict[str
     first = text.push("see you at 4") + text.flush()
     assert [token.id for token in first] == [token.id for token in spoken(ENGLISH, demo, "see you at 4")]
     assert first[-1].source_end == 12
-    assert first[-1].sentence_end
     assert text.flush() == []
     second = text.push(" bye") + text.end()
     assert [token.id for token in second] == [token.id for token in spoken(ENGLISH, demo, "bye")]
