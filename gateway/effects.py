@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from .utterance import Utterance
+
+
+class CloseCode(IntEnum):
+    """Why the gateway closes a socket (RFC 6455, section 7.4; 4001 is the protocol's own)."""
+
+    NOT_ACCEPTABLE = 1003
+    POLICY = 1008
+    RESTARTING = 1012
+    SLOW_CONSUMER = 4001
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Retire:
 class CloseSocket:
     """Close the socket; nothing follows."""
 
-    code: int
+    code: CloseCode
     reason: str
 
 

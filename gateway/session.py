@@ -10,7 +10,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
 from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from ..pipeline.speech import SpeechChunk
@@ -18,22 +17,15 @@ from . import messages
 from .admission import Admission, Ticket
 from .audio import FORMATS
 from .conduct import Conduct
-from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
+from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
 from .errors import Draining, SlowConsumer, UtteranceEnded
 from .lifecycle import IllegalEvent, State
 from .opening import Offer
 from .roster import Roster
 from .utterance import Utterance
 
-NOT_ACCEPTABLE = 1003
-POLICY = 1008
-RESTARTING = 1012
-SLOW_CONSUMER = 4001
-
 _SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +84,7 @@ class Session:
             return
         if isinstance(payload, bytes):
             self._refuse(BadMessage("audio goes one way; send JSON in text frames"), None)
-            self._close(NOT_ACCEPTABLE, "binary message")
+            self._close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
         name = None
         try:
@@ -100,6 +92,9 @@ class Session:
             message = messages.parse(payload)
             name = None if isinstance(message, messages.Ping) else message.utterance
             self._take(message, now_s)
+        except IllegalEvent as illegal:
+            why = f"utterance {name!r} is {illegal.state}: no {illegal.event} any more"
+            self._refuse(UtteranceEnded(why), name)
         except (EmptyText, EngineError) as error:
             failed = self._roster.get(name) if name is not None else None
             if failed is None or failed.over:
@@ -109,13 +104,12 @@ class Session:
         except VoxgateError as error:
             self._refuse(error, name)
             if reason := self._conduct.verdict(error, now_s):
-                self._close(POLICY, reason)
+                self._close(CloseCode.POLICY, reason)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
             case messages.Text():
-                utterance = self._roster.find(message.utterance)
-                self._allowed(utterance, lambda: utterance.add_text(message.text, now_s))
+                self._roster.find(message.utterance).add_text(message.text, now_s)
             case messages.Ack():
                 # Acks cross with the end of the speech by nature: one that comes too late is no mistake.
                 if (heard := self._roster.get(message.utterance)) is not None:
@@ -123,15 +117,13 @@ class Session:
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
-                utterance = self._roster.find(message.utterance)
-                self._allowed(utterance, utterance.flush)
+                self._roster.find(message.utterance).flush()
             case messages.End():
-                utterance = self._roster.find(message.utterance)
-                self._allowed(utterance, utterance.end)
+                self._roster.find(message.utterance).end()
             case messages.Interrupt():
                 self._conduct.count("interrupts", now_s)
                 utterance = self._roster.find(message.utterance)
-                reply = self._allowed(utterance, lambda: utterance.interrupt(message.played_ms, now_s))
+                reply = utterance.interrupt(message.played_ms, now_s)
                 self._leave(utterance)
                 self._send(reply)
             case messages.Ping():
@@ -209,7 +201,7 @@ class Session:
     def end_now(self) -> None:
         """The drain's deadline: give every utterance up and close."""
         self._fail_all(Draining("the gateway is shutting down"))
-        self._close(RESTARTING, "shutting down")
+        self._close(CloseCode.RESTARTING, "shutting down")
         self._wake()
 
     def lost(self) -> tuple[Utterance, ...]:
@@ -231,7 +223,7 @@ class Session:
             for utterance in self.active:
                 self._turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
-                self._close(RESTARTING, "shutting down")
+                self._close(CloseCode.RESTARTING, "shutting down")
         return self._effects.popleft() if self._effects else None
 
     def next_wake_s(self, now_s: float) -> float:
@@ -269,7 +261,7 @@ class Session:
         stalled_s = now_s - since_s
         if stalled_s >= self._stall_limit_s:
             self._fail_all(SlowConsumer("the client stopped reading"))
-            self._close(SLOW_CONSUMER, "slow consumer")
+            self._close(CloseCode.SLOW_CONSUMER, "slow consumer")
         elif stalled_s >= _SLOW_AFTER_S and not utterance.warned:
             utterance.warned = True
             message = "audio waits for the client to read and play it; generation is paused"
@@ -308,14 +300,6 @@ class Session:
 
     # Small change
 
-    @staticmethod
-    def _allowed(utterance: Utterance, act: Callable[[], T]) -> T:
-        try:
-            return act()
-        except IllegalEvent as illegal:
-            message = f"utterance {utterance.name!r} is {utterance.state}: no {illegal.event} any more"
-            raise UtteranceEnded(message) from illegal
-
     def _refuse(self, error: VoxgateError, name: str | None) -> None:
         self._send(messages.Failed.of(error, utterance=name))
 
@@ -323,7 +307,7 @@ class Session:
         if not self._closed:
             self._effects.append(SendMessage(message.encode()))
 
-    def _close(self, code: int, reason: str) -> None:
+    def _close(self, code: CloseCode, reason: str) -> None:
         if not self._closed:
             self._effects.append(CloseSocket(code, reason))
             self._closed = True

@@ -15,7 +15,7 @@ from websockets.protocol import State
 WRITE_LIMIT_BYTES = 4096
 """Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
 SEND_BUFFER_BYTES = 16_384
-ABORT_ABOVE_BYTES = 262_144
+ABORT_ABOVE_BYTES = 131_072
 """Write buffer of a client that makes the library answer (pings) without reading what it answers."""
 
 _CLOSE_S = 1.0

@@ -214,7 +214,7 @@ async def test_a_ping_flood_without_reading_is_cut() -> None:
                     writer.write(pings)
                     await writer.drain()
                     sent_bytes += len(pings)
-        # What the kernel's buffers of both ends swallow, and the quarter of a megabyte beyond.
+        # What the kernel's buffers of both ends swallow, and ABORT_ABOVE_BYTES beyond.
         assert sent_bytes < 16 * 2**20
         writer.close()
 

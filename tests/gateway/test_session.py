@@ -266,3 +266,25 @@ def test_the_greeting_tells_the_limits() -> None:
     assert {f["codec"] for f in greeting["formats"]} == {"opus", "pcm"}
     assert walker.session.next_effect(0.0) is None
     assert walker.session.next_wake_s(0.0) == float("inf")
+
+
+def test_an_interrupt_drops_audio_that_was_about_to_be_sent() -> None:
+    walker = Walk(0)
+    session = walker.session
+    for name in "ab":
+        for fields in ({"type": "start"}, {"type": "text", "text": "hello"}, {"type": "end"}):
+            session.receive(json.dumps({**fields, "utterance": name}), 0.0)
+    while walker.session.next_wake_s(0.0) <= 0.0:
+        walker.take()
+    for utterance in session.active:
+        assert isinstance(utterance.speech, ToneSpeech)
+        chunk = utterance.speech.step()
+        assert chunk is not None
+        session.hear(utterance, chunk)
+    first = session.next_effect(0.0)
+    assert isinstance(first, SendAudio)
+    assert first.utterance.name == "a"
+    session.receive('{"type":"interrupt","utterance":"b"}', 0.0)
+    rest = [session.next_effect(0.0) for _ in range(10)]
+    assert not [e for e in rest if isinstance(e, SendAudio) and e.utterance.name == "b"]
+    assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.text]
