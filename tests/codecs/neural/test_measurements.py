@@ -13,7 +13,7 @@ from .conftest import DEMO, random_codes
 
 def test_more_left_context_is_less_error_until_only_rounding_is_left(demo: CodecDecoder) -> None:
     utterances = list(random_codes(demo, rows=1, frames=66))
-    none, some, enough = (overlap_snr_db(demo, utterances, context, 6) for context in (0, 10, 58))
+    none, some, enough = (overlap_snr_db(demo, utterances, context, 22) for context in (0, 10, 58))
     assert none + 10 < some < enough - 10
     assert enough > 100
 
