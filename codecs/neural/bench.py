@@ -45,7 +45,7 @@ def bench_codec(
     threads: int = 1,
     rounds: int = 20,
 ) -> list[CodecTiming]:
-    """Time every (rows, frames) in `shapes` with streams in full swing. Sets torch's thread count of this process.
+    """Time every (rows, frames) in `shapes`, of streams in full swing; sets this process's torch threads.
 
     Raises CodecFormatError.
     """
@@ -73,10 +73,15 @@ def timing_table(timings: Sequence[CodecTiming]) -> str:
     ]
     for timing in timings:
         ratio = timing.frame_ms / timings[0].frame_ms
-        lines.append(
-            f"| {timing.rows} | {timing.frames} | {timing.batch_ms:.1f} | {timing.frame_ms:.2f} | {ratio:.2f} "
-            f"| {timing.streams:.1f} |"
+        cells = (
+            str(timing.rows),
+            str(timing.frames),
+            f"{timing.batch_ms:.1f}",
+            f"{timing.frame_ms:.2f}",
+            f"{ratio:.2f}",
+            f"{timing.streams:.1f}",
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ class CodecDecoder:
         self.dtype = dtype
         self.books, self.codebook_size = config.num_quantizers, config.codebook_size
         self.frame_samples = config.frame_samples
-        fold = _Folding(config, {name: tensor.double() for name, tensor in tensors.items()}, dtype)
+        fold = _Folding(config, tensors, dtype)
         self.table, self.table_offsets = fold.codebooks()
         self.input = fold.input_conv()
         self.layers = fold.transformer()
@@ -104,6 +104,10 @@ class _Folding:
         self.config, self.tensors, self.dtype = config, tensors, dtype
         self.layout = HistoryLayout()
 
+    def exact(self, name: str) -> Tensor:
+        """A tensor as float64, so that folding does not round twice."""
+        return self.tensors[name].double()
+
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
         return self.tensors[f"{name}.weight"].to(self.dtype), self.tensors[f"{name}.bias"].to(self.dtype)
 
@@ -111,7 +115,7 @@ class _Folding:
         return CausalConv(*self.pair(name), self.layout, dilation)
 
     def snake(self, name: str, steps_per_frame: int) -> Snake:
-        alpha, beta = (self.tensors[f"{name}.{x}"] for x in ("alpha", "beta"))
+        alpha, beta = (self.exact(f"{name}.{x}") for x in ("alpha", "beta"))
         frequency, gain = alpha.exp(), (beta.exp() + 1e-9).reciprocal()
         return Snake(frequency.to(self.dtype), gain.to(self.dtype), steps_per_frame)
 
@@ -119,35 +123,36 @@ class _Folding:
         """All codebooks, projected, in one table: dequantising is a sum of one entry of each."""
         tables = []
         for stack, layers in (("first", 1), ("rest", self.config.num_quantizers - 1)):
-            project = self.tensors[f"quantizer.rvq_{stack}.output_proj.weight"][:, :, 0]
+            project = self.exact(f"quantizer.rvq_{stack}.output_proj.weight")[:, :, 0]
             for layer in range(layers):
                 book = f"quantizer.rvq_{stack}.vq.layers.{layer}._codebook"
-                usage = self.tensors[f"{book}.cluster_usage"].clamp(min=1e-5)
-                table = self.tensors[f"{book}.embedding_sum"] / usage.unsqueeze(1)
+                usage = self.exact(f"{book}.cluster_usage").clamp(min=1e-5)
+                table = self.exact(f"{book}.embedding_sum") / usage.unsqueeze(1)
                 tables.append((table @ project.t()).to(self.dtype))
         offsets = torch.arange(len(tables)) * self.config.codebook_size
         return torch.cat(tables), offsets
 
     def input_conv(self) -> CausalConv:
         """pre_conv and the transformer's input projection, as one convolution."""
-        project = self.tensors["pre_transformer.input_proj.weight"]
-        weight = torch.einsum("hl,lck->hck", project, self.tensors["pre_conv.conv.weight"])
-        bias = project @ self.tensors["pre_conv.conv.bias"] + self.tensors["pre_transformer.input_proj.bias"]
+        project = self.exact("pre_transformer.input_proj.weight")
+        weight = torch.einsum("hl,lck->hck", project, self.exact("pre_conv.conv.weight"))
+        bias = project @ self.exact("pre_conv.conv.bias") + self.exact("pre_transformer.input_proj.bias")
         return CausalConv(weight.to(self.dtype), bias.to(self.dtype), self.layout)
 
     def transformer(self) -> list[WindowedLayer]:
-        return [
-            WindowedLayer(
-                self.config, self.tensors, f"pre_transformer.layers.{index}", self.layout, self.dtype
-            )
-            for index in range(self.config.num_hidden_layers)
-        ]
+        layers = []
+        for index in range(self.config.num_hidden_layers):
+            prefix = f"pre_transformer.layers.{index}."
+            names = [name for name in self.tensors if name.startswith(prefix)]
+            tensors = {name.removeprefix(prefix): self.exact(name) for name in names}
+            layers.append(WindowedLayer(self.config, tensors, self.layout, self.dtype))
+        return layers
 
     def upsampling(self) -> list[tuple[CausalUpsampling, ConvNext]]:
         """The two gentle stages; the first also holds the transformer's output projection."""
         stages = []
         for stage, ratio in enumerate(self.config.upsampling_ratios):
-            weight, bias = (self.tensors[f"upsample.{stage}.0.conv.{x}"] for x in ("weight", "bias"))
+            weight, bias = (self.exact(f"upsample.{stage}.0.conv.{x}") for x in ("weight", "bias"))
             if stage == 0:
                 weight, bias = self._after_projection(weight, bias)
             upsampling = CausalUpsampling(weight.to(self.dtype), bias.to(self.dtype), ratio, self.layout)
@@ -156,17 +161,17 @@ class _Folding:
 
     def _after_projection(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Exact because these taps do not overlap: every output sees one whole input, never the padding."""
-        norm = self.tensors["pre_transformer.norm.weight"]
-        project = self.tensors["pre_transformer.output_proj.weight"] * norm
-        constant = self.tensors["pre_transformer.output_proj.bias"]
+        norm = self.exact("pre_transformer.norm.weight")
+        project = self.exact("pre_transformer.output_proj.weight") * norm
+        constant = self.exact("pre_transformer.output_proj.bias")
         through = torch.einsum("lok,l->ok", weight, constant)
         return torch.einsum("lok,lh->hok", weight, project), bias + through.t()
 
     def _conv_next(self, name: str) -> ConvNext:
-        gain, shift = self.tensors[f"{name}.norm.weight"], self.tensors[f"{name}.norm.bias"]
-        widen, widen_bias = (self.tensors[f"{name}.pwconv1.{x}"] for x in ("weight", "bias"))
-        narrow, narrow_bias = (self.tensors[f"{name}.pwconv2.{x}"] for x in ("weight", "bias"))
-        gamma = self.tensors[f"{name}.gamma"]
+        gain, shift = self.exact(f"{name}.norm.weight"), self.exact(f"{name}.norm.bias")
+        widen, widen_bias = (self.exact(f"{name}.pwconv1.{x}") for x in ("weight", "bias"))
+        narrow, narrow_bias = (self.exact(f"{name}.pwconv2.{x}") for x in ("weight", "bias"))
+        gamma = self.exact(f"{name}.gamma")
         depthwise, bias = self.pair(f"{name}.dwconv.conv")
         return ConvNext(
             depthwise[:, 0],

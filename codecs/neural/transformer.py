@@ -59,27 +59,20 @@ class WindowedLayer:
     """RMSNorm, attention, RMSNorm, SwiGLU, with residuals; norm weights and layer scales are folded."""
 
     def __init__(
-        self,
-        config: DecoderConfig,
-        tensors: Mapping[str, Tensor],
-        name: str,
-        layout: HistoryLayout,
-        dtype: torch.dtype,
+        self, config: DecoderConfig, tensors: Mapping[str, Tensor], layout: HistoryLayout, dtype: torch.dtype
     ) -> None:
+        """`tensors`: this layer's, by their names within it."""
         self.heads, self.head_dim, self.eps = config.num_attention_heads, config.head_dim, config.rms_norm_eps
-        attention, mlp = f"{name}.self_attn", f"{name}.mlp"
-        query, key = (
-            neighbours_paired(tensors[f"{attention}.{x}_proj.weight"], config.head_dim) for x in "qk"
-        )
-        value = tensors[f"{attention}.v_proj.weight"]
+        query, key, value = (tensors[f"self_attn.{x}_proj.weight"] for x in "qkv")
+        query, key = (neighbours_paired(weight, config.head_dim) for weight in (query, key))
         qkv = torch.cat((query, self._for_every_head(config, key), self._for_every_head(config, value)))
-        gate_up = torch.cat((tensors[f"{mlp}.gate_proj.weight"], tensors[f"{mlp}.up_proj.weight"]))
-        scale = tensors[f"{name}.self_attn_layer_scale.scale"].unsqueeze(1)
-        mlp_scale = tensors[f"{name}.mlp_layer_scale.scale"].unsqueeze(1)
-        self.qkv = (qkv * tensors[f"{name}.input_layernorm.weight"]).to(dtype)
-        self.output = (scale * tensors[f"{attention}.o_proj.weight"]).to(dtype)
-        self.gate_up = (gate_up * tensors[f"{name}.post_attention_layernorm.weight"]).to(dtype)
-        self.down = (mlp_scale * tensors[f"{mlp}.down_proj.weight"]).to(dtype)
+        gate_up = torch.cat([tensors[f"mlp.{x}_proj.weight"] for x in ("gate", "up")])
+        attention_scale = tensors["self_attn_layer_scale.scale"].unsqueeze(1)
+        mlp_scale = tensors["mlp_layer_scale.scale"].unsqueeze(1)
+        self.qkv = (qkv * tensors["input_layernorm.weight"]).to(dtype)
+        self.output = (attention_scale * tensors["self_attn.o_proj.weight"]).to(dtype)
+        self.gate_up = (gate_up * tensors["post_attention_layernorm.weight"]).to(dtype)
+        self.down = (mlp_scale * tensors["mlp.down_proj.weight"]).to(dtype)
         self.past = config.sliding_window - 1
         self.tail = layout.reserve(self.past, 2 * self.heads * self.head_dim)
 
@@ -87,9 +80,8 @@ class WindowedLayer:
     def _for_every_head(config: DecoderConfig, weight: Tensor) -> Tensor:
         """Repeat shared key or value heads, so that attention need not know of the sharing."""
         heads = weight.view(config.num_key_value_heads, config.head_dim, -1)
-        return heads.repeat_interleave(config.num_attention_heads // config.num_key_value_heads, 0).flatten(
-            0, 1
-        )
+        sharing = config.num_attention_heads // config.num_key_value_heads
+        return heads.repeat_interleave(sharing, dim=0).flatten(0, 1)
 
     def __call__(self, x: Tensor, positions: Positions, passage: Passage) -> Tensor:
         """[steps, rows, hidden] -> the same shape."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -69,6 +71,21 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process that is no child of ours has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_reader(descriptor, over.set)
+    try:
+        await over.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def test_interleaved_streams_each_equal_a_single_pass(
@@ -197,6 +214,31 @@ async def test_a_start_that_takes_too_long_leaves_no_process() -> None:
     with pytest.raises(EngineError, match="not ready within"):
         await service.start()
     assert service.pid is None
+
+
+GATEWAY = """
+import asyncio, os, sys
+from pathlib import Path
+from voxgate.pipeline.codec.service import CodecService
+
+async def main():
+    service = CodecService(Path(sys.argv[1]), slots=1, max_job_frames=1)
+    await service.start()
+    print(service.pid, flush=True)
+    os._exit(1)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+async def test_the_worker_never_outlives_the_gateway() -> None:
+    gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, str(DEMO), stdout=PIPE)
+    assert gateway.stdout is not None
+    async with asyncio.timeout(60):
+        pid = int(await gateway.stdout.readline())
+        await gateway.wait()
+        await ended(pid)
 
 
 def life_of_a_service() -> Callable[[], None]:
