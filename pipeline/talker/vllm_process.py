@@ -37,6 +37,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
+        use_tqdm_on_load=False,
     )
     return AsyncLLM.from_engine_args(arguments)
 
@@ -54,8 +55,11 @@ def shut_down_engine(llm: AsyncLLM) -> None:
 def _set_environment(options: EngineOptions) -> None:
     settings = {
         "VLLM_NO_USAGE_STATS": "1",
-        # Its warnings are about serving text; what concerns us comes as an exception.
+        # What these would say is about serving text, or for their own developers; what concerns us is an exception.
         "VLLM_LOGGING_LEVEL": "ERROR",
+        "TORCH_LOGS": "-all",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
     if options.device == "cpu":
