@@ -91,7 +91,7 @@ async def _measure(parsed: argparse.Namespace) -> Report:
             _say(f"{streams} streams: {rows[-1].underruns[200]} with underruns at a buffer of 200 ms")
             memory_mb = max(memory_mb, tree_usage(pid).memory_mb)
         family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
-    left = sum(psutil.pid_exists(child) for child in family)
+    left = sum(_runs(child) for child in family)
     return Report(_machine(), date.today().isoformat(), ready_s, first, speed, rows, memory_mb, left)
 
 
@@ -193,6 +193,13 @@ async def _type(utterance: Utterance, number: int) -> None:
         await utterance.send(word + " ")
         await asyncio.sleep(1 / WORDS_PER_S)
     await utterance.end()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _format(codec: str) -> AudioFormat:

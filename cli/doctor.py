@@ -39,9 +39,7 @@ Check = Callable[[], Iterator[Finding]]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "The exit status is 0 when nothing is in the way of serving, 1 otherwise."
-    parser.add_argument(
-        "--port", type=int, default=8000, metavar="N", help="port to try (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port to try (default: %(default)s)")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -82,9 +80,7 @@ def check_packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Finding]:
 def check_opus() -> Iterator[Finding]:
     library = ctypes.util.find_library("opus")
     if library is None:
-        yield Finding(
-            False, "libopus is missing", "sudo apt install libopus0, or your system's package of libopus"
-        )
+        yield Finding(False, "libopus is missing", "sudo apt install libopus0, or your system's package of libopus")
     else:
         yield Finding(True, f"libopus ({library})")
 
@@ -115,26 +111,17 @@ def check_companions(names: tuple[str, ...] = COMPANIONS) -> Iterator[Finding]:
         if installed(name) is None:
             continue
         # In a process of its own: a mismatch can end in a crash instead of an exception.
-        tried = subprocess.run(
-            [sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False
-        )
+        tried = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False)
         if tried.returncode != 0:
             reason = (tried.stderr.strip().splitlines() or ["crashed"])[-1]
-            yield Finding(
-                False, f"{name} cannot be imported: {reason}", f"pip uninstall {name}; vLLM does without it"
-            )
+            yield Finding(False, f"{name} cannot be imported: {reason}", f"pip uninstall {name}; vLLM does without it")
 
 
 def check_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     flags = set()
     if cpuinfo.is_file():
-        flags = {
-            flag
-            for line in cpuinfo.read_text().splitlines()
-            if line.startswith("flags")
-            for flag in line.split()
-        }
+        flags = {flag for line in cpuinfo.read_text().splitlines() if line.startswith("flags") for flag in line.split()}
     vector = next((name for name in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if name in flags), None)
     yield Finding(None, f"{platform.machine()}, {cores} cores" + (f", {vector}" if vector else ""))
     if platform.machine() == "x86_64" and flags and "avx2" not in flags:
@@ -143,14 +130,10 @@ def check_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
 
 def check_memory(meminfo: Path = Path("/proc/meminfo"), shared: Path = Path("/dev/shm")) -> Iterator[Finding]:
     if meminfo.is_file():
-        kilobytes = next(
-            int(row.split()[1]) for row in meminfo.read_text().splitlines() if row.startswith("MemAvail")
-        )
+        kilobytes = next(int(row.split()[1]) for row in meminfo.read_text().splitlines() if row.startswith("MemAvail"))
         gigabytes = kilobytes / 1e6
         enough = gigabytes >= MEMORY_GB
-        advice = (
-            "" if enough else f"less than {MEMORY_GB} GB: close something, or expect the engine to be killed"
-        )
+        advice = "" if enough else f"less than {MEMORY_GB} GB: close something, or expect the engine to be killed"
         yield Finding(True if enough else None, f"{gigabytes:.1f} GB of memory free", advice)
     if shared.is_dir():
         megabytes = shutil.disk_usage(shared).free / 1e6
@@ -165,9 +148,7 @@ def check_gpu() -> Iterator[Finding]:
         return
     asked = subprocess.run(GPU_QUERY, capture_output=True, text=True, check=False)
     if asked.returncode != 0:
-        yield Finding(
-            False, "nvidia-smi finds no GPU", "mend the driver, or set VOXGATE_ACCELERATOR=cpu at set-up"
-        )
+        yield Finding(False, "nvidia-smi finds no GPU", "mend the driver, or set VOXGATE_ACCELERATOR=cpu at set-up")
     for gpu in asked.stdout.strip().splitlines() if asked.returncode == 0 else ():
         yield Finding(True, f"GPU {gpu}")
 

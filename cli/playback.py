@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class Playback:
     def longest_gap_ms(self) -> float:
         """Longest pause between two messages."""
         times = [at_s for at_s, _, _ in self.arrivals]
-        return max((1000 * (later - earlier) for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
+        return max((1000 * (later - earlier) for earlier, later in pairwise(times)), default=0.0)
 
     def underruns(self, buffer_ms: float) -> int:
         """How often a player that starts after `buffer_ms` would have had nothing to play.

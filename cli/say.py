@@ -42,9 +42,7 @@ EPILOG = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "text", nargs="*", help="what to say; without it, standard input is spoken as it comes"
-    )
+    parser.add_argument("text", nargs="*", help="what to say; without it, standard input is spoken as it comes")
     parser.add_argument("--voice", help="a name from 'voxgate voices'")
     parser.add_argument("--language", help="the language of the text (default: auto)")
     parser.add_argument("--instructions", help="how to say it, for voices that take instructions")
@@ -57,15 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     player = None if parsed.output else find_player()
     if parsed.output is None and player is None:
-        return _complain(
-            "no audio player found: install one, for example 'apt install alsa-utils', or use --output"
-        )
+        return _complain("no audio player found: install one, for example 'apt install alsa-utils', or use --output")
     try:
         return asyncio.run(_say(parsed, player))
     except Unreachable:
-        return _complain(
-            f"no gateway runs at {parsed.url}: start one with 'voxgate serve', or name it with --url"
-        )
+        return _complain(f"no gateway runs at {parsed.url}: start one with 'voxgate serve', or name it with --url")
     except Refused as refused:
         wait = f", try again in {refused.retry_after_ms / 1000:.1f} s" if refused.retry_after_ms else ""
         return _complain(f"the gateway refused: {refused.message}{wait}")
@@ -113,9 +107,7 @@ async def _say(parsed: argparse.Namespace, player_name: str | None) -> int:
 class Speech:
     """One utterance with its way out: a player or a file."""
 
-    def __init__(
-        self, utterance: Utterance, output: Path | None, player_name: str | None, *, quiet: bool
-    ) -> None:
+    def __init__(self, utterance: Utterance, output: Path | None, player_name: str | None, *, quiet: bool) -> None:
         self._utterance = utterance
         self._output = output
         self._player_name = player_name

@@ -9,9 +9,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
-from ..gateway import audio as gateway_audio
 from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState, Synthesizer
@@ -62,6 +60,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Settings) -> None:
+    from ..codecs.encode import PacketEncoder
     from ..gateway import log
     from ..gateway.server import serve
 
@@ -74,7 +73,7 @@ async def _serve(settings: Settings) -> None:
         reporting.append(asyncio.create_task(report, name="progress"))
 
     try:
-        await serve(settings, synthesizer, build_encoder_factory(), on_listening)
+        await serve(settings, synthesizer, PacketEncoder, on_listening)
     finally:
         for task in reporting:
             task.cancel()
@@ -107,17 +106,6 @@ def choose_device(wanted: str) -> str:
         return wanted
     # Asking torch itself would load it, seconds before the first answer on the port.
     return "cuda" if Path("/dev/nvidiactl").exists() and "+cpu" not in version("torch") else "cpu"
-
-
-def build_encoder_factory() -> gateway_audio.EncoderFactory:
-    """Opus or PCM, whichever an utterance asks for."""
-    from ..codecs.encode import AudioFormat, PacketEncoder
-
-    def encoder_for(asked: gateway_audio.AudioFormat) -> PacketEncoder:
-        codec: Literal["opus", "pcm"] = "opus" if asked.codec == "opus" else "pcm"
-        return PacketEncoder(AudioFormat(codec, asked.sample_rate_hz, asked.bitrate, asked.packet_ms))
-
-    return encoder_for
 
 
 async def report_progress(

@@ -26,9 +26,7 @@ class Unreachable(ClientError):
 class Refused(ClientError):
     """The gateway refused the upgrade; `retry_after_ms` when it said how long to wait."""
 
-    def __init__(
-        self, status: int, message: str, *, code: str = "", retry_after_ms: int | None = None
-    ) -> None:
+    def __init__(self, status: int, message: str, *, code: str = "", retry_after_ms: int | None = None) -> None:
         super().__init__(f"refused with HTTP {status}: {message}")
         self.status = status
         self.code = code

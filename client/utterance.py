@@ -19,9 +19,7 @@ INBOX_MESSAGES = 1024
 REFUSES_A_FRAGMENT = "text_too_long"
 TOO_LATE = frozenset({"unknown_utterance", "utterance_ended"})
 """Answers to what crossed the utterance's end on the way; nothing was lost."""
-REFUSES_A_MESSAGE = frozenset(
-    {REFUSES_A_FRAGMENT, *TOO_LATE, "bad_message", "duplicate_utterance", "rate_limited"}
-)
+REFUSES_A_MESSAGE = frozenset({REFUSES_A_FRAGMENT, *TOO_LATE, "bad_message", "duplicate_utterance", "rate_limited"})
 """Codes after which the gateway goes on with the utterance (docs/protocol.md, Errors)."""
 
 

@@ -3,71 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .opus import OPUS_RATES_HZ, OpusEncoder
+from .format import SOURCE_RATE_HZ, AudioFormat
+from .opus import OpusEncoder
 from .pcm import encode_s16le
 from .resample import Resampler
 
-SOURCE_RATE_HZ = 24_000
-"""The rate the neural codec speaks at."""
-
-CodecName = Literal["opus", "pcm"]
-PCM_RATES_HZ = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-BITRATES = (6_000, 256_000)
-"""Opus: least and most, in bit/s."""
-PACKETS_MS = (80, 40, 20)
-
-FORMATS: dict[str, dict[str, Any]] = {
-    "opus": {"sample_rate": OPUS_RATES_HZ, "bitrate": BITRATES, "packet_ms": PACKETS_MS},
-    "pcm": {"sample_rate": PCM_RATES_HZ, "packet_ms": PACKETS_MS},
-}
-"""What is offered, as told to clients."""
-
 Pcm = NDArray[np.float32]
-
-
-class FormatError(ValueError):
-    """An audio format that is not offered; the message lists what is, `param` names the field."""
-
-    def __init__(self, message: str, param: str) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
-    """How audio is coded for the client. Raises FormatError for what is not offered; `bitrate` is Opus's
-    alone.
-    """
-
-    codec: CodecName = "opus"
-    sample_rate_hz: int = SOURCE_RATE_HZ
-    bitrate: int = 32_000
-    packet_ms: int = 80
-
-    def __post_init__(self) -> None:
-        if self.codec not in get_args(CodecName):
-            raise FormatError(f"codec {self.codec!r} is not offered; there are opus and pcm", "codec")
-        rates = OPUS_RATES_HZ if self.codec == "opus" else PCM_RATES_HZ
-        _require(self.sample_rate_hz, rates, f"{self.codec} sample_rate", "sample_rate")
-        _require(self.packet_ms, PACKETS_MS, "packet_ms", "packet_ms")
-        least, most = BITRATES
-        if self.codec == "opus" and not least <= self.bitrate <= most:
-            raise FormatError(f"bitrate {self.bitrate} is not within {least} to {most} bit/s", "bitrate")
-
-    @property
-    def packet_samples(self) -> int:
-        """Samples of a full packet (pcm at 11025 Hz in packets of 20 ms: one more in every second)."""
-        return self.sample_rate_hz * self.packet_ms // 1000
-
-
-def _require(value: int, offered: tuple[int, ...], what: str, param: str) -> None:
-    if value not in offered:
-        raise FormatError(f"{what} {value} is not offered; there are {', '.join(map(str, offered))}", param)
 
 
 @dataclass(frozen=True, slots=True)

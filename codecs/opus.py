@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-OPUS_RATES_HZ = (8000, 12000, 16000, 24000, 48000)
 MUSIC_FROM_BITRATE = 32_000
 """Below it the encoder is tuned for speech (VOIP), from it on for fidelity (AUDIO)."""
 
@@ -17,7 +16,7 @@ _MAX_PACKET_BYTES = 6000
 _APPLICATION_VOIP, _APPLICATION_AUDIO = 2048, 2049
 
 
-class OpusUnavailable(RuntimeError):  # noqa: N818 - named like the other errors here
+class OpusUnavailable(RuntimeError):
     """The shared library libopus is not installed."""
 
 

@@ -74,9 +74,7 @@ class Connection:
         try:
             while True:
                 self._changed.clear()
-                while (
-                    look_s := self._session.next_wake_s(now_s := self._loop.time())
-                ) <= now_s + TIMER_SLACK_S:
+                while (look_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
                     if (effect := self._session.next_effect(now_s)) is None:
                         break
                     await self._do(effect)
@@ -134,9 +132,7 @@ class Connection:
         except VoxgateError as error:
             self._session.broke(utterance, error)
         except Exception:
-            log.exception(
-                "speech failed", extra={"session": self._session.name, "utterance": utterance.number}
-            )
+            log.exception("speech failed", extra={"session": self._session.name, "utterance": utterance.number})
             self._session.broke(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.spoke(utterance)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
+from ..codecs.format import AudioFormat
 from ..pipeline.errors import BadMessage, VoxgateError
 from ..pipeline.speech import SamplingOptions, SpeechRequest, WordTime
-from .audio import AudioFormat
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -110,9 +110,7 @@ class Ping(_Message):
 
 ClientMessage = Start | Text | Flush | End | Interrupt | Ack | Ping
 
-_CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
+_CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
 
 def parse(text: str) -> ClientMessage:
@@ -251,9 +249,7 @@ class Failed(_Reply):
     partial_audio: bool | None = None
 
     @classmethod
-    def of(
-        cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None
-    ) -> Failed:
+    def of(cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None) -> Failed:
         """The message that reports `error`."""
         return cls(
             code=error.code,
@@ -278,6 +274,4 @@ class Pong(_Reply):
     id: str | None = None
 
 
-ServerMessage = (
-    SessionOpened | Queued | Started | Words | Done | Interrupted | Warned | Failed | GoingAway | Pong
-)
+ServerMessage = SessionOpened | Queued | Started | Words | Done | Interrupted | Warned | Failed | GoingAway | Pong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..codecs.format import FormatError
 from ..pipeline.errors import (
     EngineNotReady,
     UnknownLanguage,
@@ -42,11 +43,11 @@ class Offer:
             raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
         request = message.request(self.default_voice)
         self._check(request)
-        audio_format = message.format.audio_format()
         try:
-            encoder = self.encoder_factory(audio_format)
-        except ValueError as refused:
-            raise UnsupportedFormat(str(refused), param="format") from refused
+            audio_format = message.format.audio_format()
+        except FormatError as refused:
+            raise UnsupportedFormat(str(refused), param=f"format.{refused.param}") from refused
+        encoder = self.encoder_factory(audio_format)
         return Utterance(
             message.utterance,
             number,

@@ -11,11 +11,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from ..codecs.format import FORMATS
 from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from ..pipeline.speech import SpeechChunk
 from . import messages
 from .admission import Admission, Ticket
-from .audio import FORMATS
 from .conduct import Conduct
 from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
 from .errors import Draining, SlowConsumer, UtteranceEnded
@@ -33,9 +33,7 @@ log = logging.getLogger(__name__)
 class Session:
     """Synchronous; not thread-safe. `wake` is called when effects arise that its driver did not cause."""
 
-    def __init__(
-        self, name: str, key: str, offer: Offer, admission: Admission, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, key: str, offer: Offer, admission: Admission, wake: Callable[[], None]) -> None:
         self.name = name
         self._key = key
         self._offer = offer
@@ -137,9 +135,7 @@ class Session:
             raise Draining("the gateway is shutting down")
         self._roster.check_room()
         utterance = self._offer.utterance(message, self._next_number)
-        utterance.ticket = self._admission.join(
-            self._key, lambda ticket, _: self._moved(utterance, ticket), now_s
-        )
+        utterance.ticket = self._admission.join(self._key, lambda ticket, _: self._moved(utterance, ticket), now_s)
         self._next_number += 1
         self._roster.add(utterance)
         log.info("utterance started", extra={"session": self.name, "utterance": utterance.number})

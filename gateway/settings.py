@@ -34,12 +34,8 @@ class Settings(BaseModel):
         "Clients without an Origin, and the gateway's own page at localhost or an IP address, always may.",
     )
 
-    checkpoint: str = Field(
-        "demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.'
-    )
-    voice: str | None = Field(
-        None, description="Voice for utterances that name none; the model's own by default."
-    )
+    checkpoint: str = Field("demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.')
+    voice: str | None = Field(None, description="Voice for utterances that name none; the model's own by default.")
 
     sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -50,25 +46,17 @@ class Settings(BaseModel):
     )
     queue_length: Annotated[int, Field(ge=0)] = Field(64, description="Most utterances waiting for a slot.")
     queue_wait_ms: Annotated[int, Field(ge=0)] = Field(3000, description="Longest wait for a slot.")
-    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
-        65_536, description="Largest message of a client."
-    )
+    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(65_536, description="Largest message of a client.")
     max_characters: Annotated[int, Field(ge=1)] = Field(
         4096, description="Most text of one utterance; the model may allow less."
     )
     messages_per_s: Annotated[float, Field(gt=0)] = Field(
         400, description="Messages a client may send; five seconds of it at once."
     )
-    starts_per_s: Annotated[float, Field(gt=0)] = Field(
-        5, description="Utterances a client may start a second."
-    )
-    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(
-        5, description="Interrupts a client may send a second."
-    )
+    starts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Utterances a client may start a second.")
+    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Interrupts a client may send a second.")
 
-    lead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
-        400, description="How far audio is sent ahead of its playback."
-    )
+    lead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(400, description="How far audio is sent ahead of its playback.")
     ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
         2000, description="How far generation runs ahead of playback; at least lead_ms and two frames."
     )
@@ -98,12 +86,8 @@ class Settings(BaseModel):
         None, description="Memory for the talker's KV cache; by default what the slots need."
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level that is logged."
-    )
-    log_format: Literal["text", "json"] = Field(
-        "text", description="One line of text, or one JSON object a record."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="One line of text, or one JSON object a record.")
 
     @model_validator(mode="after")
     def _ahead_of_lead(self) -> Self:

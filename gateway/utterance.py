@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ..codecs.format import AudioFormat
 from ..pipeline.errors import EmptyText, TextTooLong
 from ..pipeline.speech import Speech, SpeechChunk, SpeechRequest
 from .admission import Ticket
-from .audio import AudioFormat, PacketEncoder
+from .audio import PacketEncoder
 from .lifecycle import OVER, Event, State, follow
 from .messages import Done, Interrupted, Started, StartedFormat
 from .outbox import Outbox
@@ -103,9 +104,7 @@ class Utterance:
         """Stop; returns what was heard. Without `played_ms` the playback clock answers."""
         self.state = follow(self.state, Event.INTERRUPT)
         sent_ms = self._ms(self.pacer.sent_samples)
-        heard_ms = (
-            self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
-        )
+        heard_ms = self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
         text = "".join(self._text)
         spoken = self.speech.spoken_until(heard_ms) if self.speech is not None and heard_ms else 0
         spoken = max(0, min(spoken, len(text)))

@@ -101,8 +101,10 @@ class Speech(Protocol):
     seed: int
     """The seed in force, chosen by the pipeline when the request named none."""
     finish_reason: FinishReason | None
-    characters: int
-    """Characters of text accepted so far."""
+
+    @property
+    def characters(self) -> int:
+        """Characters of text accepted so far."""
 
     def push_text(self, fragment: str) -> None:
         """Accept any fragment, down to a character. Raises TextTooLong (nothing of the fragment is taken)."""
@@ -114,7 +116,7 @@ class Speech(Protocol):
         """No more text comes. Raises EmptyText when there was nothing to say (the speech then has no frames)."""
 
     def advance(self, frames: int) -> None:
-        """The listener has heard (or, unpaced, been sent) `frames` frames in all; generation may run ahead from there."""
+        """The listener has heard (unpaced: was sent) `frames` frames in all; generation may run ahead from there."""
 
     def spoken_until(self, played_ms: int) -> int:
         """Offset in the client's text of the first character not yet heard at `played_ms`; approximate.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
+from .checkpoint import CheckpointError, load_checkpoint
 from .codec.service import CodecService
 from .errors import AtCapacity, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo

@@ -1,7 +1,7 @@
 """One utterance's speech: its text split over generations, their frames joined in one codec stream.
 
-A generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice, where the client
-flushes, where the voice's own limit asks for a new breath at a sentence's end, and where its slot is full.
+A generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice, where
+the client flushes, where the voice's own limit asks for a new breath at a sentence's end, and where its slot is full.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole gateway with the real voice, through a real socket: what arrives is what was said offline, to the sample."""
+"""The whole gateway with the real voice, through a real socket: what arrives is what is said offline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
-
-from voxgate.cli.serve import build_encoder_factory
 from voxgate.client import AudioFormat, SpeechError, connect
 from voxgate.client.events import Audio, Done, Words
+from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import encode_s16le
 from voxgate.gateway.server import serve
@@ -61,7 +60,7 @@ async def running() -> AsyncIterator[Running]:
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=4))
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settings = Settings(port=0, queue_wait_ms=20_000, starts_per_s=1000)
-    serving = asyncio.create_task(serve(settings, synthesizer, build_encoder_factory(), listening.set_result))
+    serving = asyncio.create_task(serve(settings, synthesizer, PacketEncoder, listening.set_result))
     await asyncio.wait([listening, serving], return_when=asyncio.FIRST_COMPLETED)
     async with asyncio.timeout(180):
         while synthesizer.state != "ready" and not serving.done():
@@ -70,7 +69,7 @@ async def running() -> AsyncIterator[Running]:
     family = psutil.Process().children(recursive=True)
     serving.cancel()
     await asyncio.wait([serving])
-    gone, left = psutil.wait_procs(family, timeout=10)
+    _, left = psutil.wait_procs(family, timeout=10)
     # The interpreter's own resource tracker ends with the interpreter.
     assert not [process.cmdline() for process in left if "resource_tracker" not in " ".join(process.cmdline())]
 
@@ -236,16 +235,20 @@ async def test_an_utterance_outlives_a_client_that_vanishes(running: Running) ->
             await asyncio.sleep(0.01)
 
 
+async def kill_engine_while_listening(utterance) -> None:
+    async for _ in utterance.audio():
+        for child in psutil.Process().children():
+            if "EngineCore" in " ".join(child.cmdline()):
+                child.kill()
+
+
 async def test_a_killed_engine_is_told_and_rebuilt(running: Running) -> None:
     """Last in this file: it costs a second start."""
     async with connect(running.url) as session:
         async with session.utterance(seed=5) as utterance:
             await whole(utterance, LONG)
             with pytest.raises(SpeechError) as lost:
-                async for _ in utterance.audio():
-                    for child in psutil.Process().children():
-                        if "EngineCore" in " ".join(child.cmdline()):
-                            child.kill()
+                await kill_engine_while_listening(utterance)
             assert lost.value.code == "engine_lost"
             assert lost.value.retryable
         async with asyncio.timeout(120):

@@ -76,7 +76,5 @@ def test_the_gateway_starts_without_torch_or_vllm() -> None:
         "import sys, voxgate.gateway.server;"
         "sys.exit(', '.join({'torch', 'vllm', 'transformers', 'opuslib'} & set(sys.modules)) or 0)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr

@@ -117,9 +117,7 @@ class DecoderConfig:
         if (rate := document.get("output_sample_rate", SUPPORTED_RATE_HZ)) != SUPPORTED_RATE_HZ:
             complaints.append(f"output_sample_rate {rate} (only {SUPPORTED_RATE_HZ})")
         if (samples := document.get("decode_upsample_rate", self.frame_samples)) != self.frame_samples:
-            complaints.append(
-                f"decode_upsample_rate {samples} where the rates multiply to {self.frame_samples}"
-            )
+            complaints.append(f"decode_upsample_rate {samples} where the rates multiply to {self.frame_samples}")
         if complaints:
             raise CodecFormatError(f"this codec decoder does not support {'; '.join(complaints)}")
 

@@ -192,8 +192,7 @@ class _Folding:
             upsampling = CausalUpsampling(*self.pair(f"{name}.1.conv"), rate, self.layout)
             steps *= rate
             units = [
-                self._unit(f"{name}.{2 + unit}", dilation, steps)
-                for unit, dilation in enumerate(RESIDUAL_DILATIONS)
+                self._unit(f"{name}.{2 + unit}", dilation, steps) for unit, dilation in enumerate(RESIDUAL_DILATIONS)
             ]
             blocks.append(VocoderBlock(snake, upsampling, units))
         return blocks

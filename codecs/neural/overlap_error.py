@@ -19,9 +19,7 @@ from .streaming import OverlapDecoder
 LEFT_CONTEXTS = (0, 4, 10, 16, 25, 48, 58, 72)
 
 
-def overlap_snr_db(
-    decoder: CodecDecoder, utterances: Sequence[Tensor], left_context: int, chunk_frames: int
-) -> float:
+def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_context: int, chunk_frames: int) -> float:
     """Signal to error of chunked overlap decoding, in dB over all `utterances` (int64 [T, 16]).
 
     The signal is the single pass. Rounding alone leaves some 110 to 130 dB in float32.
@@ -55,9 +53,7 @@ def snr_table(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m voxgate.codecs.neural.overlap_error", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m voxgate.codecs.neural.overlap_error", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a voice's speech_tokenizer folder")
     parser.add_argument("codes", type=Path, nargs="?", help="an .npz of int arrays [T, 16]")
     parser.add_argument("--left-contexts", type=int, nargs="+", default=LEFT_CONTEXTS)

@@ -151,9 +151,7 @@ def _shards(checkpoint_dir: Path) -> list[Path]:
     if single.exists():
         return [single]
     if not index.exists():
-        raise CodecFormatError(
-            f"no codec weights in {checkpoint_dir}: neither {single.name} nor {index.name}"
-        )
+        raise CodecFormatError(f"no codec weights in {checkpoint_dir}: neither {single.name} nor {index.name}")
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = {file for name, file in places.items() if name.startswith(PREFIX)}

@@ -123,7 +123,7 @@ class TalkerEngine:
         return load_engine(folder, wiring, self.options, self._max_positions)
 
     async def close(self) -> None:
-        """Stop the engine process; generations under way end with EngineLost. Safe to call twice and after a failure."""
+        """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
         llm, self._llm = self._llm, None
         if self._receiver is not None:
             self._receiver.cancel()

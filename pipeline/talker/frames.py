@@ -44,8 +44,8 @@ _MARK = "release"
 def release_mark(slot: int, epoch: int) -> str:
     """A name that, sent among requests to abort and after them, asks the engine to confirm that a slot is free.
 
-    vLLM does not confirm aborts. Until one took effect a step under way may still read the slot's tables, so a slot given
-    away too early could speak its old owner's first frame.
+    vLLM does not confirm aborts. Until one took effect a step under way may still read the slot's tables, so a slot
+    given away too early could speak its old owner's first frame.
     """
     return f"{_MARK}:{slot}:{epoch}"
 

@@ -139,7 +139,7 @@ class Generation:
         self._engine.wake()
 
     def cap(self, frames: int) -> None:
-        """Force the end after `frames` frames; bounded by the slot's own length. Takes effect when the text is closed."""
+        """Force the end after `frames` frames, at most what the slot holds; in effect when the text is closed."""
         self._row[Field.FRAME_CAP] = min(frames, self._tables.shape.frames - 1)
 
     def grant(self, frames: int) -> None:
@@ -201,7 +201,7 @@ class Generation:
         self._engine.free(self)
 
     async def aclose(self) -> None:
-        """Abort if still running; returns when the engine gave the slot back, or after DRAIN_TIMEOUT_S without its word.
+        """Abort if still running; returns when the engine gave the slot back, or after DRAIN_TIMEOUT_S.
 
         The slot stays taken until that word comes. Safe to call twice; cancelling it only stops the waiting.
         """

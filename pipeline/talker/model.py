@@ -90,8 +90,8 @@ class VoxgateTalker(nn.Module):
         self,
         input_ids: Tensor,
         positions: Tensor,
-        intermediate_tensors: Any = None,
-        inputs_embeds: Tensor | None = None,
+        intermediate_tensors: Any = None,  # noqa: ARG002  # vLLM's signature
+        inputs_embeds: Tensor | None = None,  # noqa: ARG002  # vLLM's signature
     ) -> Tensor:
         """Hidden states after the final norm with the row's identity behind them, [n, hidden + 4]."""
         assert self._embed is not None, "weights are loaded before the first step"

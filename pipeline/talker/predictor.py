@@ -1,8 +1,8 @@
 """The code predictor: from the talker's hidden state and codebook 0 to the other codes of a frame (section B.6).
 
-A frame takes one pass per remaining code through a small transformer whose positions restart at 0, so rotary angles are
-constants and its cache is a scratch buffer. The passes are short and many: what can be folded into weights is folded when
-they load, because on a CPU each operation left costs more to start than to compute.
+A frame takes one pass per remaining code through a small transformer whose positions restart at 0, so rotary angles
+are constants and its cache is a scratch buffer. The passes are short and many: what can be folded into weights is
+folded when they load, because on a CPU each operation left costs more to start than to compute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Drawing codes: temperature, top-k, top-p and repetition penalty, with noise that depends on nothing but the seed.
 
-One uniform number decides each draw, by inversion over the candidates in descending order. It is a hash of (seed, frame,
-group), so a draw is the same in any batch, at any time, before and after a preemption.
+One uniform number decides each draw, by inversion over the candidates in descending order. It is a hash of (seed,
+frame, group), so a draw is the same in any batch, at any time, before and after a preemption.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _mix(x: Tensor) -> Tensor:
 class Candidates:
     """Sampling options of a batch's rows, for one of the two samplers.
 
-    `inverse_temperature`: float32 [n, 1], 1 for greedy rows; `greedy`: bool [n]; `limit`: int64 [n, 1], candidates a row
-    may draw from; `top_p`: float32 [n, 1] or None when every row has 1; `most`: largest limit of the batch.
+    `inverse_temperature`: float32 [n, 1], 1 for greedy rows; `greedy`: bool [n]; `limit`: int64 [n, 1], candidates a
+    row may draw from; `top_p`: float32 [n, 1] or None when every row has 1; `most`: largest limit of the batch.
     """
 
     inverse_temperature: Tensor

@@ -52,8 +52,8 @@ class FrameStep:
     def __call__(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
         """Make the next frame of each row's session; returns vLLM's next token of each row, int64 [n].
 
-        `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame (a chunk
-        of a recomputed prefill, vLLM's warm-up) change nothing and are not reported.
+        `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame
+        (a chunk of a recomputed prefill, vLLM's warm-up) change nothing and are not reported.
         """
         control, options = self._control[slots], self._options[slots]
         frame = positions - control[:, Field.PREFIX_LEN]

@@ -66,8 +66,8 @@ class TableShape:
 class SlotTables:
     """Views over one shared mapping.
 
-    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix, 2], text
-    and codec id of each position; `text`: int32 [slots, text].
+    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix, 2],
+    text and codec id of each position; `text`: int32 [slots, text].
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:

@@ -80,9 +80,7 @@ class Tab:
         await self.call("Page.navigate", url=url)
 
     async def evaluate(self, expression: str) -> Any:
-        answer = await self.call(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
-        )
+        answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

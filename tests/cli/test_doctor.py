@@ -65,9 +65,7 @@ def test_little_memory_is_pointed_out(tmp_path: Path) -> None:
     assert "shared memory" in shared.what
 
 
-def test_a_processor_without_avx2_is_a_fault_only_on_x86(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_processor_without_avx2_is_a_fault_only_on_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags : fpu sse4_2\n")
     for machine, faults in (("x86_64", 1), ("aarch64", 0)):

@@ -29,9 +29,7 @@ def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hello.wav"
-    assert (
-        main(["say", "--url", gateway.url, "--output", str(file), "--voice", "whistle", "Hello", "you"]) == 0
-    )
+    assert main(["say", "--url", gateway.url, "--output", str(file), "--voice", "whistle", "Hello", "you"]) == 0
     with wave.open(str(file)) as written:
         assert (written.getframerate(), written.getnchannels(), written.getnframes()) == (24_000, 1, 9 * 1920)
     start, text = gateway.received[:2]
@@ -40,9 +38,7 @@ def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_plays_and_shows_the_words(gateway: FakeGateway, player: Path) -> None:
-    said = subprocess.run(
-        [*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False
-    )
+    said = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert player.stat().st_size == 2 * 3 * 1920
     assert said.stdout == "Hi.\n"

@@ -8,9 +8,7 @@ from voxgate.cli.main import main
 from voxgate.cli.voices import http_url
 
 
-def test_lists_voices_with_the_default_marked(
-    gateway: FakeGateway, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lists_voices_with_the_default_marked(gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["voices", "--url", gateway.url]) == 0
     hum, whistle, *_ = capsys.readouterr().out.splitlines()
     assert hum == "* hum      A steady hum; auto, english"

@@ -12,9 +12,7 @@ from voxgate.client import AudioFormat, connect, say
 
 
 async def test_says_a_string(gateway: FakeGateway) -> None:
-    samples = [
-        audio.samples async for audio in say("Hello", url=gateway.url, format=AudioFormat(sample_rate=8000))
-    ]
+    samples = [audio.samples async for audio in say("Hello", url=gateway.url, format=AudioFormat(sample_rate=8000))]
     assert samples == [640] * 5 + [0]
 
 

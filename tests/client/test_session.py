@@ -82,9 +82,7 @@ async def test_refused_by_something_that_is_no_gateway(gateway: FakeGateway) -> 
     assert (refused.value.status, refused.value.retry_after_ms, refused.value.retryable) == (502, 3000, False)
 
 
-async def test_a_proxy_is_not_asked_for_this_machine(
-    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_proxy_is_not_asked_for_this_machine(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("all_proxy", "http_proxy", "ws_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with connect(gateway.url) as session:

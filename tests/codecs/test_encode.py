@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from voxgate.codecs.encode import PACKETS_MS, PCM_RATES_HZ, AudioFormat, FormatError, Packet, PacketEncoder
-from voxgate.codecs.opus import OPUS_RATES_HZ, OpusDecoder
+from voxgate.codecs.encode import Packet, PacketEncoder
+from voxgate.codecs.format import OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, AudioFormat, FormatError
+from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import decode_s16le
 from voxgate.codecs.resample import Pcm, Resampler
 
@@ -68,9 +69,7 @@ def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -
     np.testing.assert_allclose(got, want, atol=1 / 32767)
 
 
-@pytest.mark.parametrize(
-    "audio_format", [AudioFormat(), AudioFormat("pcm", 16_000), AudioFormat("opus", 48_000)]
-)
+@pytest.mark.parametrize("audio_format", [AudioFormat(), AudioFormat("pcm", 16_000), AudioFormat("opus", 48_000)])
 def test_packets_do_not_depend_on_how_the_audio_came(audio_format: AudioFormat) -> None:
     pcm = speechlike(0.7)
     whole = encoded(PacketEncoder(audio_format), pcm, len(pcm))

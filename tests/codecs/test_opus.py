@@ -5,11 +5,12 @@ import sys
 import numpy as np
 import pytest
 from voxgate.codecs import opus
+from voxgate.codecs.format import OPUS_RATES_HZ
 from voxgate.codecs.opus import OpusDecoder, OpusEncoder, OpusUnavailable
 
 
 def test_look_ahead_is_6_5_ms_at_the_streams_own_rate() -> None:
-    assert [OpusEncoder(rate, 32_000, rate // 50).pre_skip_samples for rate in opus.OPUS_RATES_HZ] == [
+    assert [OpusEncoder(rate, 32_000, rate // 50).pre_skip_samples for rate in OPUS_RATES_HZ] == [
         52,
         78,
         104,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from fakes.packets import FakeEncoder
+from fakes.sockets import FakeSocket
+from fakes.tone import Script, ToneSynthesizer
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
 from voxgate.gateway.opening import Offer
 from voxgate.gateway.retirement import Retirement
 from voxgate.gateway.session import Session
 from voxgate.gateway.settings import Settings
-
-from fakes.packets import FakeEncoder
-from fakes.sockets import FakeSocket
-from fakes.tone import Script, ToneSynthesizer
 
 PCM = {"codec": "pcm"}
 

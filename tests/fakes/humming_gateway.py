@@ -216,9 +216,7 @@ class FakeGateway:
         # The encoder holds its look-ahead back: one more packet brings the last samples out.
         tail = coder.encode(array("h", [0] * utterance.packet_samples)) if coder.pre_skip else b""
         samples = utterance.pts
-        await self._send_audio(
-            connection, utterance, tail, utterance.packet_samples if tail else 0, last=True
-        )
+        await self._send_audio(connection, utterance, tail, utterance.packet_samples if tail else 0, last=True)
         await connection.send(json.dumps(done_message(utterance, samples)))
 
     async def _characters(self, utterance: FakeUtterance) -> AsyncIterator[int]:

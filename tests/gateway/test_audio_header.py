@@ -16,9 +16,7 @@ def test_layout_is_the_documented_one() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 65535),
        st.booleans(), st.booleans(), st.binary(max_size=8))  # fmt: skip
-def test_there_and_back(
-    number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes
-) -> None:
+def test_there_and_back(number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes) -> None:
     header = AudioHeader(number, seq, pts, samples, first, last)
     assert unpack(header.pack() + payload) == (header, payload)
 

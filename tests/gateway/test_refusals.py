@@ -66,9 +66,7 @@ def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None
             assert {k: error.get(k) for k in expected} == expected
             assert error["message"]
             say(socket, "after", "All is well.")
-            done = await socket.until(
-                "done", 2 if END in sent and "utterance_ended" in expected.values() else 1
-            )
+            done = await socket.until("done", 2 if END in sent and "utterance_ended" in expected.values() else 1)
             assert done["utterance"] in ("after", "x")
             assert len(socket.of("error")) == 1
             assert socket.close_code is None

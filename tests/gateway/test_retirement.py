@@ -8,8 +8,8 @@ import pytest
 from fakes.packets import FakeEncoder
 from fakes.tone import Script, ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
+from voxgate.codecs.format import AudioFormat
 from voxgate.gateway.admission import Admission
-from voxgate.gateway.audio import AudioFormat
 from voxgate.gateway.retirement import Retirement
 from voxgate.gateway.utterance import Utterance
 from voxgate.pipeline.speech import SpeechRequest

@@ -194,9 +194,7 @@ class Walk:
         elif kind == "done":
             # An interrupt may still be answered, so only audio is over.
             self.ended.add(self.numbers[name])
-        elif kind == "interrupted" or (
-            kind == "error" and name is not None and message["code"] not in REFUSES_ONLY
-        ):
+        elif kind == "interrupted" or (kind == "error" and name is not None and message["code"] not in REFUSES_ONLY):
             self.ended.add(self.numbers.pop(name, 0))
 
     def retire(self, utterance: Utterance) -> None:

@@ -19,9 +19,7 @@ def toml(tmp_path: Path) -> Path:
 
 def test_defaults_are_valid_and_every_option_is_described() -> None:
     assert Settings() == settings_from({}, None, {})
-    assert all(
-        field.description and field.description.endswith(".") for field in Settings.model_fields.values()
-    )
+    assert all(field.description and field.description.endswith(".") for field in Settings.model_fields.values())
 
 
 def test_flags_beat_the_environment_that_beats_the_file(toml: Path) -> None:

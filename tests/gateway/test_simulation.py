@@ -34,9 +34,7 @@ class Client:
 
     async def live(self) -> None:
         await asyncio.sleep(self.chance.random())
-        await asyncio.gather(
-            *(self.speak(f"u{i}") for i in range(self.chance.randint(1, 3))), self.misbehave()
-        )
+        await asyncio.gather(*(self.speak(f"u{i}") for i in range(self.chance.randint(1, 3))), self.misbehave())
 
     async def speak(self, name: str) -> None:
         chance, socket = self.chance, self.socket
@@ -71,13 +69,9 @@ class Client:
     def check(self) -> None:
         numbers = {m["utterance"]: m for m in self.socket.of("started")}
         for name, text in self.texts.items():
-            ends = [
-                m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY
-            ]
+            ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
             failures = [
-                m
-                for m in self.socket.of("error")
-                if m.get("utterance") == name and m["code"] not in REFUSES_ONLY
+                m for m in self.socket.of("error") if m.get("utterance") == name and m["code"] not in REFUSES_ONLY
             ]
             assert len(ends) + len(failures) <= 1, "an utterance ends once"
             if self.socket.close_code is None and name in self.complete and not self.socket._closed:
@@ -86,9 +80,7 @@ class Client:
                 continue
             parts = self.socket.audio(started["number"])
             assert [h.seq for h, _ in parts] == list(range(len(parts)))
-            assert [h.pts for h, _ in parts] == [
-                sum(h.samples for h, _ in parts[:i]) for i in range(len(parts))
-            ]
+            assert [h.pts for h, _ in parts] == [sum(h.samples for h, _ in parts[:i]) for i in range(len(parts))]
             audio = b"".join(p for _, p in parts)
             offline = s16le(tone_pcm(text, started["seed"]))
             if "done" in ends:

@@ -161,9 +161,7 @@ async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway)
     gateway.ready = False
     async with tab(browser) as page:
         await page.open(gateway.url)
-        await page.until(
-            "document.getElementById('state-text').textContent.startsWith('The voice is loading')"
-        )
+        await page.until("document.getElementById('state-text').textContent.startsWith('The voice is loading')")
         assert gateway.received == []
         gateway.ready = True
         await page.until(READY)
@@ -180,12 +178,8 @@ async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> None:
-    await page.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-    )
-    await page.call(
-        "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True
-    )
+    await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    await page.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
     unnamed = (
         "[...document.querySelectorAll('button, select, textarea, input')]"
@@ -208,9 +202,7 @@ async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
 async def test_without_a_secure_context_it_says_what_to_do(browser: int, gateway: FakeGateway) -> None:
     async with tab(browser) as page:
         await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
-        await page.until(
-            "document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')"
-        )
+        await page.until("document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')")
         assert page.problems == []
 
 
@@ -240,9 +232,7 @@ async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gatewa
     await page.type("a")  # 80 ms: less than a start waits for
     await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
     await page.until("voxgate.speech.utterance.acked > voxgate.speech.utterance.since")
-    assert [message["played_samples"] for message in gateway.received if message["type"] == "ack"][-1:] == [
-        1920
-    ]
+    assert [message["played_samples"] for message in gateway.received if message["type"] == "ack"][-1:] == [1920]
 
 
 async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everyone writes it
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -44,9 +44,7 @@ class OracleDecoder:
             summed = 0
             for layer in range(books.shape[1]):
                 book = f"quantizer.rvq_{stack}.vq.layers.{layer}._codebook"
-                table = (
-                    self.w[f"{book}.embedding_sum"] / self.w[f"{book}.cluster_usage"].clamp(min=1e-5)[:, None]
-                )
+                table = self.w[f"{book}.embedding_sum"] / self.w[f"{book}.cluster_usage"].clamp(min=1e-5)[:, None]
                 summed = summed + F.embedding(books[:, layer], table)
             y = F.conv1d(summed.transpose(1, 2), self.w[f"quantizer.rvq_{stack}.output_proj.weight"])
             total = y if total is None else total + y
@@ -77,11 +75,7 @@ class OracleDecoder:
         return F.linear(x, self.w[f"{name}.weight"], self.w.get(f"{name}.bias"))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        return (
-            x
-            * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"])
-            * self.w[f"{name}.weight"]
-        )
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c["rms_norm_eps"]) * self.w[f"{name}.weight"]
 
     def transformer(self, x: Tensor) -> Tensor:
         steps, dim, window = x.shape[1], self.c["head_dim"], self.c["sliding_window"]

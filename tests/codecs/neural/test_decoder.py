@@ -47,9 +47,7 @@ def test_demo_voice_decodes_as_the_specification_says(demo: CodecDecoder, demo_o
 
 @settings(max_examples=12, deadline=None)
 @given(chunks=chunkings)
-def test_chunks_equal_a_single_pass(
-    small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]
-) -> None:
+def test_chunks_equal_a_single_pass(small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]) -> None:
     codes = random_codes(small, rows=2, frames=sum(chunks))
     pcm, state = decode_in_chunks(small, codes, chunks)
     assert (pcm - small_oracle(codes)).abs().max() < EXACT

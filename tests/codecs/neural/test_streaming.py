@@ -38,9 +38,7 @@ def test_enough_left_context_is_exact_and_one_frame_less_is_not(
 
 @settings(max_examples=6, deadline=None)
 @given(chunks=st.lists(st.integers(1, 8), min_size=1, max_size=6))
-def test_exact_context_in_any_chunking(
-    small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]
-) -> None:
+def test_exact_context_in_any_chunking(small: CodecDecoder, small_oracle: OracleDecoder, chunks: list[int]) -> None:
     codes = random_codes(small, rows=2, frames=sum(chunks))
     pcm = overlapped(OverlapDecoder(small, small.config.exact_left_context), codes, chunks)
     assert (pcm - small_oracle(codes)).abs().max() < EXACT

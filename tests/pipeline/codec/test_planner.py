@@ -29,9 +29,7 @@ def views(draw: st.DrawFn) -> list[StreamView]:
 
 
 @given(streams=views(), max_rows=st.integers(1, 10), max_frames=st.sampled_from((1, 2, 8, 16)))
-def test_a_batch_is_always_possible_and_bounded(
-    streams: list[StreamView], max_rows: int, max_frames: int
-) -> None:
+def test_a_batch_is_always_possible_and_bounded(streams: list[StreamView], max_rows: int, max_frames: int) -> None:
     batch = plan(streams, max_rows, max_frames)
     if batch is None:
         return
@@ -86,9 +84,7 @@ def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> No
             break
         for slot in batch.slots:
             stream = left[slot]
-            left[slot] = replace(
-                stream, pending=stream.pending - batch.frames, decoded=stream.decoded + batch.frames
-            )
+            left[slot] = replace(stream, pending=stream.pending - batch.frames, decoded=stream.decoded + batch.frames)
     assert all(stream.pending == 0 for stream in left.values())
 
 

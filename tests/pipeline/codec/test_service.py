@@ -88,9 +88,7 @@ async def ended(pid: int) -> None:
         os.close(descriptor)
 
 
-async def test_interleaved_streams_each_equal_a_single_pass(
-    service: CodecService, decoder: CodecDecoder
-) -> None:
+async def test_interleaved_streams_each_equal_a_single_pass(service: CodecService, decoder: CodecDecoder) -> None:
     for generation in range(2):  # the second one in the slots the first left behind
         utterances = [codes_of(10 * generation + i, 9 + 2 * i) for i in range(SLOTS)]
         async with asyncio.timeout(60):
@@ -101,9 +99,7 @@ async def test_interleaved_streams_each_equal_a_single_pass(
             assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
 
 
-async def test_everything_pushed_at_once_comes_out_whole(
-    service: CodecService, decoder: CodecDecoder
-) -> None:
+async def test_everything_pushed_at_once_comes_out_whole(service: CodecService, decoder: CodecDecoder) -> None:
     stream, codes = service.open(), codes_of(3, 21)
     stream.push(codes)
     stream.finish()
@@ -115,9 +111,7 @@ async def test_everything_pushed_at_once_comes_out_whole(
     assert np.abs(np.concatenate(runs) - expected(decoder, codes)).max() < 1e-5
 
 
-async def test_a_slot_given_back_in_mid_flight_starts_clean(
-    service: CodecService, decoder: CodecDecoder
-) -> None:
+async def test_a_slot_given_back_in_mid_flight_starts_clean(service: CodecService, decoder: CodecDecoder) -> None:
     codes = codes_of(5, 6)
     for _ in range(3):
         abandoned = [service.open() for _ in range(SLOTS)]

@@ -1,7 +1,7 @@
 """An independent talker: one utterance at a time, whole text known, written straight from the specification.
 
-It shares no code with the product: its own attention, rotary embedding, prompt, generation rules and noise. Every linear map is
-applied where the specification has it, nothing is folded.
+It shares no code with the product: its own attention, rotary embedding, prompt, generation rules and noise. Every
+linear map is applied where the specification has it, nothing is folded.
 """
 
 from __future__ import annotations

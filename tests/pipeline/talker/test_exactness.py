@@ -1,7 +1,7 @@
 """The real engine against an independent loop: identical codes, however text arrives and whatever else runs.
 
-Floating-point rounding differs between the two, so utterances are chosen, by the independent loop alone, such that no draw in
-them is nearer to a different answer than rounding could move it.
+Floating-point rounding differs between the two, so utterances are chosen, by the independent loop alone, such that no
+draw in them is nearer to a different answer than rounding could move it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def made(generation: Generation, frames: int) -> None:
     """Until the engine has made so many frames or has ended."""
     async with asyncio.timeout(30):
         # Iterating would take the frames away from the test.
-        while generation.frames < frames and generation.finish_reason is None:  # noqa: ASYNC110
+        while generation.frames < frames and generation.finish_reason is None:
             await asyncio.sleep(0.001)
 
 

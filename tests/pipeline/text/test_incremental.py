@@ -39,9 +39,7 @@ def cut(text: str, rng: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["demo", "qwen2", "mistral"])
-def test_any_fragmentation_gives_the_tokens_of_the_whole_text(
-    tokenizers: dict[str, TextTokenizer], name: str
-) -> None:
+def test_any_fragmentation_gives_the_tokens_of_the_whole_text(tokenizers: dict[str, TextTokenizer], name: str) -> None:
     tokenizer = tokenizers[name]
     rng = random.Random(f"{name} {FRAGMENTATIONS}")
     done = 0
@@ -83,9 +81,7 @@ def settled(tokenizer: TextTokenizer, text: str) -> str:
         ("e\u0301", ""),
     ],
 )
-def test_holds_back_what_could_still_change(
-    tokenizers: dict[str, TextTokenizer], text: str, want: str
-) -> None:
+def test_holds_back_what_could_still_change(tokenizers: dict[str, TextTokenizer], text: str, want: str) -> None:
     assert settled(tokenizers["qwen2"], text) == want
 
 

@@ -21,9 +21,7 @@ def written(tokenizer: TextTokenizer, folder: Path, *, added: dict[int, str]) ->
     return folder
 
 
-def test_vocabulary_and_merges_give_the_same_tokenizer(
-    tokenizers: dict[str, TextTokenizer], tmp_path: Path
-) -> None:
+def test_vocabulary_and_merges_give_the_same_tokenizer(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
     known = tokenizers["qwen2"]
     size = known.tokenizer.get_vocab_size(with_added_tokens=False)
     folder = written(known, tmp_path, added={size + 1: "<|im_end|>", size: "<|im_start|>"})
@@ -37,9 +35,7 @@ def test_vocabulary_and_merges_give_the_same_tokenizer(
 def test_the_piece_pattern_is_a_named_option(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
     folder = written(tokenizers["qwen2"], tmp_path, added={})
     cuts = {
-        pattern: [
-            piece.symbols for piece in load_tokenizer(folder, pattern=pattern).pieces("OpenAI", at_start=True)
-        ]
+        pattern: [piece.symbols for piece in load_tokenizer(folder, pattern=pattern).pieces("OpenAI", at_start=True)]
         for pattern in ("qwen2", "mistral")
     }
     assert cuts == {"qwen2": ["OpenAI"], "mistral": ["Open", "AI"]}
