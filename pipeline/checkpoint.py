@@ -149,9 +149,7 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
     )
     _check(checkpoint)
     if predictor.get("num_code_groups", int, checkpoint.groups) != checkpoint.groups:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: talker and code predictor differ in num_code_groups"
-        )
+        raise CheckpointError(f"{folder / 'config.json'}: talker and code predictor differ in num_code_groups")
     return checkpoint
 
 

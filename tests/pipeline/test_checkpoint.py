@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from voxgate.pipeline.checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
 
 PUBLISHED_LAYERS = {
@@ -285,9 +284,7 @@ def test_a_row_of_a_table_must_be_a_number(write: Callable[..., Path], table: st
     folder = write({f"talker_config.{table}": {"ryan": row}, "talker_config.spk_is_dialect": {}})
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
-    assert caught.value.message.startswith(
-        f"{folder / 'config.json'}: talker_config.{table}.ryan must be int"
-    )
+    assert caught.value.message.startswith(f"{folder / 'config.json'}: talker_config.{table}.ryan must be int")
 
 
 INCONSISTENT = [
