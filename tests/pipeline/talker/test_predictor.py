@@ -47,9 +47,7 @@ def plain_codes(
 
 
 def sampling(rows: int, vocab: int, temperature: float = 0.8) -> Candidates:
-    return Candidates.of(
-        torch.full((rows,), temperature), torch.zeros(rows, dtype=torch.long), torch.ones(rows), vocab
-    )
+    return Candidates.of(torch.full((rows,), temperature), torch.zeros(rows, dtype=torch.long), torch.ones(rows), vocab)
 
 
 def frames(checkpoint: TalkerCheckpoint, rows: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
