@@ -18,8 +18,8 @@ PADDING = -2
 class FakeEngine:
     """Runs generations in the event loop, by the rules of the real one.
 
-    The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot. Speech
-    ends by itself `tail` frames after all text was read.
+    The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
+    Speech ends by itself `tail` frames after all text was read.
     """
 
     def __init__(self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""One generation: what it writes for its engine, what it makes of its engine's records, and how it gives its slot back."""
+"""One generation: what it writes for its engine, what it makes of the records it gets, how it gives its slot back."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ def test_tables_have_no_name_on_any_disk() -> None:
 
 
 def test_tables_let_go_leave_no_open_file() -> None:
+    gc.collect()
     before = open_files()
     tables, path = SlotTables.create(SHAPE)
     attached = SlotTables.attach(SHAPE, path)
