@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,16 +138,18 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
             think_bos=talker.get("codec_think_bos_id", int),
             think_eos=talker.get("codec_think_eos_id", int),
         ),
-        speakers={name.lower(): row for name, row in talker.get("spk_id", dict).items()},
+        speakers=talker.rows("spk_id"),
         dialects={
             name.lower(): dialect
             for name, dialect in talker.get("spk_is_dialect", dict, {}).items()
             if isinstance(dialect, str)
         },
-        languages={name.lower(): row for name, row in talker.get("codec_language_id", dict).items()},
+        languages=talker.rows("codec_language_id"),
         defaults=_sampling(_Fields(folder / "generation_config.json")),
     )
     _check(checkpoint)
+    if predictor.get("num_code_groups", int, checkpoint.groups) != checkpoint.groups:
+        raise CheckpointError(f"{folder / 'config.json'}: talker and code predictor differ in num_code_groups")
     return checkpoint
 
 
@@ -191,8 +193,13 @@ def _check(checkpoint: TalkerCheckpoint) -> None:
     for name, dialect in checkpoint.dialects.items():
         if dialect not in checkpoint.languages:
             raise CheckpointError(f"{where}: speaker {name!r} has the unknown dialect {dialect!r}")
-    if checkpoint.talker.heads % checkpoint.talker.kv_heads:
-        raise CheckpointError(f"{where}: attention heads must be a multiple of key-value heads")
+    if any(not 0 <= token < checkpoint.text_vocab for token in astuple(checkpoint.text_ids)):
+        raise CheckpointError(f"{where}: text ids must lie in [0, {checkpoint.text_vocab})")
+    for size in (checkpoint.talker, checkpoint.predictor):
+        if size.kv_heads < 1:
+            raise CheckpointError(f"{where}: num_key_value_heads must be positive")
+        if size.heads % size.kv_heads:
+            raise CheckpointError(f"{where}: attention heads must be a multiple of key-value heads")
 
 
 T = TypeVar("T")
@@ -215,6 +222,11 @@ class _Fields:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
         return value
+
+    def rows(self, name: str) -> dict[str, int]:
+        """A table of embedding rows by lower-case name."""
+        table = self.sub(name)
+        return {key.lower(): table.get(key, int) for key in table._values}
 
     def sub(self, name: str) -> _Fields:
         return _Fields(self._path, self.get(name, dict), f"{self._prefix}{name}.")

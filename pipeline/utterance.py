@@ -185,12 +185,19 @@ class UtteranceSpeech:
         while True:
             while self._queue and isinstance(self._queue[0], _Break):
                 self._queue.popleft()
+            if self._full and (self._queue or self._capped):
+                self._capped = True
+                return False
             if self._queue:
-                return self._plan.max_frames is None or self._frames < self._plan.max_frames
+                return True
             if self._ended:
                 return False
             self._news.clear()
             await self._news.wait()
+
+    @property
+    def _full(self) -> bool:
+        return self._plan.max_frames is not None and self._frames >= self._plan.max_frames
 
     async def _speak_segment(self) -> None:
         generation = self._open_generation()
@@ -203,6 +210,10 @@ class UtteranceSpeech:
             self._grant()
             self._feed()
             async for codes in generation:
+                if self._full:
+                    # The talker's own cap waits for the end of the text; it is cut here where that is still to come.
+                    self._capped = True
+                    break
                 self._frames += 1
                 self._codec.push(codes[None])
             self._capped |= generation.finish_reason is FinishReason.LENGTH

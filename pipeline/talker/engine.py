@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 MAX_PREFIX = 512
 """Longest prompt before the text: instructions are the only part of it that varies much."""
 
+SLOW_FRAMES_PER_TOKEN = 4
+"""Slow speech: a slot takes no more text than it has frames to say it in."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -54,7 +57,8 @@ class TalkerEngine:
 
     def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
         self.checkpoint, self.options = checkpoint, options
-        self.shape = TableShape(options.slots, MAX_PREFIX, options.max_text, options.max_frames)
+        text = min(options.max_text, options.max_frames // SLOW_FRAMES_PER_TOKEN)
+        self.shape = TableShape(options.slots, MAX_PREFIX, text, options.max_frames)
         self._free = list(reversed(range(options.slots)))
         self._epoch = 0
         self._live: dict[int, Generation] = {}

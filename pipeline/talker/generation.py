@@ -187,10 +187,11 @@ class Generation:
 
     async def __anext__(self) -> Frame:
         while not self._ready:
-            if self._error is not None:
-                raise self._error
+            # A loss after the last frame takes nothing away from speech that is complete.
             if self.finish_reason is not None:
                 raise StopAsyncIteration
+            if self._error is not None:
+                raise self._error
             self._arrived.clear()
             await self._arrived.wait()
         return self._ready.popleft()

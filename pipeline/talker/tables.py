@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -95,7 +96,10 @@ class SlotTables:
         """
         descriptor = os.memfd_create("voxgate-slots")
         os.ftruncate(descriptor, shape.nbytes)
-        return cls(shape, mmap.mmap(descriptor, shape.nbytes)), f"/proc/{os.getpid()}/fd/{descriptor}"
+        tables = cls(shape, mmap.mmap(descriptor, shape.nbytes))
+        # Others attach by way of the descriptor, so it stays open for as long as the tables are there.
+        weakref.finalize(tables, os.close, descriptor)
+        return tables, f"/proc/{os.getpid()}/fd/{descriptor}"
 
     @classmethod
     def attach(cls, shape: TableShape, path: str) -> SlotTables:

@@ -1,0 +1,103 @@
+"""An engine without a model: it says each text token back as one frame, as far as text and credit allow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+from voxgate.pipeline.errors import AtCapacity, EngineLost
+from voxgate.pipeline.talker.frames import FrameFlag
+from voxgate.pipeline.talker.generation import Generation
+from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+
+GROUPS = 16
+END_OF_TEXT = -1
+PADDING = -2
+
+
+class FakeEngine:
+    """Runs generations in the event loop, by the rules of the real one.
+
+    The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
+    Speech ends by itself `tail` frames after all text was read.
+    """
+
+    def __init__(self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2) -> None:
+        self.tables, _ = SlotTables.create(TableShape(slots, 16, text, frames))
+        self.free_slots = list(range(slots))
+        self.opened: list[Generation] = []
+        self.aborted: list[Generation] = []
+        self.texts: list[list[int]] = []
+        """The text of each generation that is over."""
+        self.dead = False
+        self._tail = tail
+        self._news = asyncio.Event()
+
+    def open(self) -> Generation:
+        if self.dead:
+            raise EngineLost("the engine is not running")
+        if not self.free_slots:
+            raise AtCapacity("every talker slot is in use")
+        slot = self.free_slots.pop()
+        self.tables.control[slot] = 0
+        self.opened.append(Generation(self.tables, slot, len(self.opened) + 1, self))
+        return self.opened[-1]
+
+    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
+        assert prompt_len == self.tables.control[generation.slot, Field.PREFIX_LEN] + 1
+        return asyncio.create_task(self._run(generation))
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def ask_release(self, generation: Generation) -> None:
+        self.aborted.append(generation)
+        asyncio.get_running_loop().call_soon(generation.released)
+
+    def free(self, generation: Generation) -> None:
+        assert generation.slot not in self.free_slots
+        self.texts.append(self.tables.text[generation.slot, : generation.tokens].tolist())
+        self.free_slots.append(generation.slot)
+
+    def die(self) -> None:
+        """The engine's process ends; generations under way learn of it."""
+        self.dead = True
+        self.wake()
+
+    async def _run(self, generation: Generation) -> int:
+        row = self.tables.control[generation.slot]
+        frame = 0
+        while True:
+            while not (frame < row[Field.CREDIT] and (frame < row[Field.TEXT_LEN] or row[Field.CLOSED])):
+                await self._next_news()
+            await asyncio.sleep(0)
+            if self.dead:
+                raise EngineLost("the talker's engine died")
+            assert row[Field.EPOCH] == generation.epoch
+            flags = self._flags(frame, row)
+            generation.take(frame, flags, self._codes(generation.slot, frame, int(row[Field.TEXT_LEN])))
+            frame += 1
+            if flags:
+                return frame
+
+    async def _next_news(self) -> None:
+        if self.dead:
+            raise EngineLost("the talker's engine died")
+        self._news.clear()
+        await self._news.wait()
+
+    def _flags(self, frame: int, row: np.ndarray) -> int:
+        if not row[Field.CLOSED]:
+            return 0
+        if frame >= max(2, row[Field.TEXT_LEN] + self._tail):
+            return int(FrameFlag.END)
+        return int(FrameFlag.END | FrameFlag.CAPPED) if frame >= row[Field.FRAME_CAP] else 0
+
+    def _codes(self, slot: int, frame: int, tokens: int) -> np.ndarray:
+        codes = np.zeros(GROUPS, np.int32)
+        codes[1] = slot
+        if frame < tokens:
+            codes[0] = self.tables.text[slot, frame]
+        else:
+            codes[0] = END_OF_TEXT if frame == tokens else PADDING
+        return codes

@@ -1,0 +1,144 @@
+"""The talker's input at each position: the sums of sections B.2, B.4 and B.5, looked up by slot and position."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.talker.embedding import InputEmbedding
+from voxgate.pipeline.talker.prompt import custom_voice_prefix
+from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+
+from .small_model import small_checkpoint, small_weights
+
+SHAPE = TableShape(slots=3, prefix=12, text=6, frames=10)
+SLOT = 1
+TEXT = [7, 3, 11]
+
+
+class Bench:
+    """An embedding over tables in which slot 1 holds a prompt and three text tokens."""
+
+    def __init__(self, checkpoint: TalkerCheckpoint) -> None:
+        self.checkpoint = small_checkpoint(checkpoint)
+        self.weights = small_weights(self.checkpoint)
+        self.tables, _ = SlotTables.create(SHAPE)
+        self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, self.checkpoint.groups, dtype=torch.int32)
+        self.prefix = custom_voice_prefix(self.checkpoint, "slt", "auto")
+        self.tables.prefix[SLOT, : len(self.prefix)] = self.prefix
+        self.tables.text[SLOT, : len(TEXT)] = TEXT
+        row = self.tables.control[SLOT]
+        row[Field.PREFIX_LEN], row[Field.TEXT_LEN], row[Field.CLOSED] = len(self.prefix), len(TEXT), 1
+        self.embed = InputEmbedding(self.weights, self.checkpoint, self.tables, self.codes)
+
+    def at(self, *positions: int, slot: int = SLOT) -> Tensor:
+        return self.embed(torch.full((len(positions),), slot), torch.tensor(positions))
+
+    def text(self, token: int) -> Tensor:
+        """TE(id) = fc2(silu(fc1(text_embedding[id])))"""
+        w, layer = self.weights, "talker.text_projection.linear_"
+        x = w["talker.model.text_embedding.weight"][token]
+        x = F.silu(F.linear(x, w[f"{layer}fc1.weight"], w[f"{layer}fc1.bias"]))
+        return F.linear(x, w[f"{layer}fc2.weight"], w[f"{layer}fc2.bias"])
+
+    def code(self, entry: int) -> Tensor:
+        return self.weights["talker.model.codec_embedding.weight"][entry]
+
+    def frame(self, codes: list[int]) -> Tensor:
+        rest = [
+            self.weights[f"talker.code_predictor.model.codec_embedding.{g}.weight"][code]
+            for g, code in enumerate(codes[1:])
+        ]
+        return self.code(codes[0]) + torch.stack(rest).sum(0)
+
+
+@pytest.fixture
+def bench(checkpoint: TalkerCheckpoint) -> Bench:
+    return Bench(checkpoint)
+
+
+def same(made: Tensor, *expected: Tensor) -> bool:
+    return torch.allclose(made, torch.stack(expected), atol=1e-5)
+
+
+def test_the_role_has_a_text_side_only(bench: Bench) -> None:
+    ids = bench.checkpoint.text_ids
+    assert same(bench.at(0, 1, 2), *(bench.text(t) for t in (ids.im_start, ids.assistant, ids.newline)))
+
+
+def test_the_rest_of_the_prefix_is_the_sum_of_both_sides(bench: Bench) -> None:
+    positions = range(3, len(bench.prefix))
+    expected = [bench.text(text) + bench.code(entry) for text, entry in bench.prefix[3:]]
+    assert len(expected) == 5
+    assert same(bench.at(*positions), *expected)
+
+
+def test_the_first_text_token_meets_begin_of_codec(bench: Bench) -> None:
+    begin = len(bench.prefix)
+    assert same(bench.at(begin), bench.text(TEXT[0]) + bench.code(bench.checkpoint.codec_ids.bos))
+
+
+def test_each_later_position_meets_the_frame_before_with_the_next_text(bench: Bench) -> None:
+    ids, begin = bench.checkpoint.text_ids, len(bench.prefix)
+    frames = [[5, 1, 2, 3], [19, 0, 19, 7], [8, 8, 8, 8], [2, 4, 6, 8]]
+    bench.codes[SLOT, : len(frames)] = torch.tensor(frames, dtype=torch.int32)
+    texts = [TEXT[1], TEXT[2], ids.eos, ids.pad]
+    expected = [bench.text(text) + bench.frame(frame) for text, frame in zip(texts, frames, strict=True)]
+    assert same(bench.at(*(begin + 1 + n for n in range(4))), *expected)
+
+
+def test_padding_follows_end_of_text_for_good(bench: Bench) -> None:
+    begin = len(bench.prefix)
+    last = begin + SHAPE.frames
+    bench.codes[SLOT, SHAPE.frames - 1] = torch.tensor([1, 2, 3, 4])
+    expected = bench.text(bench.checkpoint.text_ids.pad) + bench.frame([1, 2, 3, 4])
+    assert same(bench.at(last), expected)
+
+
+def test_a_text_that_fills_its_slot_is_followed_by_its_end(bench: Bench) -> None:
+    full = list(range(SHAPE.text))
+    bench.tables.text[SLOT] = full
+    bench.tables.control[SLOT, Field.TEXT_LEN] = len(full)
+    ids, begin = bench.checkpoint.text_ids, len(bench.prefix)
+    nothing = bench.frame([0, 0, 0, 0])
+    expected = (bench.text(full[-1]) + nothing, bench.text(ids.eos) + nothing, bench.text(ids.pad) + nothing)
+    assert same(bench.at(begin + 5, begin + 6, begin + 7), *expected)
+
+
+def test_text_that_came_late_is_seen(bench: Bench) -> None:
+    position = len(bench.prefix) + len(TEXT)
+    before = bench.at(position)
+    bench.tables.text[SLOT, len(TEXT)] = 9
+    bench.tables.control[SLOT, Field.TEXT_LEN] += 1
+    assert not torch.equal(bench.at(position), before)
+    assert same(bench.at(position), bench.text(9) + bench.frame([0, 0, 0, 0]))
+
+
+def test_a_position_is_the_same_alone_and_in_any_batch(bench: Bench) -> None:
+    bench.codes[:] = torch.randint(20, bench.codes.shape, dtype=torch.int32)
+    positions = list(range(len(bench.prefix) + 6))
+    together = bench.at(*positions)
+    for position in positions:
+        assert torch.equal(bench.at(position)[0], together[position])
+    shuffled = torch.randperm(len(positions)).tolist()
+    assert torch.equal(bench.at(*(positions[n] for n in shuffled)), together[shuffled])
+
+
+def test_slots_do_not_see_each_other(bench: Bench) -> None:
+    begin = len(bench.prefix)
+    before = bench.at(begin, begin + 1, begin + 3)
+    for table in (bench.tables.control, bench.tables.prefix, bench.tables.text):
+        table[2] = table[SLOT]
+    bench.tables.text[2] = 19
+    bench.codes[2] = 13
+    mixed = bench.embed(torch.tensor([SLOT, 2, SLOT]), torch.tensor([begin, begin + 1, begin + 3]))
+    assert torch.equal(mixed[[0, 2]], before[[0, 2]])
+    assert same(mixed[1:2], bench.text(19) + bench.frame([13] * 4))
+
+
+def test_positions_that_no_session_has_are_harmless(bench: Bench) -> None:
+    """vLLM's warm-up asks for any position of any slot."""
+    made = bench.embed(torch.tensor([0, 2, SLOT]), torch.tensor([0, 5000, 5000]))
+    assert bool(made.isfinite().all())

@@ -1,0 +1,46 @@
+"""Records of frames, and the words about slots that are free, on their way from the engine."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from voxgate.pipeline.talker.frames import (
+    HEADER,
+    FrameFlag,
+    pack_release,
+    read_release_mark,
+    release_mark,
+    unpack,
+)
+
+EPOCHS = st.integers(1, 2**31 - 1)
+SLOTS = st.integers(0, 2**16)
+
+
+@given(st.integers(1, 16), st.integers(1, 32), st.integers(0, 2**31))
+def test_records_come_back_as_they_were_sent(rows: int, groups: int, seed: int) -> None:
+    sent = np.random.default_rng(seed).integers(0, 2**31, (rows, HEADER + groups), np.int32)
+    assert np.array_equal(unpack(sent.tobytes(), groups), sent)
+
+
+@given(SLOTS, EPOCHS, st.integers(1, 32))
+def test_a_release_is_one_record_without_codes(slot: int, epoch: int, groups: int) -> None:
+    (record,) = unpack(pack_release(slot, epoch), groups)
+    assert record.tolist() == [slot, epoch, 0, FrameFlag.RELEASED]
+
+
+@given(SLOTS, EPOCHS)
+def test_a_release_mark_carries_its_owner(slot: int, epoch: int) -> None:
+    assert read_release_mark(release_mark(slot, epoch)) == (slot, epoch)
+
+
+def test_names_of_requests_are_no_release_marks() -> None:
+    for name in ("", "17", "17-0", "released", "frame:1:2"):
+        assert read_release_mark(name) is None
+
+
+def test_flags_can_be_told_apart() -> None:
+    flags = [FrameFlag.END, FrameFlag.CAPPED, FrameFlag.RELEASED]
+    assert len({int(flag) for flag in flags}) == 3
+    assert sum(flags) == flags[0] | flags[1] | flags[2]

@@ -1,0 +1,134 @@
+"""The folded code predictor against a plain forward of the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.talker.predictor import CodePredictor, rotary
+from voxgate.pipeline.talker.sampling import Candidates
+
+from .plain_talker import Stack, choose
+from .small_model import PREDICTOR, plain_config, small_checkpoint, small_weights
+
+ROWS = 6
+CAREFUL = 1e-4
+"""A draw nearer to another answer than this may fall either way by rounding."""
+
+
+def predictor_of(checkpoint: TalkerCheckpoint, weights: dict[str, Tensor]) -> CodePredictor:
+    first = weights["talker.model.codec_embedding.weight"]
+    return CodePredictor(weights, first, checkpoint.predictor, checkpoint.groups, ROWS)
+
+
+def plain_codes(
+    checkpoint: TalkerCheckpoint, weights: dict[str, Tensor], hidden: Tensor, first: int, noise: list[float]
+) -> tuple[list[int], float]:
+    """Section B.6 written out for one frame: the codes, and the nearest that any draw came to another answer."""
+    stack = Stack(weights, f"{PREDICTOR}model.", plain_config(checkpoint.predictor))
+    projection = f"{PREDICTOR}small_to_mtp_projection."
+
+    def narrow(x: Tensor) -> Tensor:
+        weight = weights.get(projection + "weight")
+        return x if weight is None else F.linear(x, weight, weights[projection + "bias"])
+
+    cache: list = []
+    codes, nearest = [], 1.0
+    x = torch.stack([narrow(hidden), narrow(weights["talker.model.codec_embedding.weight"][first])])
+    for group, u in enumerate(noise):
+        logits = weights[f"{PREDICTOR}lm_head.{group}.weight"] @ stack.run(x, cache)[-1]
+        code, margin = choose(logits, 0.8, 0, 1.0, u)
+        codes.append(code)
+        nearest = min(nearest, margin)
+        x = narrow(weights[f"{PREDICTOR}model.codec_embedding.{group}.weight"][code])[None]
+    return codes, nearest
+
+
+def sampling(rows: int, vocab: int, temperature: float = 0.8) -> Candidates:
+    return Candidates.of(torch.full((rows,), temperature), torch.zeros(rows, dtype=torch.long), torch.ones(rows), vocab)
+
+
+def frames(checkpoint: TalkerCheckpoint, rows: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, codes of codebook 0 and noise for a batch."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, checkpoint.talker.hidden, generator=generator)
+    first = torch.randint(checkpoint.codebook, (rows,), generator=generator)
+    return hidden, first, torch.rand(rows, checkpoint.groups - 1, generator=generator)
+
+
+@pytest.mark.parametrize("hidden", [16, 24], ids=["as wide as the talker", "narrower"])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("groups", [4, 16])
+def test_codes_are_those_of_a_plain_forward(
+    checkpoint: TalkerCheckpoint, hidden: int, kv_heads: int, groups: int
+) -> None:
+    small = small_checkpoint(checkpoint, hidden=hidden, groups=groups, kv_heads=kv_heads)
+    weights = small_weights(small)
+    batch, first, noise = frames(small, ROWS, seed=1)
+    made = predictor_of(small, weights)(batch, first, sampling(ROWS, small.codebook), noise)
+    assert made.shape == (ROWS, groups - 1)
+    compared = 0
+    for row in range(ROWS):
+        expected, nearest = plain_codes(small, weights, batch[row], int(first[row]), noise[row].tolist())
+        if nearest > CAREFUL:
+            compared += 1
+            assert made[row].tolist() == expected
+    assert compared >= ROWS // 2
+
+
+def test_a_row_does_not_depend_on_its_company(checkpoint: TalkerCheckpoint) -> None:
+    small = small_checkpoint(checkpoint)
+    predictor = predictor_of(small, small_weights(small))
+    hidden, first, noise = frames(small, ROWS, seed=2)
+    together = predictor(hidden, first, sampling(ROWS, small.codebook), noise)
+    for row in range(ROWS):
+        one = slice(row, row + 1)
+        alone = predictor(hidden[one], first[one], sampling(1, small.codebook), noise[one])
+        assert torch.equal(alone[0], together[row])
+
+
+def test_nothing_of_the_frame_before_stays(checkpoint: TalkerCheckpoint) -> None:
+    small = small_checkpoint(checkpoint)
+    predictor = predictor_of(small, small_weights(small))
+    frame, other = frames(small, 3, seed=3), frames(small, 5, seed=4)
+
+    def say(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        hidden, first, noise = batch
+        return predictor(hidden, first, sampling(len(first), small.codebook), noise)
+
+    before = say(frame)
+    assert not torch.equal(say(other)[:3], before)
+    assert torch.equal(say(frame), before)
+
+
+def test_each_code_hangs_on_the_noise_of_its_own_group_and_those_before(checkpoint: TalkerCheckpoint) -> None:
+    small = small_checkpoint(checkpoint, groups=8)
+    predictor = predictor_of(small, small_weights(small))
+    hidden, first, noise = frames(small, ROWS, seed=5)
+    usual = predictor(hidden, first, sampling(ROWS, small.codebook), noise)
+    changed = noise.clone()
+    changed[:, 4] = (noise[:, 4] + 0.5) % 1
+    made = predictor(hidden, first, sampling(ROWS, small.codebook), changed)
+    assert torch.equal(made[:, :4], usual[:, :4])
+    assert not torch.equal(made[:, 4], usual[:, 4])
+
+
+def test_greedy_codes_need_no_noise(checkpoint: TalkerCheckpoint) -> None:
+    small = small_checkpoint(checkpoint)
+    predictor = predictor_of(small, small_weights(small))
+    hidden, first, noise = frames(small, ROWS, seed=6)
+    greedy = sampling(ROWS, small.codebook, temperature=0.0)
+    made = [predictor(hidden, first, greedy, greedy.noise(n)) for n in (noise, 1 - noise)]
+    assert torch.equal(*made)
+
+
+def test_rotary_angles_turn_faster_in_the_first_channels(checkpoint: TalkerCheckpoint) -> None:
+    size = small_checkpoint(checkpoint).predictor
+    cos, sin = rotary(torch.arange(3), size)
+    assert cos.shape == sin.shape == (3, size.head_dim)
+    assert torch.equal(cos[0], torch.ones(size.head_dim))
+    assert float(sin[1, 0]) == pytest.approx(0.841471)
+    assert float(sin[1, 1]) == pytest.approx(0.0998334)
+    assert torch.equal(sin[:, : size.head_dim // 2], sin[:, size.head_dim // 2 :])

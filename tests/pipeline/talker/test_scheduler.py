@@ -1,0 +1,211 @@
+"""Who may take a step, how the rest is held, and how the engine confirms that a slot is free."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+from voxgate.pipeline.talker.frames import FrameFlag, release_mark, unpack
+from voxgate.pipeline.talker.scheduler import _Holding, _may_step
+from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+from voxgate.pipeline.talker.wiring import Wiring
+
+PREFIX = 9
+SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16)
+
+
+def row(*, tokens: int, closed: bool, credit: int) -> list[int]:
+    values = [0] * len(Field)
+    values[Field.PREFIX_LEN], values[Field.TEXT_LEN] = PREFIX, tokens
+    values[Field.CLOSED], values[Field.CREDIT] = int(closed), credit
+    return values
+
+
+STEPS = [
+    # computed, tokens, closed, credit, may step
+    (0, 1, False, 0, True),  # the prompt is read without credit
+    (PREFIX - 1, 1, False, 0, True),
+    (PREFIX, 1, False, 0, False),
+    (PREFIX, 1, False, 1, True),
+    (PREFIX, 0, False, 9, False),  # no text to say
+    (PREFIX, 0, True, 9, True),
+    (PREFIX + 3, 3, False, 9, False),  # all text was read, more may come
+    (PREFIX + 3, 4, False, 9, True),
+    (PREFIX + 3, 3, True, 9, True),  # closed: end of text and padding are read
+    (PREFIX + 7, 3, True, 9, True),
+    (PREFIX + 8, 3, True, 9, True),
+    (PREFIX + 9, 3, True, 9, False),  # no credit, whatever the text
+    (PREFIX + 9, 12, False, 9, False),
+    (PREFIX + 9, 12, False, 10, True),
+]
+
+
+@pytest.mark.parametrize(("computed", "tokens", "closed", "credit", "expected"), STEPS)
+def test_a_step_needs_text_and_credit(computed: int, tokens: int, closed: bool, credit: int, expected: bool) -> None:
+    assert _may_step(computed, row(tokens=tokens, closed=closed, credit=credit)) is expected
+
+
+@dataclass
+class FakeRequest:
+    name: str
+    slot: int
+    num_computed_tokens: int = PREFIX
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return [self.slot] * (PREFIX + 1)
+
+
+@dataclass
+class PlainScheduler:
+    """What vLLM's scheduler is to the one under test: it runs whatever it finds in `running`."""
+
+    vllm_config: Any
+    running: list[FakeRequest] = field(default_factory=list)
+    waiting: list[FakeRequest] = field(default_factory=list)
+    finished: bool = False
+    scheduled: list[str] = field(default_factory=list)
+    ended: list[Any] = field(default_factory=list)
+    broken: bool = False
+
+    def schedule(self) -> list[str]:
+        if self.broken:
+            raise RuntimeError("no blocks")
+        self.running = self.running + self.waiting
+        self.waiting = []
+        return [request.name for request in self.running]
+
+    def has_requests(self) -> bool:
+        return bool(self.running or self.waiting or self.finished)
+
+    def has_finished_requests(self) -> bool:
+        return self.finished
+
+    def get_num_unfinished_requests(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> str:
+        self.ended.append((request_ids, finished_status))
+        return "done"
+
+
+class HeldPlainScheduler(_Holding, PlainScheduler):
+    pass
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.tables, path = SlotTables.create(SHAPE)
+        address = f"ipc://@voxgate-test-{uuid.uuid4().hex}"
+        self.context = zmq.Context()
+        self.channel = self.context.socket(zmq.PULL)
+        self.channel.setsockopt(zmq.RCVTIMEO, 5000)
+        self.channel.bind(address)
+        wiring = Wiring("nowhere", path, address, os.getpid(), SHAPE.slots, SHAPE.prefix, SHAPE.text, SHAPE.frames)
+        self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
+        for slot in range(SHAPE.slots):
+            self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
+
+    def hold(self, *slots: int) -> None:
+        self.tables.control[list(slots), Field.CREDIT] = 0
+
+    def run(self, *requests: FakeRequest) -> None:
+        self.scheduler.running = list(requests)
+
+    def running(self) -> list[str]:
+        return [request.name for request in self.scheduler.running]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.scheduler._releases.close(0)
+    bench.channel.close(0)
+    bench.context.term()
+
+
+def test_sessions_that_may_step_are_scheduled_as_ever(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0), FakeRequest("b", 1))
+    assert bench.scheduler.schedule() == ["a", "b"]
+    assert bench.running() == ["a", "b"]
+
+
+def test_held_sessions_are_left_out_and_keep_their_place(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0), FakeRequest("b", 1), FakeRequest("c", 2))
+    bench.hold(1)
+    assert bench.scheduler.schedule() == ["a", "c"]
+    assert sorted(bench.running()) == ["a", "b", "c"]
+
+
+def test_new_sessions_are_admitted_beside_held_ones(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0))
+    bench.scheduler.waiting = [FakeRequest("new", 3, 0)]
+    bench.hold(0)
+    assert bench.scheduler.schedule() == ["new"]
+    assert sorted(bench.running()) == ["a", "new"]
+
+
+def test_a_held_session_steps_again_once_it_has_credit(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0))
+    bench.hold(0)
+    assert bench.scheduler.schedule() == []
+    bench.tables.control[0, Field.CREDIT] = 1
+    assert bench.scheduler.schedule() == ["a"]
+
+
+def test_held_sessions_survive_a_failure_of_the_step(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0), FakeRequest("b", 1))
+    bench.hold(1)
+    bench.scheduler.broken = True
+    with pytest.raises(RuntimeError, match="no blocks"):
+        bench.scheduler.schedule()
+    assert sorted(bench.running()) == ["a", "b"]
+
+
+def test_the_engine_sleeps_when_all_are_held(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0), FakeRequest("b", 1))
+    bench.hold(0, 1)
+    assert not bench.scheduler.has_requests()
+    bench.tables.control[1, Field.CREDIT] = 1
+    assert bench.scheduler.has_requests()
+
+
+def test_the_engine_sleeps_when_there_are_none(bench: Bench) -> None:
+    assert not bench.scheduler.has_requests()
+
+
+def test_the_engine_wakes_for_those_waiting_and_those_finished(bench: Bench) -> None:
+    bench.run(FakeRequest("a", 0))
+    bench.hold(0)
+    bench.scheduler.waiting = [FakeRequest("new", 1, 0)]
+    assert bench.scheduler.has_requests()
+    bench.scheduler.waiting = []
+    bench.scheduler.finished = True
+    assert bench.scheduler.has_requests()
+
+
+def test_a_release_mark_is_answered_after_the_aborts_before_it(bench: Bench) -> None:
+    assert bench.scheduler.finish_requests(["17", release_mark(2, 17)], "aborted") == "done"
+    assert bench.scheduler.ended == [(["17", release_mark(2, 17)], "aborted")]
+    (record,) = unpack(bench.channel.recv(), 16)
+    assert record.tolist() == [2, 17, 0, FrameFlag.RELEASED]
+
+
+def test_every_mark_is_answered(bench: Bench) -> None:
+    bench.scheduler.finish_requests([release_mark(2, 17), release_mark(0, 18)], "aborted")
+    assert [unpack(bench.channel.recv(), 16)[0, 1] for _ in range(2)] == [17, 18]
+
+
+@pytest.mark.parametrize("names", [["17"], "17", None, [], [""]])
+def test_ordinary_aborts_are_not_answered(bench: Bench, names: Any) -> None:
+    bench.scheduler.finish_requests(names, "aborted")
+    # The next message is the answer to what follows.
+    bench.scheduler.finish_requests(release_mark(1, 1), "aborted")
+    assert unpack(bench.channel.recv(), 16)[0, :2].tolist() == [1, 1]

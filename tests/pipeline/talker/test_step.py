@@ -1,0 +1,298 @@
+"""The end of a talker step: which code is drawn, when speech may end, what is kept of whom, and what is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.talker.frames import HEADER, FrameFlag, unpack
+from voxgate.pipeline.talker.sampling import Candidates
+from voxgate.pipeline.talker.step import MIN_FRAMES, FrameStep
+from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape
+
+from .small_model import small_checkpoint
+
+SHAPE = TableShape(slots=4, prefix=8, text=16, frames=20)
+PREFIX = 5
+BOOK = 20
+
+
+class FakePredictor:
+    """Completes a frame of first code c with c+1, c+2, c+3."""
+
+    def __init__(self) -> None:
+        self.noise: list[Tensor] = []
+
+    def __call__(self, _hidden: Tensor, first: Tensor, _candidates: Candidates, noise: Tensor) -> Tensor:
+        self.noise.append(noise)
+        return first[:, None] + torch.arange(1, 4)
+
+
+@dataclass(frozen=True)
+class Record:
+    slot: int
+    epoch: int
+    frame: int
+    flags: int
+    codes: list[int]
+
+
+class Bench:
+    """A step over real tables whose logits are what the test writes into the hidden states.
+
+    The first 21 hidden channels are the logits of codebook 0 and, last, of end of speech.
+    """
+
+    def __init__(self, checkpoint: TalkerCheckpoint) -> None:
+        self.checkpoint = small_checkpoint(checkpoint, hidden=BOOK + 1)
+        self.tables, _ = SlotTables.create(SHAPE)
+        self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
+        self.sent: list[Record] = []
+        self.predictor = FakePredictor()
+        head = torch.zeros(self.checkpoint.codec_vocab, BOOK + 1)
+        head[:BOOK, :BOOK] = torch.eye(BOOK)
+        # Ids that are neither a code nor the end of speech would always win, were they not left out.
+        head[BOOK:] = 1000
+        head[self.checkpoint.codec_ids.eos] = 0
+        head[self.checkpoint.codec_ids.eos, BOOK] = 1
+        self.step = FrameStep(head, self.predictor, self.checkpoint, self.tables, self.codes, self._report)  # type: ignore[arg-type]
+
+    def _report(self, message: bytes) -> None:
+        for row in unpack(message, 4).tolist():
+            self.sent.append(Record(*row[:HEADER], row[HEADER:]))
+
+    def own(self, slot: int, epoch: int, *, tokens: int = 1, closed: bool = True, cap: int = 15) -> None:
+        """Give a slot to an owner, greedy and without penalty."""
+        row = self.tables.control[slot]
+        row[:] = 0
+        row[Field.EPOCH], row[Field.PREFIX_LEN], row[Field.TEXT_LEN] = epoch, PREFIX, tokens
+        row[Field.CLOSED], row[Field.FRAME_CAP], row[Field.SEED] = closed, cap, epoch
+        self.tables.options[slot, list(Option)] = (0.0, 1.0, 1.0, 0.0, 1.0)
+
+    def take(self, *rows: tuple[int, int, list[int]]) -> list[int]:
+        """One step. Each row: slot, frame, and ids from most to least likely (BOOK is end of speech)."""
+        hidden = torch.full((len(rows), BOOK + 1), -9.0)
+        for n, (_, _, ranking) in enumerate(rows):
+            for place, code in enumerate(ranking):
+                hidden[n, code] = 5.0 - place
+        slots, frames = (torch.tensor([row[k] for row in rows]) for k in (0, 1))
+        return self.step(hidden, slots, frames + PREFIX).tolist()
+
+    def speak(self, slot: int, frames: int) -> None:
+        for frame in range(frames):
+            self.take((slot, frame, [frame]))
+
+
+END = BOOK
+
+
+@pytest.fixture
+def bench(checkpoint: TalkerCheckpoint) -> Bench:
+    return Bench(checkpoint)
+
+
+# Frames
+
+
+def test_a_frame_is_stored_reported_and_answered_with_its_slot(bench: Bench) -> None:
+    bench.own(2, epoch=7)
+    assert bench.take((2, 0, [11])) == [2]
+    assert bench.sent == [Record(2, 7, 0, 0, [11, 12, 13, 14])]
+    assert bench.codes[2, 0].tolist() == [11, 12, 13, 14]
+
+
+def test_frames_of_a_batch_go_out_in_one_message(bench: Bench) -> None:
+    messages: list[bytes] = []
+    bench.step._report = messages.append
+    bench.own(0, epoch=1)
+    bench.own(3, epoch=2)
+    bench.take((3, 0, [4]), (0, 0, [5]))
+    assert [np.frombuffer(m, np.int32).reshape(2, -1)[:, :5].tolist() for m in messages] == [
+        [[3, 2, 0, 0, 4], [0, 1, 0, 0, 5]]
+    ]
+
+
+def test_special_ids_are_never_drawn(bench: Bench) -> None:
+    bench.own(0, epoch=1)
+    hidden = torch.ones(1, BOOK + 1)
+    bench.step(hidden, torch.tensor([0]), torch.tensor([PREFIX]))
+    assert bench.sent[0].codes[0] < BOOK
+
+
+def test_sampled_frames_draw_by_the_noise_of_their_seed_and_number(bench: Bench) -> None:
+    drawn = []
+    for slot, company in ((0, []), (1, [(2, 0, [3])])):
+        bench.own(slot, epoch=slot + 1, closed=False)
+        bench.own(2, epoch=9)
+        bench.tables.control[slot, Field.SEED] = 77
+        bench.tables.options[slot, Option.TEMPERATURE] = 3.0
+        bench.tables.options[slot, Option.PREDICTOR_TEMPERATURE] = 1.0
+        bench.sent.clear()
+        for frame in range(8):
+            bench.take((slot, frame, [1, 2, 3, 4, 5]), *(company if frame == 0 else []))
+        drawn.append([record.codes for record in bench.sent if record.slot == slot])
+    assert drawn[0] == drawn[1]
+    assert len({codes[0] for codes in drawn[0]}) > 2
+
+
+def test_the_predictor_gets_noise_of_its_own_only_where_it_samples(bench: Bench) -> None:
+    bench.own(0, epoch=1)
+    bench.own(1, epoch=2)
+    bench.tables.options[1, Option.PREDICTOR_TEMPERATURE] = 0.9
+    bench.take((0, 0, [1]), (1, 0, [1]))
+    (noise,) = bench.predictor.noise
+    assert noise.shape == (2, 3)
+    assert not noise[0].any()
+    assert len(set(noise[1].tolist())) == 3
+
+
+# End of speech
+
+
+def test_speech_does_not_end_while_text_is_open(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=1, closed=False)
+    bench.speak(0, 5)
+    assert bench.take((0, 5, [END, 9])) == [0]
+    assert bench.sent[-1].codes[0] == 9
+
+
+def test_speech_does_not_end_before_its_least_length(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=0)
+    for frame in range(MIN_FRAMES):
+        assert bench.take((0, frame, [END, 9])) == [0]
+    assert bench.take((0, MIN_FRAMES, [END, 9])) == [SHAPE.end_token]
+
+
+def test_speech_does_not_end_before_end_of_text_was_read(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=4)
+    for frame in range(4):
+        assert bench.take((0, frame, [END, 9])) == [0]
+    assert bench.take((0, 4, [END, 9])) == [SHAPE.end_token]
+
+
+def test_the_end_is_reported_and_leaves_no_frame(bench: Bench) -> None:
+    bench.own(0, epoch=1)
+    bench.speak(0, 3)
+    before = bench.codes.clone()
+    assert bench.take((0, 3, [END])) == [SHAPE.end_token]
+    assert (bench.sent[-1].frame, bench.sent[-1].flags) == (3, FrameFlag.END)
+    assert torch.equal(bench.codes[: SHAPE.slots], before[: SHAPE.slots])
+
+
+def test_the_cap_ends_closed_speech_by_force(bench: Bench) -> None:
+    bench.own(0, epoch=1, cap=3)
+    bench.speak(0, 3)
+    assert bench.take((0, 3, [9])) == [SHAPE.end_token]
+    assert bench.sent[-1].flags == FrameFlag.END | FrameFlag.CAPPED
+    assert [record.flags for record in bench.sent[:-1]] == [0, 0, 0]
+
+
+def test_speech_that_ends_by_itself_at_the_cap_was_not_cut(bench: Bench) -> None:
+    bench.own(0, epoch=1, cap=3)
+    bench.speak(0, 3)
+    bench.take((0, 3, [END]))
+    assert bench.sent[-1].flags == FrameFlag.END
+
+
+def test_the_cap_waits_for_the_text_to_be_closed(bench: Bench) -> None:
+    bench.own(0, epoch=1, cap=3, closed=False)
+    bench.speak(0, 5)
+    assert bench.sent[-1].flags == 0
+    bench.tables.control[0, Field.CLOSED] = 1
+    assert bench.take((0, 5, [9])) == [SHAPE.end_token]
+
+
+# Rows that are nobody's next frame
+
+
+STRANGERS = {
+    "no owner": (0, 0, 0),
+    "warm-up far beyond": (0, 0, 4000),
+    "a chunk of the prefill": (1, 5, -3),
+    "a chunk of a recomputed prefill": (1, 5, 1),
+    "a frame further than due": (1, 5, 4),
+    "the owner before": (2, 6, 3),
+}
+
+
+@pytest.mark.parametrize(("slot", "epoch", "frame"), STRANGERS.values(), ids=STRANGERS)
+def test_other_rows_change_nothing_and_are_not_reported(bench: Bench, slot: int, epoch: int, frame: int) -> None:
+    bench.own(1, epoch=5)
+    bench.own(2, epoch=4)
+    bench.speak(1, 3)
+    bench.speak(2, 3)
+    bench.own(2, epoch=6)
+    assert bench.tables.control[slot, Field.EPOCH] == epoch
+    bench.sent.clear()
+    before = bench.codes[: SHAPE.slots].clone()
+    assert bench.take((slot, frame, [END, 9])) == [slot]
+    assert bench.sent == []
+    assert torch.equal(bench.codes[: SHAPE.slots], before)
+    # Everyone's next frame is the one it was.
+    bench.take((1, 3, [8]), (2, 0, [8]))
+    assert [(record.slot, record.frame) for record in bench.sent] == [(1, 3), (2, 0)]
+
+
+def test_a_stranger_beside_a_frame_leaves_it_alone(bench: Bench) -> None:
+    bench.own(1, epoch=5)
+    assert bench.take((0, 0, [3]), (1, 0, [4]), (2, 9, [END])) == [0, 1, 2]
+    assert bench.sent == [Record(1, 5, 0, 0, [4, 5, 6, 7])]
+
+
+def test_speech_resumes_where_a_recomputed_prefill_reaches_its_next_frame(bench: Bench) -> None:
+    bench.own(1, epoch=5)
+    bench.speak(1, 3)
+    bench.take((1, 1, [19]))
+    bench.take((1, 3, [8]))
+    assert [record.codes[0] for record in bench.sent] == [0, 1, 2, 8]
+    assert bench.codes[1, :4, 0].tolist() == [0, 1, 2, 8]
+
+
+def test_a_new_owner_begins_at_its_first_frame(bench: Bench) -> None:
+    bench.own(1, epoch=5)
+    bench.speak(1, 4)
+    bench.own(1, epoch=6)
+    bench.take((1, 0, [8]))
+    assert (bench.sent[-1].epoch, bench.sent[-1].frame) == (6, 0)
+
+
+# Repetition penalty
+
+
+def test_what_was_said_is_less_likely_after(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=9)
+    bench.tables.options[0, Option.REPETITION_PENALTY] = 2.0
+    for frame in range(4):
+        bench.take((0, frame, [1, 2, 3]))
+    # 5 and 4 are halved once said; 3 is too then, and 2.5 is the largest.
+    assert [record.codes[0] for record in bench.sent] == [1, 2, 3, 1]
+
+
+def test_the_penalty_counts_only_what_the_same_owner_said(bench: Bench) -> None:
+    for slot in (0, 1):
+        bench.own(slot, epoch=slot + 1, tokens=9)
+        bench.tables.options[slot, Option.REPETITION_PENALTY] = 2.0
+    bench.take((0, 0, [1, 2]))
+    bench.take((0, 1, [1, 2]), (1, 0, [1, 2]))
+    assert [(record.slot, record.codes[0]) for record in bench.sent] == [(0, 1), (0, 2), (1, 1)]
+
+
+def test_a_new_owner_begins_without_the_words_of_the_old(bench: Bench) -> None:
+    for epoch in (1, 2):
+        bench.own(0, epoch=epoch)
+        bench.tables.options[0, Option.REPETITION_PENALTY] = 2.0
+        bench.take((0, 0, [1, 2]))
+    assert [record.codes[0] for record in bench.sent] == [1, 1]
+
+
+def test_rows_of_strangers_leave_no_words_behind(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=9)
+    bench.tables.options[0, Option.REPETITION_PENALTY] = 2.0
+    bench.take((0, 0, [3]))
+    bench.take((0, 0, [1]))
+    bench.take((0, 1, [1, 2]))
+    assert [record.codes[0] for record in bench.sent] == [3, 1]

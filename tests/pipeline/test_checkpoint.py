@@ -1,0 +1,333 @@
+"""What a checkpoint folder says is read in full, and what it leaves out is never guessed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voxgate.pipeline.checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
+
+PUBLISHED_LAYERS = {
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000,
+}
+
+PUBLISHED = {
+    "architectures": ["Qwen3TTSForConditionalGeneration"],
+    "model_type": "qwen3_tts",
+    "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+    "tts_model_size": "1b7",
+    "tts_model_type": "custom_voice",
+    "assistant_token_id": 77091,
+    "im_start_token_id": 151644,
+    "im_end_token_id": 151645,
+    "tts_pad_token_id": 151671,
+    "tts_bos_token_id": 151672,
+    "tts_eos_token_id": 151673,
+    "talker_config": {
+        **PUBLISHED_LAYERS,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "vocab_size": 3072,
+        "text_vocab_size": 151936,
+        "text_hidden_size": 2048,
+        "num_code_groups": 16,
+        "codec_pad_id": 2148,
+        "codec_bos_id": 2149,
+        "codec_eos_token_id": 2150,
+        "codec_think_id": 2154,
+        "codec_nothink_id": 2155,
+        "codec_think_bos_id": 2156,
+        "codec_think_eos_id": 2157,
+        "codec_language_id": {
+            "chinese": 2055,
+            "english": 2050,
+            "german": 2053,
+            "italian": 2070,
+            "portuguese": 2071,
+            "spanish": 2054,
+            "japanese": 2058,
+            "korean": 2064,
+            "french": 2061,
+            "russian": 2069,
+            "beijing_dialect": 2074,
+            "sichuan_dialect": 2062,
+        },
+        "spk_id": {
+            "serena": 3066,
+            "vivian": 3065,
+            "uncle_fu": 3010,
+            "ryan": 3061,
+            "aiden": 2861,
+            "ono_anna": 2873,
+            "sohee": 2864,
+            "eric": 2875,
+            "dylan": 2878,
+        },
+        "spk_is_dialect": {
+            "serena": False,
+            "vivian": False,
+            "uncle_fu": False,
+            "ryan": False,
+            "aiden": False,
+            "ono_anna": False,
+            "sohee": False,
+            "eric": "sichuan_dialect",
+            "dylan": "beijing_dialect",
+        },
+        "code_predictor_config": {
+            **PUBLISHED_LAYERS,
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 5,
+            "vocab_size": 2048,
+            "num_code_groups": 16,
+        },
+    },
+}
+
+GENERATION = {
+    "do_sample": True,
+    "repetition_penalty": 1.05,
+    "temperature": 0.9,
+    "top_p": 1.0,
+    "top_k": 50,
+    "subtalker_dosample": True,
+    "subtalker_temperature": 0.9,
+    "subtalker_top_p": 1.0,
+    "subtalker_top_k": 50,
+    "max_new_tokens": 8192,
+}
+
+REQUIRED = [
+    "tts_model_type",
+    "tts_model_size",
+    "im_start_token_id",
+    "im_end_token_id",
+    "assistant_token_id",
+    "tts_pad_token_id",
+    "tts_bos_token_id",
+    "tts_eos_token_id",
+    "talker_config",
+    "talker_config.code_predictor_config",
+    *(
+        f"talker_config.{part}{name}"
+        for part in ("", "code_predictor_config.")
+        for name in ("hidden_size", "intermediate_size", *PUBLISHED_LAYERS, "vocab_size")
+    ),
+    "talker_config.text_vocab_size",
+    "talker_config.text_hidden_size",
+    "talker_config.num_code_groups",
+    "talker_config.codec_pad_id",
+    "talker_config.codec_bos_id",
+    "talker_config.codec_eos_token_id",
+    "talker_config.codec_think_id",
+    "talker_config.codec_nothink_id",
+    "talker_config.codec_think_bos_id",
+    "talker_config.codec_think_eos_id",
+    "talker_config.spk_id",
+    "talker_config.codec_language_id",
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """A folder of the published 1.7B configuration with some fields changed; a value of `...` removes one."""
+
+    def build(changes: dict[str, Any] | None = None, generation: dict[str, Any] | None = None) -> Path:
+        config, options = copy.deepcopy(PUBLISHED), copy.deepcopy(GENERATION)
+        for fields, changed in ((config, changes), (options, generation)):
+            for path, value in (changed or {}).items():
+                *parents, name = path.split(".")
+                place: dict[str, Any] = fields
+                for parent in parents:
+                    place = place[parent]
+                if value is ...:
+                    del place[name]
+                else:
+                    place[name] = value
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / "generation_config.json").write_text(json.dumps(options))
+        return tmp_path
+
+    return build
+
+
+def test_the_demo_voice_is_read_in_full(checkpoint: TalkerCheckpoint, demo_folder: Path) -> None:
+    assert checkpoint.folder == demo_folder
+    assert checkpoint.codec_folder == demo_folder / "speech_tokenizer"
+    assert (checkpoint.model_type, checkpoint.model_size) == ("custom_voice", "tiny")
+    talker, predictor = checkpoint.talker, checkpoint.predictor
+    assert (talker.hidden, talker.intermediate, talker.layers) == (320, 896, 7)
+    assert (talker.heads, talker.kv_heads, talker.head_dim) == (6, 2, 64)
+    assert (talker.norm_eps, talker.rope_theta) == (1e-6, 1e4)
+    assert (predictor.hidden, predictor.intermediate, predictor.layers) == (192, 384, 4)
+    assert (predictor.heads, predictor.kv_heads, predictor.head_dim) == (3, 1, 64)
+    assert (checkpoint.text_vocab, checkpoint.text_hidden) == (2048, 256)
+    assert (checkpoint.codec_vocab, checkpoint.codebook, checkpoint.groups) == (1536, 512, 16)
+    assert checkpoint.text_ids.newline == 4
+    assert checkpoint.codec_ids.eos == 514
+    assert checkpoint.speakers == {"slt": 520}
+    assert checkpoint.languages == {}
+    assert checkpoint.dialects == {}
+    assert checkpoint.defaults.temperature == 0.6
+    assert checkpoint.defaults.max_frames == 400
+
+
+def test_the_published_large_model_loads(write: Callable[..., Path]) -> None:
+    loaded = load_checkpoint(write())
+    assert (loaded.talker.hidden, loaded.talker.intermediate) == (2048, 6144)
+    assert (loaded.predictor.hidden, loaded.predictor.layers, loaded.codebook) == (1024, 5, 2048)
+    assert loaded.talker.rope_theta == 1e6
+    assert (loaded.text_ids.im_start, loaded.text_ids.assistant, loaded.text_ids.eos) == (
+        151644,
+        77091,
+        151673,
+    )
+    assert (loaded.codec_ids.pad, loaded.codec_ids.eos, loaded.codec_ids.think_eos) == (2148, 2150, 2157)
+    defaults = loaded.defaults
+    assert (defaults.temperature, defaults.top_k, defaults.top_p) == (0.9, 50, 1.0)
+    assert (defaults.predictor_temperature, defaults.predictor_top_k, defaults.predictor_top_p) == (
+        0.9,
+        50,
+        1.0,
+    )
+    assert (defaults.repetition_penalty, defaults.max_frames) == (1.05, 8192)
+
+
+def test_the_published_small_model_loads(write: Callable[..., Path]) -> None:
+    small = {
+        "tts_model_size": "0b6",
+        "talker_config.hidden_size": 1024,
+        "talker_config.intermediate_size": 3072,
+    }
+    loaded = load_checkpoint(write(small))
+    assert loaded.model_size == "0b6"
+    # Its queries are wider than its hidden state.
+    assert (loaded.talker.hidden, loaded.talker.heads * loaded.talker.head_dim) == (1024, 2048)
+    assert loaded.predictor.hidden == loaded.talker.hidden
+
+
+def test_the_published_tokenizers_newline_needs_no_mention(write: Callable[..., Path]) -> None:
+    assert load_checkpoint(write()).text_ids.newline == 198
+    assert load_checkpoint(write({"newline_token_id": 7})).text_ids.newline == 7
+
+
+def test_only_speakers_of_a_dialect_have_one(write: Callable[..., Path]) -> None:
+    assert load_checkpoint(write()).dialects == {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
+
+
+def test_a_model_without_dialects_may_leave_their_table_out(write: Callable[..., Path]) -> None:
+    assert load_checkpoint(write({"talker_config.spk_is_dialect": ...})).dialects == {}
+
+
+def test_names_are_kept_in_lower_case(write: Callable[..., Path]) -> None:
+    named = {
+        "talker_config.spk_id": {"Ryan": 3061},
+        "talker_config.codec_language_id": {"English": 2050, "Beijing_Dialect": 2074},
+        "talker_config.spk_is_dialect": {"Ryan": "beijing_dialect"},
+    }
+    loaded = load_checkpoint(write(named))
+    assert loaded.speakers == {"ryan": 3061}
+    assert loaded.languages == {"english": 2050, "beijing_dialect": 2074}
+    assert loaded.dialects == {"ryan": "beijing_dialect"}
+
+
+def test_a_model_that_does_not_sample_is_greedy(write: Callable[..., Path]) -> None:
+    defaults = load_checkpoint(write(None, {"do_sample": False, "temperature": ...})).defaults
+    assert (defaults.temperature, defaults.predictor_temperature) == (0.0, 0.9)
+    defaults = load_checkpoint(write(None, {"subtalker_dosample": False})).defaults
+    assert (defaults.temperature, defaults.predictor_temperature) == (0.9, 0.0)
+
+
+@pytest.mark.parametrize("field", REQUIRED)
+def test_a_missing_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
+    folder = write({field: ...})
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    assert caught.value.message == f"{folder / 'config.json'}: {field} is missing"
+
+
+@pytest.mark.parametrize("field", REQUIRED)
+def test_a_mistyped_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
+    folder = write({field: [1]})
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    assert caught.value.message.startswith(f"{folder / 'config.json'}: {field} must be ")
+
+
+@pytest.mark.parametrize("field", GENERATION)
+def test_a_missing_or_mistyped_sampling_default_is_named(write: Callable[..., Path], field: str) -> None:
+    for value, complaint in ((..., "is missing"), ("0.9", "must be ")):
+        folder = write(None, {field: value})
+        with pytest.raises(CheckpointError) as caught:
+            load_checkpoint(folder)
+        assert caught.value.message.startswith(f"{folder / 'generation_config.json'}: {field} {complaint}")
+
+
+def test_a_truth_value_is_not_a_number(write: Callable[..., Path]) -> None:
+    with pytest.raises(CheckpointError, match="num_hidden_layers must be int, not True"):
+        load_checkpoint(write({"talker_config.num_hidden_layers": True}))
+
+
+@pytest.mark.parametrize("table", ["spk_id", "codec_language_id"])
+@pytest.mark.parametrize("row", ["3061", None, 2.5, True])
+def test_a_row_of_a_table_must_be_a_number(write: Callable[..., Path], table: str, row: object) -> None:
+    folder = write({f"talker_config.{table}": {"ryan": row}, "talker_config.spk_is_dialect": {}})
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    assert caught.value.message.startswith(f"{folder / 'config.json'}: talker_config.{table}.ryan must be int")
+
+
+INCONSISTENT = [
+    ({"talker_config.codec_eos_token_id": 2047}, "codec, speaker and language ids"),
+    ({"talker_config.codec_bos_id": 3072}, "codec, speaker and language ids"),
+    ({"talker_config.spk_id": {"ryan": 4000}}, "codec, speaker and language ids"),
+    ({"talker_config.codec_language_id": {"english": 17}}, "codec, speaker and language ids"),
+    ({"talker_config.spk_is_dialect": {"ryan": "scouse"}}, "'ryan' has the unknown dialect 'scouse'"),
+    ({"talker_config.num_key_value_heads": 5}, "attention heads must be a multiple"),
+    ({"talker_config.num_key_value_heads": 0}, "num_key_value_heads must be positive"),
+    ({"talker_config.code_predictor_config.num_key_value_heads": 3}, "attention heads must be a multiple"),
+    ({"talker_config.code_predictor_config.num_code_groups": 8}, "num_code_groups"),
+    ({"tts_eos_token_id": 151936}, "text ids must lie in"),
+]
+
+
+@pytest.mark.parametrize(("changes", "complaint"), INCONSISTENT)
+def test_what_does_not_fit_together_is_refused(
+    write: Callable[..., Path], changes: dict[str, Any], complaint: str
+) -> None:
+    folder = write(changes)
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    assert caught.value.message.startswith(str(folder / "config.json"))
+    assert complaint in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"])
+def test_a_file_that_is_not_json_is_named(write: Callable[..., Path], name: str, content: bytes) -> None:
+    folder = write()
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name} is not JSON"):
+        load_checkpoint(folder)
+
+
+def test_a_file_must_hold_an_object(write: Callable[..., Path]) -> None:
+    folder = write()
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"config\.json must hold a JSON object"):
+        load_checkpoint(folder)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere/config\.json: No such file"):
+        load_checkpoint(tmp_path / "nowhere")

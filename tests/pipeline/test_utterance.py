@@ -1,0 +1,657 @@
+"""One utterance: text split over generations, credit carried across them, and every frame to its listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from voxgate.pipeline.errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
+from voxgate.pipeline.speech import FRAME_SAMPLES, FinishReason, SpeechChunk
+from voxgate.pipeline.talker.generation import Sampling
+from voxgate.pipeline.talker.tables import Field
+from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile
+from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
+from voxgate.pipeline.text.utterance import UtteranceText
+from voxgate.pipeline.utterance import Plan, UtteranceSpeech
+from voxgate.pipeline.words import SpokenClock
+
+from ..fakes.virtual_time import run
+from .talker.fake_engine import END_OF_TEXT, FakeEngine
+
+PREFIX = [(1, -1), (5, 512)]
+SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 1000)
+STORY = "one two three. four five six! seven eight. nine ten eleven twelve?"
+
+
+class FakeCodec:
+    """Turns each frame into 80 ms of loud audio, at most `chunk` frames at a time."""
+
+    def __init__(self, chunk: int = 3) -> None:
+        self.frames: list[list[int]] = []
+        self.heard: list[int] = []
+        self.closed = 0
+        self.finished = False
+        self.broken: VoxgateError | None = None
+        self._chunk = chunk
+        self._waiting: deque[int] = deque()
+        self._news = asyncio.Event()
+
+    def push(self, codes: NDArray[np.int16]) -> None:
+        assert not self.finished
+        for frame in codes.tolist():
+            self._waiting.append(len(self.frames))
+            self.frames.append(frame)
+        self._news.set()
+
+    def finish(self) -> None:
+        self.finished = True
+        self._news.set()
+
+    def advance(self, frames_heard: int) -> None:
+        self.heard.append(frames_heard)
+
+    async def __anext__(self) -> NDArray[np.float32]:
+        while not self._waiting:
+            if self.broken is not None:
+                raise self.broken
+            if self.finished or self.closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        count = min(self._chunk, len(self._waiting))
+        numbers = [self._waiting.popleft() for _ in range(count)]
+        return np.repeat(np.float32(numbers) / 1000 + 0.1, FRAME_SAMPLES)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        self._news.set()
+
+
+class Bench:
+    """A speech over a fake engine and a fake codec; the text is the real one."""
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        *,
+        rules: TextRules | None = None,
+        limits: FrameLimits | None = None,
+        engine: FakeEngine | None = None,
+        max_frames: int | None = None,
+        ahead_frames: int = 10_000,
+        max_characters: int = 1000,
+    ) -> None:
+        rules = rules or TextRules()
+        self.engine = engine or FakeEngine()
+        self.codec = FakeCodec()
+        self.tokenizer = tokenizer
+        self.over: list[UtteranceSpeech] = []
+        plan = Plan(PREFIX, SAMPLING, max_frames, ahead_frames, VoiceFile(text=rules, limits=limits or FrameLimits()))
+        text = UtteranceText(rules, tokenizer, max_characters)
+        self.speech = UtteranceSpeech(plan, text, SpokenClock(), self.engine.open, self.codec, self.over.append)
+
+    async def __aenter__(self) -> Bench:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.speech.aclose()
+
+    async def listen(self) -> list[SpeechChunk]:
+        return [chunk async for chunk in self.speech]
+
+    async def say(self, text: str) -> list[SpeechChunk]:
+        self.speech.push_text(text)
+        self.speech.end()
+        return await self.listen()
+
+    def segments(self) -> list[str]:
+        """What each generation that is over has read, as text."""
+        return [self.tokenizer.tokenizer.decode(ids).strip() for ids in self.engine.texts]
+
+    def spoken(self) -> list[int]:
+        """The text tokens that frames were made for, in the order the listener gets them."""
+        return [frame[0] for frame in self.codec.frames if frame[0] >= 0]
+
+
+@pytest.fixture(scope="session")
+def text_tokenizer(demo_folder: Path) -> TextTokenizer:
+    return load_tokenizer(demo_folder)
+
+
+@pytest.fixture
+def bench(text_tokenizer: TextTokenizer) -> Callable[..., Bench]:
+    return lambda **options: Bench(text_tokenizer, **options)
+
+
+async def turns(count: int = 60) -> None:
+    """Let everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def audio_frames(chunks: list[SpeechChunk]) -> list[int]:
+    """The number of each frame heard, read from its audio."""
+    pcm = np.concatenate([chunk.pcm for chunk in chunks])
+    return [round((float(value) - 0.1) * 1000) for value in pcm[::FRAME_SAMPLES]]
+
+
+# From text to audio
+
+
+def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            chunks = await b.say(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+            first = 0
+            for chunk in chunks:
+                assert chunk.first_frame == first
+                first += chunk.frames
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_speech_begins_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two ")
+            chunk = await anext(b.speech)
+            assert chunk.first_frame == 0
+            assert b.speech.finish_reason is None
+            b.speech.push_text("three.")
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain("one two three.")
+
+    run(scene())
+
+
+def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two ")
+            await turns()
+            assert len(b.codec.frames) == b.engine.opened[0].tokens
+            assert END_OF_TEXT not in [frame[0] for frame in b.codec.frames]
+
+    run(scene())
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), room=st.integers(4, 40), limit=st.integers(0, 12), ahead=st.integers(1, 40))
+def test_nothing_is_lost_or_doubled_however_text_is_cut(
+    text_tokenizer: TextTokenizer, data: st.DataObject, room: int, limit: int, ahead: int
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(STORY)), max_size=8)))
+    pauses = data.draw(st.lists(st.integers(0, 9), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+
+    async def scene() -> None:
+        bench = Bench(
+            text_tokenizer, rules=TextRules(segment_tokens=limit), engine=FakeEngine(text=room), ahead_frames=ahead
+        )
+        async with bench as b:
+
+            async def listen() -> list[SpeechChunk]:
+                chunks = []
+                async for chunk in b.speech:
+                    chunks.append(chunk)
+                    b.speech.advance(chunk.first_frame + chunk.frames)
+                return chunks
+
+            listening = asyncio.create_task(listen())
+            for begin, end, pause in zip([0, *cuts], [*cuts, len(STORY)], pauses, strict=True):
+                b.speech.push_text(STORY[begin:end])
+                await turns(pause)
+            b.speech.end()
+            chunks = await listening
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+            assert " ".join(word.text for chunk in chunks for word in chunk.words) == STORY
+            assert b.speech.finish_reason is FinishReason.END
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=9) as b:
+            b.speech.push_text("one two")
+            with pytest.raises(TextTooLong):
+                b.speech.push_text(" three")
+            assert b.speech.characters == 7
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain("one two")
+
+    run(scene())
+
+
+# Where one generation gives way to the next
+
+
+def test_without_a_limit_all_is_one_generation(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            await b.say(STORY)
+            assert b.segments() == [STORY]
+
+    run(scene())
+
+
+def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=4)) as b:
+            await b.say(STORY)
+            assert len(b.segments()) > 1
+            assert " ".join(b.segments()) == STORY
+            assert all(segment[-1] in ".!?" for segment in b.segments())
+            assert all(len(text) >= 4 for text in b.engine.texts[:-1])
+
+    run(scene())
+
+
+def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(engine=FakeEngine(text=5)) as b:
+            await b.say(STORY)
+            assert {len(text) for text in b.engine.texts[:-1]} == {5}
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two")
+            b.speech.flush()
+            await turns()
+            # All of it was spoken, to its end, without more text.
+            assert b.engine.opened[0].finish_reason is FinishReason.END
+            await b.say("three four")
+            assert b.segments() == ["one two", "three four"]
+
+    run(scene())
+
+
+def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            for word in ("one", "two", "three"):
+                b.speech.push_text(word)
+                b.speech.flush()
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one", "two", "three"]
+
+    run(scene())
+
+
+def test_flushing_nothing_is_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.flush()
+            b.speech.push_text("one two")
+            b.speech.flush()
+            b.speech.flush()
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one two"]
+
+    run(scene())
+
+
+def test_each_generation_draws_noise_of_its_own(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        seeds = []
+        async with bench() as b:
+            for word in ("one", "two"):
+                b.speech.push_text(word)
+                await turns(3)
+                b.speech.flush()
+                await turns(2)
+                seeds.append(int(b.engine.tables.control[b.engine.opened[-1].slot, Field.SEED]))
+                await turns()
+            assert b.speech.seed == 1000
+            assert seeds == [1000, 1001]
+
+    run(scene())
+
+
+# Credit
+
+
+def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=4) as b:
+            b.speech.push_text(STORY)
+            await turns()
+            assert len(b.codec.frames) == 4
+            b.speech.advance(3)
+            await turns()
+            assert len(b.codec.frames) == 7
+            b.speech.advance(2)
+            await turns()
+            assert len(b.codec.frames) == 7
+            assert b.codec.heard == [3]
+
+    run(scene())
+
+
+def test_credit_counts_over_all_generations(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=6) as b:
+            for word in ("one", "two", "three", "four"):
+                b.speech.push_text(word)
+                b.speech.flush()
+            b.speech.end()
+            heard = 0
+            while not b.codec.finished:
+                await turns()
+                assert len(b.codec.frames) <= heard + 6
+                heard += 1
+                b.speech.advance(heard)
+            assert len(b.engine.opened) == 4
+            assert b.spoken() == [t for w in ("one", "two", "three", "four") for t in b.tokenizer.encode_plain(w)]
+
+    run(scene())
+
+
+# How it ends
+
+
+def test_the_reason_is_known_only_at_the_end(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two three.")
+            b.speech.end()
+            async for chunk in b.speech:
+                assert chunk.frames == 0 or b.speech.finish_reason is None
+            assert b.speech.finish_reason is FinishReason.END
+            with pytest.raises(StopAsyncIteration):
+                await anext(b.speech)
+
+    run(scene())
+
+
+def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        limits = FrameLimits(frames_floor=5, frames_per_token=3)
+        async with bench(limits=limits, engine=FakeEngine(tail=10_000)) as b:
+            await b.say(STORY)
+            assert b.speech.finish_reason is FinishReason.LENGTH
+            assert len(b.codec.frames) == 3 * len(b.tokenizer.encode_plain(STORY))
+
+    run(scene())
+
+
+def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        engine = FakeEngine(tail=10_000)
+        async with bench(limits=FrameLimits(frames_floor=6), engine=engine) as b:
+            b.speech.push_text("one")
+            b.speech.flush()
+            await turns()
+            engine._tail = 1
+            await b.say("two")
+            assert [g.finish_reason for g in engine.opened] == [FinishReason.LENGTH, FinishReason.END]
+            assert b.speech.finish_reason is FinishReason.LENGTH
+
+    run(scene())
+
+
+@pytest.mark.parametrize("max_frames", [1, 2, 7, 12])
+def test_max_frames_is_never_passed(bench: Callable[..., Bench], max_frames: int) -> None:
+    async def scene() -> None:
+        async with bench(max_frames=max_frames, rules=TextRules(segment_tokens=4)) as b:
+            await b.say(STORY)
+            assert len(b.codec.frames) == max_frames
+            assert b.speech.finish_reason is FinishReason.LENGTH
+
+    run(scene())
+
+
+def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_frames=5) as b:
+            b.speech.push_text(STORY)
+            chunks = await b.listen()
+            assert sum(chunk.frames for chunk in chunks) == 5
+            assert b.speech.finish_reason is FinishReason.LENGTH
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        tokens = 1
+        async with bench(max_frames=tokens + 2) as b:
+            b.speech.push_text("one")
+            assert len(b.tokenizer.encode_plain("one")) == tokens
+            b.speech.flush()
+            await turns()
+            assert b.engine.opened[0].finish_reason is FinishReason.END
+            await b.say("two")
+            assert b.speech.finish_reason is FinishReason.LENGTH
+
+    run(scene())
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., Bench], text: str) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text(text)
+            with pytest.raises(EmptyText):
+                b.speech.end()
+            assert await b.listen() == []
+            await turns()
+            assert b.engine.opened == []
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two.")
+            b.speech.end()
+            await turns()
+            assert b.over == [b.speech]
+            assert len(b.engine.free_slots) == 2
+            assert audio_frames(await b.listen()) == list(range(len(b.codec.frames)))
+
+    run(scene())
+
+
+# Words
+
+
+def test_all_words_are_told_by_the_end(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=4)) as b:
+            chunks = await b.say(STORY)
+            words = [word for chunk in chunks for word in chunk.words]
+            assert [word.text for word in words] == STORY.split()
+            assert all(STORY[word.start : word.end] == word.text for word in words)
+            assert all(a.end_ms <= b.start_ms for a, b in pairwise(words))
+            assert words[-1].end_ms <= 80 * len(b.codec.frames)
+
+    run(scene())
+
+
+def test_the_last_words_may_come_without_audio(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            *_, last = await b.say("one two.")
+            assert last.frames == 0
+            assert last.first_frame == len(b.codec.frames)
+            assert last.words[-1].text == "two."
+            assert b.speech.spoken_until(10**9) == len("one two.")
+
+    run(scene())
+
+
+# When something fails
+
+
+def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two three ")
+            await turns()
+            made = len(b.codec.frames)
+            assert made
+            b.engine.die()
+            await turns()
+            heard: list[SpeechChunk] = []
+
+            async def listen() -> None:
+                async for chunk in b.speech:
+                    heard.append(chunk)  # noqa: PERF401 - what was heard before the error counts
+
+            with pytest.raises(EngineLost):
+                await listen()
+            assert audio_frames(heard) == list(range(made))
+            assert b.speech.finish_reason is None
+
+    run(scene())
+
+
+def test_an_engine_lost_between_generations_is_told(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one")
+            b.speech.flush()
+            await turns()
+            b.engine.die()
+            b.speech.push_text("two ")
+            b.speech.end()
+            with pytest.raises(EngineLost):
+                await b.listen()
+
+    run(scene())
+
+
+def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+
+            def refuse(_: object) -> None:
+                raise ValueError("codes must lie in [0, 512)")
+
+            b.codec.push = refuse  # type: ignore[method-assign]
+            b.speech.push_text("one two.")
+            with pytest.raises(GenerationFailed, match="the utterance failed"):
+                await b.listen()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_a_broken_codec_is_told(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.codec.broken = EngineLost("the codec worker died")
+            with pytest.raises(EngineLost, match="codec"):
+                await anext(b.speech)
+
+    run(scene())
+
+
+# Stopping
+
+
+def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=3) as b:
+            b.speech.push_text(STORY)
+            await anext(b.speech)
+            await b.speech.aclose()
+            assert b.engine.aborted == b.engine.opened
+            assert len(b.engine.free_slots) == 2
+            assert b.codec.closed == 1
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., Bench], after: int) -> None:
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=2)) as b:
+            b.speech.push_text("one. two. ")
+            b.speech.end()
+            await turns(after)
+            await b.speech.aclose()
+            await turns()
+            assert sorted(b.engine.free_slots) == [0, 1]
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_closing_before_any_text_is_quiet(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            await b.speech.aclose()
+            await b.speech.aclose()
+            assert b.engine.opened == []
+            assert await b.listen() == []
+            assert b.speech.finish_reason is None
+
+    run(scene())
+
+
+def test_closing_ends_an_iteration_under_way(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            listening = asyncio.create_task(b.listen())
+            await turns()
+            await b.speech.aclose()
+            assert await listening == []
+
+    run(scene())
+
+
+def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            waiting = asyncio.create_task(anext(b.speech))
+            await turns()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            chunks = await b.say("one two.")
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+
+    run(scene())
+
+
+def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=3) as b:
+            b.engine.ask_release = b.engine.aborted.append  # type: ignore[method-assign]
+            b.speech.push_text(STORY)
+            await anext(b.speech)
+            closing = asyncio.create_task(b.speech.aclose())
+            await turns()
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert b.codec.closed == 1
+            b.engine.opened[0].released()
+            await b.speech.aclose()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
