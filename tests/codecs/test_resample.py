@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from voxgate.codecs.encode import PCM_RATES_HZ
+from voxgate.codecs.format import PCM_RATES_HZ
 from voxgate.codecs.resample import Pcm, Resampler
 
 
