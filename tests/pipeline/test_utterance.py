@@ -417,6 +417,8 @@ def test_max_frames_is_never_passed(bench: Callable[..., Bench], max_frames: int
             await b.say(STORY)
             assert len(b.codec.frames) == max_frames
             assert b.speech.finish_reason is FinishReason.LENGTH
+            # With its text known the talker ends by itself, and makes no frame too many.
+            assert b.engine.aborted == []
 
     run(scene())
 
@@ -488,6 +490,23 @@ def test_all_words_are_told_by_the_end(bench: Callable[..., Bench]) -> None:
             assert all(STORY[word.start : word.end] == word.text for word in words)
             assert all(a.end_ms <= b.start_ms for a, b in pairwise(words))
             assert words[-1].end_ms <= 80 * len(b.codec.frames)
+
+    run(scene())
+
+
+def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        engine = FakeEngine(tail=60)
+        async with bench(engine=engine) as b:
+            b.speech.push_text("one two")
+            b.speech.flush()
+            await turns(200)
+            first_ms = 80 * len(b.codec.frames)
+            engine._tail = 2
+            chunks = await b.say(" three four")
+            words = [word for chunk in chunks for word in chunk.words]
+            assert words[1].end_ms == pytest.approx(first_ms, abs=80)
+            assert words[2].start_ms == pytest.approx(first_ms, abs=80)
 
     run(scene())
 

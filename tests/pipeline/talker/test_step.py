@@ -50,6 +50,8 @@ class Bench:
     def __init__(self, checkpoint: TalkerCheckpoint) -> None:
         self.checkpoint = small_checkpoint(checkpoint, hidden=BOOK + 1)
         self.tables, _ = SlotTables.create(SHAPE)
+        # A slot that is free keeps what its last owner left, but for the epoch.
+        self.tables.control[:, Field.PREFIX_LEN] = PREFIX
         self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
         self.sent: list[Record] = []
         self.predictor = FakePredictor()
