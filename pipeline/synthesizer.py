@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .checkpoint import CheckpointError, load_checkpoint
 from .codec.service import CodecService
+from .credit import CreditRounds
 from .errors import AtCapacity, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.engine import MAX_PREFIX, EngineOptions, TalkerEngine
@@ -88,6 +89,7 @@ class QwenSynthesizer:
         self.default_voice = next(iter(self.voices))
         self._speeches: set[UtteranceSpeech] = set()
         self._pace: dict[str, float] = {}
+        self._rounds = CreditRounds()
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
 
@@ -180,6 +182,7 @@ class QwenSynthesizer:
             SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
             processes.talker.open,
             processes.codec.open(),
+            self._rounds,
             lambda speech: self._closed(voice, speech),
         )
         self._speeches.add(speech)

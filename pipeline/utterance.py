@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
 from .speech import FRAME_SAMPLES, FinishReason, Pcm, SpeechChunk
 from .talker.generation import Generation, Sampling
@@ -64,12 +65,13 @@ class UtteranceSpeech:
         clock: SpokenClock,
         open_generation: Callable[[], Generation],
         codec: CodecStream,
+        rounds: CreditRounds,
         closed: Callable[[UtteranceSpeech], None],
     ) -> None:
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
         self._plan, self._text, self._clock = plan, text, clock
-        self._open_generation, self._codec = open_generation, codec
+        self._open_generation, self._codec, self._rounds = open_generation, codec, rounds
         self._queue: deque[SpeechToken | _Break] = deque()
         self._ended = False
         self._news = asyncio.Event()
@@ -119,7 +121,7 @@ class UtteranceSpeech:
         if frames > self._heard:
             self._heard = frames
             self._codec.advance(frames)
-            self._grant()
+            self._rounds.join(self._grant)
 
     def spoken_until(self, played_ms: int) -> int:
         return self._clock.spoken_until(played_ms)

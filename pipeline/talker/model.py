@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from vllm.model_executor.models.qwen3 import Qwen3Model
 from vllm.model_executor.models.utils import maybe_prefix
+from vllm.platforms import current_platform
 
 from ..checkpoint import load_checkpoint
 from .embedding import InputEmbedding
@@ -37,6 +38,8 @@ class VoxgateTalker(nn.Module):
         super().__init__()
         wiring = Wiring.of(vllm_config)
         die_with(wiring.owner_pid)
+        if current_platform.is_cpu():
+            from . import cpu_layers  # noqa: F401  # takes effect by being imported
         self.model = Qwen3Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
         self.make_empty_intermediate_tensors = self.model.make_empty_intermediate_tensors
         self._wiring = wiring

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
 from voxgate.pipeline.speech import FRAME_SAMPLES, FinishReason, SpeechChunk
 from voxgate.pipeline.talker.generation import Sampling
@@ -96,7 +97,9 @@ class Bench:
         self.over: list[UtteranceSpeech] = []
         plan = Plan(PREFIX, SAMPLING, max_frames, ahead_frames, VoiceFile(text=rules, limits=limits or FrameLimits()))
         text = UtteranceText(rules, tokenizer, max_characters)
-        self.speech = UtteranceSpeech(plan, text, SpokenClock(), self.engine.open, self.codec, self.over.append)
+        self.speech = UtteranceSpeech(
+            plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
+        )
 
     async def __aenter__(self) -> Bench:
         return self
