@@ -66,12 +66,12 @@ async def running() -> AsyncIterator[Running]:
         while synthesizer.state != "ready" and not serving.done():
             await asyncio.sleep(0.1)
     yield Running(f"ws://127.0.0.1:{listening.result()}", synthesizer)
-    family = psutil.Process().children(recursive=True)
+    # The interpreter's own resource tracker ends with the interpreter.
+    family = [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())]
     serving.cancel()
     await asyncio.wait([serving])
     _, left = psutil.wait_procs(family, timeout=10)
-    # The interpreter's own resource tracker ends with the interpreter.
-    assert not [process.cmdline() for process in left if "resource_tracker" not in " ".join(process.cmdline())]
+    assert not left
 
 
 Feed = Callable[[object, str], Awaitable[None]]
