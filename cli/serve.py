@@ -25,7 +25,8 @@ examples:
 FOR_SET_UP = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR")
 """What scripts/setup reads; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
-CPU_SLOTS = 16
+CPU_SLOTS_PER_CORE = 4
+"""Real-time streams of the demo voice that a core carries; a large checkpoint wants --slots 1 or a GPU."""
 CUDA_SLOTS = 128
 POLL_S = 0.1
 
@@ -86,8 +87,9 @@ def build_synthesizer(settings: Settings) -> Synthesizer:
 
     device = choose_device(settings.device)
     threads = settings.threads or 1
+    cores = len(os.sched_getaffinity(0))
     options = SynthesizerOptions(
-        slots=settings.slots or (CPU_SLOTS if device == "cpu" else CUDA_SLOTS),
+        slots=settings.slots or (CPU_SLOTS_PER_CORE * cores if device == "cpu" else CUDA_SLOTS),
         ahead_ms=settings.ahead_ms,
         max_characters=settings.max_characters,
         device=device,

@@ -3,8 +3,8 @@
 A stream's first chunk is one frame, so that it is heard at once. Later chunks are of 1, 2, 4 or 8 frames:
 larger ones cost less a frame but come later, so they grow with the stream's lead, the frames decoded but not
 yet heard. A stream short of lead takes what there is; one with a long lead waits for a fuller chunk, since
-that costs the listener nothing. The stream closest to running dry is served first, and others with as many
-frames pending ride along in its batch.
+that costs the listener nothing. The stream closest to running dry is served first, among equals the one
+served longest ago, and others with as many frames pending ride along in its batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StreamView:
     """What the planner sees of a stream.
 
     `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those,
-    heard by the listener; `ended`: no more frames will come.
+    heard by the listener; `ended`: no more frames will come; `served`: number of the last batch it was in.
     """
 
     slot: int
@@ -29,6 +29,7 @@ class StreamView:
     decoded: int
     heard: int
     ended: bool = False
+    served: int = 0
 
     @property
     def lead(self) -> int:
@@ -49,7 +50,7 @@ def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> Batch
     `max_rows` and `max_frames` (over all rows) bound it, so that a stream that comes new never waits long for
     the batch under way.
     """
-    urgent_first = sorted((s for s in streams if s.pending), key=lambda s: (s.lead, s.slot))
+    urgent_first = sorted((s for s in streams if s.pending), key=lambda s: (s.lead, s.served, s.slot))
     for first in urgent_first:
         if frames := frames_to_decode(first, max_frames):
             break

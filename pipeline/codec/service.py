@@ -156,8 +156,8 @@ class CodecService:
             if batch is None:
                 return
             streams = tuple(self._streams[slot] for slot in batch.slots)
-            codes, resets = zip(*(stream.take(batch.frames) for stream in streams), strict=True)
             self._serial = (self._serial + 1) & 0xFFFF_FFFF
+            codes, resets = zip(*(stream.take(batch.frames, self._serial) for stream in streams), strict=True)
             self._in_flight[self._serial] = _InFlight(streams, batch.frames)
             self._writer.write(Job(self._serial, batch.slots, resets, np.stack(codes)).pack())
             if self._overdue is None:

@@ -33,7 +33,7 @@ class CodecStream:
         self.closed = False
         self._check, self._changed, self._release = check, changed, release
         self._codes: deque[Codes] = deque()
-        self._pending = self._decoded = self._heard = 0
+        self._pending = self._decoded = self._heard = self._served = 0
         self._finished = False
         self._audio: deque[Pcm] = deque()
         self._undelivered = 0
@@ -94,10 +94,11 @@ class CodecStream:
     def view(self) -> StreamView:
         """What the planner needs to know; a stream that failed has nothing more to decode."""
         pending = 0 if self._error else self._pending
-        return StreamView(self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished)
+        return StreamView(self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished, self._served)
 
-    def take(self, frames: int) -> tuple[Codes, bool]:
-        """Hand out the next `frames` pending frames, and whether they are the stream's first."""
+    def take(self, frames: int, batch: int) -> tuple[Codes, bool]:
+        """Hand out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
+        self._served = batch
         first = self._decoded == 0
         parts, wanted = [], frames
         while wanted:

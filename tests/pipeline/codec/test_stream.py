@@ -35,7 +35,7 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
     stream = Owner().open()
     for first, count in ((0, 3), (3, 1), (4, 5)):
         stream.push(frames(first, count))
-    taken = [stream.take(count) for count in (1, 4, 2)]
+    taken = [stream.take(count, 1) for count in (1, 4, 2)]
     assert [codes[:, 0].tolist() for codes, _ in taken] == [[0], [1, 2, 3, 4], [5, 6]]
     assert [is_first for _, is_first in taken] == [True, False, False]
     assert stream.view() == StreamView(slot=4, pending=2, decoded=7, heard=0)
@@ -44,7 +44,7 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
 def test_the_planner_sees_the_listener() -> None:
     stream = Owner().open()
     stream.push(frames(0, 6))
-    stream.take(4)
+    stream.take(4, 1)
     stream.advance(3)
     stream.advance(2)  # acknowledgements may arrive out of order
     assert stream.view().heard == 3
@@ -57,8 +57,8 @@ def test_the_planner_sees_the_listener() -> None:
 async def test_iteration_ends_after_the_last_frame() -> None:
     stream = Owner().open()
     stream.push(frames(0, 3))
-    stream.take(1)
-    stream.take(2)
+    stream.take(1, 1)
+    stream.take(2, 1)
     stream.finish()
     stream.deliver(audio(1), 1)
     stream.deliver(audio(2), 2)
@@ -77,7 +77,7 @@ async def test_finishing_wakes_a_waiting_reader() -> None:
 async def test_cancelling_a_read_loses_nothing() -> None:
     stream = Owner().open()
     stream.push(frames(0, 1))
-    stream.take(1)
+    stream.take(1, 1)
     reader = asyncio.create_task(anext(stream))
     await asyncio.sleep(0)
     reader.cancel()
@@ -89,7 +89,7 @@ async def test_cancelling_a_read_loses_nothing() -> None:
 async def test_an_error_comes_after_the_audio_that_is_there() -> None:
     stream = Owner().open()
     stream.push(frames(0, 2))
-    stream.take(1)
+    stream.take(1, 1)
     stream.deliver(audio(1), 1)
     stream.fail(EngineLost("gone"))
     stream.fail(EngineLost("a later reason does not count"))
@@ -103,7 +103,7 @@ async def test_closing_frees_the_slot_once_and_drops_late_audio() -> None:
     owner = Owner()
     stream = owner.open()
     stream.push(frames(0, 2))
-    stream.take(1)
+    stream.take(1, 1)
     await stream.aclose()
     await stream.aclose()
     stream.deliver(audio(1), 1)
