@@ -1,4 +1,4 @@
-"""The folded code predictor against a plain forward of the same weights."""
+"""Both code predictors against a plain forward of the same weights, and against each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.talker.predictor import CodePredictor, rotary
+from voxgate.pipeline.talker.native_predictor import NativeCodePredictor
+from voxgate.pipeline.talker.predictor import CodePredictor, Predictor
+from voxgate.pipeline.talker.predictor_weights import rotary
 from voxgate.pipeline.talker.sampling import Candidates
 
 from .plain_talker import Stack, choose
@@ -18,9 +20,13 @@ CAREFUL = 1e-4
 """A draw nearer to another answer than this may fall either way by rounding."""
 
 
-def predictor_of(checkpoint: TalkerCheckpoint, weights: dict[str, Tensor]) -> CodePredictor:
+Kind = type[Predictor]
+both = pytest.mark.parametrize("kind", [CodePredictor, NativeCodePredictor])
+
+
+def predictor_of(kind: Kind, checkpoint: TalkerCheckpoint, weights: dict[str, Tensor], rows: int = ROWS) -> Predictor:
     first = weights["talker.model.codec_embedding.weight"]
-    return CodePredictor(weights, first, checkpoint.predictor, checkpoint.groups, ROWS)
+    return kind(weights, first, checkpoint.predictor, checkpoint.groups, rows)
 
 
 def plain_codes(
@@ -58,16 +64,17 @@ def frames(checkpoint: TalkerCheckpoint, rows: int, seed: int) -> tuple[Tensor, 
     return hidden, first, torch.rand(rows, checkpoint.groups - 1, generator=generator)
 
 
+@both
 @pytest.mark.parametrize("hidden", [16, 24], ids=["as wide as the talker", "narrower"])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("groups", [4, 16])
 def test_codes_are_those_of_a_plain_forward(
-    checkpoint: TalkerCheckpoint, hidden: int, kv_heads: int, groups: int
+    kind: Kind, checkpoint: TalkerCheckpoint, hidden: int, kv_heads: int, groups: int
 ) -> None:
     small = small_checkpoint(checkpoint, hidden=hidden, groups=groups, kv_heads=kv_heads)
     weights = small_weights(small)
     batch, first, noise = frames(small, ROWS, seed=1)
-    made = predictor_of(small, weights)(batch, first, sampling(ROWS, small.codebook), noise)
+    made = predictor_of(kind, small, weights)(batch, first, sampling(ROWS, small.codebook), noise)
     assert made.shape == (ROWS, groups - 1)
     compared = 0
     for row in range(ROWS):
@@ -78,9 +85,10 @@ def test_codes_are_those_of_a_plain_forward(
     assert compared >= ROWS // 2
 
 
-def test_a_row_does_not_depend_on_its_company(checkpoint: TalkerCheckpoint) -> None:
+@both
+def test_a_row_does_not_depend_on_its_company(kind: Kind, checkpoint: TalkerCheckpoint) -> None:
     small = small_checkpoint(checkpoint)
-    predictor = predictor_of(small, small_weights(small))
+    predictor = predictor_of(kind, small, small_weights(small))
     hidden, first, noise = frames(small, ROWS, seed=2)
     together = predictor(hidden, first, sampling(ROWS, small.codebook), noise)
     for row in range(ROWS):
@@ -89,9 +97,10 @@ def test_a_row_does_not_depend_on_its_company(checkpoint: TalkerCheckpoint) -> N
         assert torch.equal(alone[0], together[row])
 
 
-def test_nothing_of_the_frame_before_stays(checkpoint: TalkerCheckpoint) -> None:
+@both
+def test_nothing_of_the_frame_before_stays(kind: Kind, checkpoint: TalkerCheckpoint) -> None:
     small = small_checkpoint(checkpoint)
-    predictor = predictor_of(small, small_weights(small))
+    predictor = predictor_of(kind, small, small_weights(small))
     frame, other = frames(small, 3, seed=3), frames(small, 5, seed=4)
 
     def say(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -103,9 +112,12 @@ def test_nothing_of_the_frame_before_stays(checkpoint: TalkerCheckpoint) -> None
     assert torch.equal(say(frame), before)
 
 
-def test_each_code_hangs_on_the_noise_of_its_own_group_and_those_before(checkpoint: TalkerCheckpoint) -> None:
+@both
+def test_each_code_hangs_on_the_noise_of_its_own_group_and_those_before(
+    kind: Kind, checkpoint: TalkerCheckpoint
+) -> None:
     small = small_checkpoint(checkpoint, groups=8)
-    predictor = predictor_of(small, small_weights(small))
+    predictor = predictor_of(kind, small, small_weights(small))
     hidden, first, noise = frames(small, ROWS, seed=5)
     usual = predictor(hidden, first, sampling(ROWS, small.codebook), noise)
     changed = noise.clone()
@@ -115,9 +127,10 @@ def test_each_code_hangs_on_the_noise_of_its_own_group_and_those_before(checkpoi
     assert not torch.equal(made[:, 4], usual[:, 4])
 
 
-def test_greedy_codes_need_no_noise(checkpoint: TalkerCheckpoint) -> None:
+@both
+def test_greedy_codes_need_no_noise(kind: Kind, checkpoint: TalkerCheckpoint) -> None:
     small = small_checkpoint(checkpoint)
-    predictor = predictor_of(small, small_weights(small))
+    predictor = predictor_of(kind, small, small_weights(small))
     hidden, first, noise = frames(small, ROWS, seed=6)
     greedy = sampling(ROWS, small.codebook, temperature=0.0)
     made = [predictor(hidden, first, greedy, greedy.noise(n)) for n in (noise, 1 - noise)]
