@@ -4,14 +4,14 @@ Started one by one, the thousand small operations of a frame cost several times 
 that numba compiles: no operation to start, nothing allocated, the weights of a pass read once for all rows. A sum is
 always taken in the same order, so a row's result does not depend, to the last bit, on the rows around it.
 
-Everything that gets compiled is in this one file: numba's cache notices changes of the file that holds `_frame` only.
+All that gets compiled is in this one file: numba's cache only notices changes of the file that holds `_frame`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -20,71 +20,12 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-PANEL = 16
-"""Columns of a matrix that are worked on together: two AVX registers, or one of AVX-512."""
+from .native_arrays import PANEL, Array, Odds, Scratch, Sizes, Weights
 
 TILE_ROWS = 4
 """Rows that share one reading of a panel: their sums, times `PANEL`, just fill the registers of AVX2."""
 
-Array = NDArray[np.float32]
-
 log = logging.getLogger(__name__)
-
-
-class Sizes(NamedTuple):
-    """Of the predictor; `codebook`: ids a code is drawn from."""
-
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    codebook: int
-    norm_eps: float
-
-
-class Weights(NamedTuple):
-    """Folded weights, float32. Matrices [k, n] lie in panels, [n / PANEL rounded up, k, PANEL], padded with zeros.
-
-    `projection` has no panel where talker and predictor are equally wide. `turn`, `cross`: [layers, groups, heads +
-    kv_heads, head_dim]; `inputs`: [groups - 1, codebook, hidden].
-    """
-
-    projection: Array
-    bias: Array
-    inputs: Array
-    qkv: Array
-    out: Array
-    gate_up: Array
-    down: Array
-    turn: Array
-    cross: Array
-    heads: Array
-
-
-class Scratch(NamedTuple):
-    """What a frame is worked out in; the first dimension is the row, but for `keys` and `values`: the second."""
-
-    residual: Array
-    x: Array
-    qkv: Array
-    mixed: Array
-    update: Array
-    gate_up: Array
-    logits: Array
-    scores: Array
-    keys: Array
-    values: Array
-    order: NDArray[np.int64]
-    mass: NDArray[np.float64]
-
-
-class Odds(NamedTuple):
-    """How each row's codes are drawn, [n]: see `sampling.Candidates`."""
-
-    inverse_temperature: Array
-    limit: NDArray[np.int64]
-    top_p: Array
 
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
@@ -329,7 +270,7 @@ def _draw(
     for i in range(size // 2 - 1, -1, -1):
         _sink(order, i, size)
     best = logits[size - 1 - (order[0] & 0xFFFFFFFF)]
-    total = 0.0
+    total: float = 0.0
     for taken in range(limit):
         # Candidates gather at the far end of the heap, the best one last.
         top, end = order[0], size - 1 - taken
@@ -337,7 +278,7 @@ def _draw(
         order[end] = top
         _sink(order, 0, end)
         candidate = logits[size - 1 - (top & 0xFFFFFFFF)]
-        total += _exp((candidate - best) * inverse_temperature)
+        total += float(_exp((candidate - best) * inverse_temperature))
         mass[taken] = total
     chosen = 0
     if top_p < 1:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint import TransformerSize
-from .native_kernels import PANEL, Array, Odds, Scratch, Sizes, Weights, compile_frame
+from .native_arrays import Odds, Sizes, array, pack, scratch
+from .native_kernels import compile_frame
 from .predictor_weights import FoldedPredictor
 from .sampling import Candidates
 
@@ -37,8 +37,8 @@ class NativeCodePredictor:
         self._sizes = Sizes(
             size.hidden, size.intermediate, size.heads, size.kv_heads, size.head_dim, codebook, size.norm_eps
         )
-        self._weights = _weights(folded, codebook)
-        self._scratch = _scratch(self._weights, self._sizes, groups, max_rows)
+        self._weights = pack(folded, codebook)
+        self._scratch = scratch(self._weights, self._sizes, groups, max_rows)
         self._certain = np.ones(max_rows, np.float32)
         hidden = torch.zeros(1, first_embedding.shape[1])
         candidates = Candidates.of(torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.ones(1), codebook)
@@ -56,78 +56,18 @@ class NativeCodePredictor:
     def _arguments(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> tuple[Any, ...]:
         rows, limit, top_p = len(hidden), candidates.limit, candidates.top_p
         odds = Odds(
-            _array(candidates.inverse_temperature.flatten()),
-            np.full(rows, candidates.most) if limit is None else _array(limit.flatten()),
-            self._certain[:rows] if top_p is None else _array(top_p.flatten()),
+            array(candidates.inverse_temperature.flatten()),
+            np.full(rows, candidates.most) if limit is None else array(limit.flatten()),
+            self._certain[:rows] if top_p is None else array(top_p.flatten()),
         )
         codes = np.empty((rows, self._groups - 1), np.int64)
         return (
             self._sizes,
             self._weights,
             self._scratch,
-            _array(hidden.float()),
-            _array(first),
+            array(hidden.float()),
+            array(first),
             odds,
-            _array(noise),
+            array(noise),
             codes,
         )
-
-
-def _array(tensor: Tensor) -> Any:
-    # Compiled code takes arrays of the layout it was compiled for and no other.
-    return tensor.contiguous().numpy()
-
-
-def _weights(folded: FoldedPredictor, codebook: int) -> Weights:
-    hidden = folded.inputs[0].shape[1]
-    projection, bias = folded.projection, folded.bias
-    if projection is None or bias is None:
-        projection, bias = torch.zeros(0, hidden), torch.zeros(0)
-    layers = folded.layers
-    return Weights(
-        projection=_panels([projection.t()])[0],
-        bias=_array(bias.float()),
-        inputs=_array(torch.stack([table[:codebook].float() for table in folded.inputs])),
-        qkv=_panels([layer.qkv for layer in layers]),
-        out=_panels([layer.out for layer in layers]),
-        gate_up=_panels([layer.gate_up for layer in layers]),
-        down=_panels([layer.down for layer in layers]),
-        turn=_array(torch.stack([layer.turn.float() for layer in layers])),
-        cross=_array(torch.stack([layer.cross.float() for layer in layers])),
-        heads=_panels(folded.heads),
-    )
-
-
-def _panels(matrices: Sequence[Tensor]) -> Array:
-    """[layers, n / PANEL rounded up, k, PANEL] of matrices [k, n]."""
-    stack = torch.stack([matrix.float() for matrix in matrices])
-    stack = F.pad(stack, (0, -stack.shape[2] % PANEL))
-    # PyTorch's memory, unlike NumPy's, begins at a cache line, so that no load crosses one.
-    layers, depth, width = stack.shape
-    panels: Array = _array(stack.view(layers, depth, width // PANEL, PANEL).transpose(1, 2))
-    return panels
-
-
-def _scratch(w: Weights, z: Sizes, groups: int, rows: int) -> Scratch:
-    def buffer(*shape: int) -> Array:
-        array: Array = torch.zeros(rows, *shape).numpy()
-        return array
-
-    def output(panels: Array) -> Array:
-        return buffer(panels.shape[-3] * PANEL)
-
-    cache = (len(w.qkv), rows, z.kv_heads, groups, z.head_dim)
-    return Scratch(
-        residual=buffer(z.hidden),
-        x=buffer(z.hidden),
-        qkv=output(w.qkv),
-        mixed=buffer(z.heads * z.head_dim),
-        update=output(w.out),
-        gate_up=output(w.gate_up),
-        logits=output(w.heads),
-        scores=buffer(groups),
-        keys=torch.zeros(cache).numpy(),
-        values=torch.zeros(cache).numpy(),
-        order=np.zeros(z.codebook, np.int64),
-        mass=np.zeros(z.codebook),
-    )
