@@ -271,22 +271,32 @@ def _draw(
         _sink(order, i, size)
     best = logits[size - 1 - (order[0] & 0xFFFFFFFF)]
     total: float = 0.0
-    for taken in range(limit):
+    enough: float = np.inf
+    if limit == size:
+        # The mass of all is known without their order, which is then needed only as far as the draw reaches.
+        for i in range(size):
+            total += float(_exp((logits[i] - best) * inverse_temperature))
+        enough = total * float(top_p if top_p < 1 else noise)
+    taken, reached = 0, 0.0
+    while taken < limit and not reached > enough:
         # Candidates gather at the far end of the heap, the best one last.
-        top, end = order[0], size - 1 - taken
-        order[0] = order[end]
+        end = size - 1 - taken
+        top, order[0] = order[0], order[end]
         order[end] = top
         _sink(order, 0, end)
         candidate = logits[size - 1 - (top & 0xFFFFFFFF)]
-        total += float(_exp((candidate - best) * inverse_temperature))
-        mass[taken] = total
+        reached += float(_exp((candidate - best) * inverse_temperature))
+        mass[taken] = reached
+        taken += 1
+    if limit < size:
+        total = reached
     chosen = 0
     if top_p < 1:
         # Candidates stay until the mass before them reaches top_p; the first always stays.
-        while chosen < limit - 1 and mass[chosen] < top_p * total:
+        while chosen < taken - 1 and mass[chosen] < top_p * total:
             chosen += 1
-        total, limit, chosen = mass[chosen], chosen + 1, 0
-    while chosen < limit - 1 and mass[chosen] <= noise * total:
+        total, taken, chosen = mass[chosen], chosen + 1, 0
+    while chosen < taken - 1 and mass[chosen] <= noise * total:
         chosen += 1
     code: int = size - 1 - (order[size - 1 - chosen] & 0xFFFFFFFF)
     return code
