@@ -21,7 +21,7 @@ from vllm.platforms import current_platform
 
 from ..checkpoint import load_checkpoint
 from .embedding import InputEmbedding
-from .predictor import CodePredictor
+from .predictor import CodePredictor, Predictor
 from .step import FrameStep
 from .wiring import Wiring, die_with
 
@@ -75,7 +75,7 @@ class VoxgateTalker(nn.Module):
                 wiring.slots + 1, wiring.max_frames, checkpoint.groups, dtype=torch.int32, device=self._device
             )
             self._embed = InputEmbedding(weights, checkpoint, tables, codes)
-            predictor = CodePredictor(
+            predictor = _predictor_for(self._device)(
                 weights,
                 weights["talker.model.codec_embedding.weight"],
                 checkpoint.predictor,
@@ -114,3 +114,12 @@ class VoxgateTalker(nn.Module):
         tokens = self._step(hidden, slots, identity[:, 2] << 8 | identity[:, 3])
         logits = hidden.new_zeros(len(tokens), self._wiring.slots + 1, dtype=torch.float32)
         return logits.scatter_(1, tokens[:, None], 1.0)
+
+
+def _predictor_for(device: torch.device) -> type[Predictor]:
+    if device.type != "cpu":
+        return CodePredictor
+    # Its compiler comes with vLLM's CPU build and takes half a second to import.
+    from .native_predictor import NativeCodePredictor
+
+    return NativeCodePredictor

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..checkpoint import TalkerCheckpoint
 from .frames import FrameFlag
-from .predictor import CodePredictor
+from .predictor import Predictor
 from .sampling import Candidates, penalise, uniform
 from .tables import Field, Option, SlotTables
 
@@ -27,7 +27,7 @@ class FrameStep:
     def __init__(
         self,
         head: Tensor,
-        predictor: CodePredictor,
+        predictor: Predictor,
         checkpoint: TalkerCheckpoint,
         tables: SlotTables,
         codes: Tensor,
