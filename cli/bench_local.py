@@ -28,7 +28,7 @@ SENTENCES = (
     "I found three restaurants near your hotel that are still open, and one of them has a garden. ",
     "Please remember to water the plants while I am away, and lock the door when you leave. ",
 )
-WORDS_PER_S = 12.0
+WORDS_PER_S = 25.0
 """Text arrives about as fast as a language model writes it."""
 BUFFERS_MS = (0, 80, 200)
 START_TIMEOUT_S = 300.0
