@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .native_arrays import PANEL, Array, Odds, Scratch, Sizes, Weights
 
 TILE_ROWS = 4
-"""Rows that share one reading of a panel: their sums, times `PANEL`, just fill the registers of AVX2."""
+"""Rows that share one reading of a panel: on AVX2 eight sums, enough to hide how long each addition takes."""
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ def _tile(rows: int) -> Any:
                     spread = builder.insert_element(ir.Constant(lanes, ir.Undefined), one, ir.IntType(32)(0))
                     spread = builder.shuffle_vector(spread, zero, every)
                     builder.store(builder.call(fused, [spread, weight, builder.load(total)]), total)
+            # In memory only by name: LLVM keeps the sums in registers until here.
             for r, total in zip(here, sums, strict=True):
                 to = builder.gep(out.data, [builder.add(builder.mul(r, out_width), column)])
                 builder.store(builder.load(total), builder.bitcast(to, lanes.as_pointer()), align=4)
@@ -90,9 +91,9 @@ def _multiply(x: Array, rows: int, w: Array, out: Array) -> None:
     """out[:rows] = x[:rows] @ w; each element is summed in the order of k, whichever tile it is in."""
     for panel in range(w.shape[0]):
         row = 0
-        while row + 4 <= rows:
+        while row + TILE_ROWS <= rows:
             _tile_4(x, row, w, panel, out)
-            row += 4
+            row += TILE_ROWS
         if rows - row == 3:
             _tile_3(x, row, w, panel, out)
         elif rows - row == 2:
@@ -305,6 +306,7 @@ def _draw(
 def _frame(
     z: Sizes, w: Weights, s: Scratch, hidden: Array, first: NDArray[np.int64], odds: Odds, noise: Array, codes: Any
 ) -> None:
+    """Fill `codes`, int64 [rows, groups - 1]; the hidden state alone is position 0, from which nothing is drawn."""
     rows, groups = codes.shape
     if len(w.projection):
         _multiply(hidden, rows, w.projection, s.update)

@@ -1,8 +1,9 @@
 """The code predictor: from the talker's hidden state and codebook 0 to the other codes of a frame (section B.6).
 
 A frame takes one pass per remaining code through a small transformer whose positions restart at 0, so rotary angles
-are constants and its cache is a scratch buffer. The passes are short and many: what can be folded into weights is
-folded when they load, because on a CPU each operation left costs more to start than to compute.
+are constants and its cache is a scratch buffer. The passes are short and many, and each operation costs more to start
+than to compute: what can be folded into weights is folded when they load. On a CPU even the rest is too much, which is
+why `native_predictor` stands in for `CodePredictor` there.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ class CodePredictor:
         self._angles = {
             begin: [(layer.turn[span], layer.cross[span]) for layer in folded.layers] for begin, span in spans.items()
         }
-        norm = folded.heads[0]
+        like = folded.heads[0]
         shape = (max_rows, size.kv_heads, groups, size.head_dim)
-        self._cache = [(norm.new_zeros(shape), norm.new_zeros(shape)) for _ in self._layers]
+        self._cache = [(like.new_zeros(shape), like.new_zeros(shape)) for _ in self._layers]
         self._view_cache: dict[tuple[int, int], list[_CacheViews]] = {}
         # Norm weights live in the matrices that follow them; the kernels ask for one all the same.
-        self._ones = norm.new_ones(size.hidden)
-        self._head_ones = norm.new_ones(size.head_dim)
+        self._ones = like.new_ones(size.hidden)
+        self._head_ones = like.new_ones(size.head_dim)
         # In the first pass, of two positions, the earlier one does not see the later one.
         self._first_mask = (
-            torch.ones(2, 2, dtype=torch.bool, device=norm.device).tril().repeat(size.heads // size.kv_heads, 1)
+            torch.ones(2, 2, dtype=torch.bool, device=like.device).tril().repeat(size.heads // size.kv_heads, 1)
         )
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
