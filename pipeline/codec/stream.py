@@ -94,7 +94,9 @@ class CodecStream:
     def view(self) -> StreamView:
         """What the planner needs to know; a stream that failed has nothing more to decode."""
         pending = 0 if self._error else self._pending
-        return StreamView(self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished, self._served)
+        return StreamView(
+            self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished, self._served
+        )
 
     def take(self, frames: int, batch: int) -> tuple[Codes, bool]:
         """Hand out the next `frames` pending frames for batch number `batch`, and whether they are the first."""

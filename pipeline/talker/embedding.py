@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint import TalkerCheckpoint
-from .tables import Field, SlotTables
+from .tables import Field, SlotTables, look_up
 
 
 class InputEmbedding:
@@ -43,7 +43,7 @@ class InputEmbedding:
         """`slots`, `positions`: int64 [n]. Returns [n, talker hidden]."""
         prefix_len, text_len = self._lengths(slots)
         frame = positions - prefix_len
-        text_id = self._text_ids[slots, frame.clamp(0, self._text_ids.shape[1] - 1)].long()
+        text_id = look_up(self._text_ids, slots, frame.clamp(0, self._text_ids.shape[1] - 1)).long()
         text_id = torch.where(frame < text_len, text_id, self._ids.pad)
         text_id = torch.where(frame == text_len, self._ids.eos, text_id)
         rows = self.codes[slots, (frame - 1).clamp(0, self.codes.shape[1] - 1)] + self._starts
@@ -55,7 +55,7 @@ class InputEmbedding:
         self, slots: Tensor, positions: Tensor, frame: Tensor, text_id: Tensor, rows: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Positions of the prefix, and the one where speech begins: they have at most one codec entry."""
-        prefix = self._prefix[slots, positions.clamp(max=self._prefix.shape[1] - 1)].long()
+        prefix = look_up(self._prefix, slots, positions.clamp(max=self._prefix.shape[1] - 1)).long()
         text_id = torch.where(frame < 0, prefix[:, 0], text_id)
         entry = torch.where(frame < 0, prefix[:, 1], self._codec_bos)
         entry = torch.where(entry < 0, self._nothing, entry)
@@ -64,7 +64,7 @@ class InputEmbedding:
         return text_id, torch.where((frame <= 0)[:, None], alone, rows)
 
     def _lengths(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        control = self._control[slots]
+        control = look_up(self._control, slots)
         return control[:, Field.PREFIX_LEN], control[:, Field.TEXT_LEN]
 
 

@@ -11,7 +11,7 @@ from ..checkpoint import TalkerCheckpoint
 from .frames import FrameFlag
 from .predictor import Predictor
 from .sampling import Candidates, penalise, uniform
-from .tables import Field, Option, SlotTables
+from .tables import Field, Option, SlotTables, look_up
 
 MIN_FRAMES = 2
 """No utterance is shorter (section B.5)."""
@@ -55,7 +55,7 @@ class FrameStep:
         `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame
         (a chunk of a recomputed prefill, vLLM's warm-up) change nothing and are not reported.
         """
-        control, options = self._control[slots], self._options[slots]
+        control, options = look_up(self._control, slots), look_up(self._options, slots)
         frame = positions - control[:, Field.PREFIX_LEN]
         epoch = control[:, Field.EPOCH]
         made = torch.where(self._owner[slots] == epoch, self._frames[slots], 0)

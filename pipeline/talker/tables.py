@@ -12,9 +12,13 @@ import os
 import weakref
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Field(IntEnum):
@@ -62,6 +66,11 @@ class TableShape:
     @property
     def nbytes(self) -> int:
         return self.slots * (8 * len(Field) + 4 * len(Option) + 8 * self.prefix + 4 * self.text)
+
+
+def look_up(table: Tensor, *index: Tensor) -> Tensor:
+    """`table[index]` of a table that the gateway writes in host memory, for an index and a result on any device."""
+    return table[tuple(part.cpu() for part in index)].to(index[0].device)
 
 
 class SlotTables:

@@ -33,7 +33,8 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         scheduler_cls=f"{__package__}.scheduler.{flavour}",
         additional_config=wiring.as_config(),
         kv_cache_memory_bytes=options.kv_cache_bytes,
-        enforce_eager=cpu,
+        # Graphs would replay a step without the Python that reads the slots' tables.
+        enforce_eager=True,
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
