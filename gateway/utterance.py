@@ -208,7 +208,10 @@ class Utterance:
         samples = self.outbox.next_samples
         if samples is not None:
             return self.pacer.due_s(samples, now_s)
-        return math.inf if self.retired else self.pacer.next_frame_s(now_s)
+        if self.retired:
+            return math.inf
+        # What was heard and not told yet is due now: a stream that ran dry has nothing else to wake it.
+        return now_s if self.pacer.frames_heard(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
 
     def stalled_since_s(self) -> float:
         """When the listener stopped playing with audio still to come; infinity if it plays."""

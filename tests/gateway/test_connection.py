@@ -122,6 +122,21 @@ def test_the_talker_runs_ahead_of_the_listener_only_so_far() -> None:
     run(scene())
 
 
+def test_a_stream_that_ran_dry_is_reported_as_heard_to_its_last_frame() -> None:
+    """Nothing else happens on the socket meanwhile: the talker and the codec must still learn that time is short."""
+
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.connect()
+            socket.put(type="start", utterance="a", format=PCM)
+            socket.put(type="text", utterance="a", text=TEXT[:20])
+            await asyncio.sleep(5)
+            speech = bench.synthesizer.speeches[0]
+            assert len(socket.audio(1)) == speech.heard == 10
+
+    run(scene())
+
+
 def test_without_pacing_everything_leaves_at_once() -> None:
     async def scene() -> None:
         async with Bench() as bench:
