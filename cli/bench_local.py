@@ -90,8 +90,9 @@ async def _measure(parsed: argparse.Namespace) -> Report:
             rows.append(await _streams(url, pid, streams, parsed.codec))
             _say(f"{streams} streams: {rows[-1].underruns[200]} with underruns at a buffer of 200 ms")
             memory_mb = max(memory_mb, tree_usage(pid).memory_mb)
-        family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
-    left = sum(_runs(child) for child in family)
+        family = psutil.Process(pid).children(recursive=True)
+    _, alive = psutil.wait_procs(family, timeout=3)
+    left = sum(_runs(process) for process in alive)
     return Report(_machine(), date.today().isoformat(), ready_s, first, speed, rows, memory_mb, left)
 
 
@@ -195,9 +196,9 @@ async def _type(utterance: Utterance, number: int) -> None:
     await utterance.end()
 
 
-def _runs(pid: int) -> bool:
+def _runs(process: psutil.Process) -> bool:
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
