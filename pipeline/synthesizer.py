@@ -138,8 +138,11 @@ class QwenSynthesizer:
 
     @property
     def free_slots(self) -> int:
-        """Talker slots that nobody holds, not even an utterance that is being stopped."""
-        return self.slots - len(self._speeches)
+        """Talker slots that nobody holds or will need again, not even an utterance that is being stopped."""
+        if self._processes is None:
+            return 0
+        # An utterance between two generations holds no slot and must find one.
+        return self._processes.talker.free_slots - sum(not speech.holds_slot for speech in self._speeches)
 
     def _build_talker(self) -> TalkerEngine:
         options = self._options
@@ -174,7 +177,7 @@ class QwenSynthesizer:
             raise EngineNotReady("the voice is not ready")
         voice = request.voice.lower() or self.default_voice
         plan = self._plan(voice, request)
-        if len(self._speeches) >= self.slots:
+        if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
         speech = UtteranceSpeech(
             plan,

@@ -70,6 +70,8 @@ class UtteranceSpeech:
     ) -> None:
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
+        self.holds_slot = False
+        """Whether one of the talker's slots is its own now; between two generations none is."""
         self._plan, self._text, self._clock = plan, text, clock
         self._open_generation, self._codec, self._rounds = open_generation, codec, rounds
         self._queue: deque[SpeechToken | _Break] = deque()
@@ -203,6 +205,7 @@ class UtteranceSpeech:
 
     async def _speak_segment(self) -> None:
         generation = self._open_generation()
+        self.holds_slot = True
         try:
             # Each segment draws its own noise, or like words would sound alike to the sample.
             sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
@@ -224,6 +227,7 @@ class UtteranceSpeech:
         finally:
             self._generation = None
             await generation.aclose()
+            self.holds_slot = False
 
     def __aiter__(self) -> UtteranceSpeech:
         return self
