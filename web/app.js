@@ -4,11 +4,12 @@ import { Connection } from "./connection.js";
 import { opusIsSupported } from "./decoder.js";
 import { showEcho, showLevels, showNumbers } from "./meters.js";
 import { Speech } from "./speech.js";
-import { change, wordStart } from "./typing.js";
+import { change, due, wordStart } from "./typing.js";
 
 const RATE = 24000;
-const FLUSH_AFTER_MS = 900; // a pause of this length: speak what is there
-const END_AFTER_MS = 5000; // and of this: the utterance is over, its place is free for others
+const PAUSE_MS = 600; // speak what is there
+const END_AFTER_MS = 5000; // a pause of this length: the utterance is over, its place is free for others
+const FAST_CHARACTERS = 24; // at once, as from a paste: enough to be spoken fluently as it comes
 const IDLE_DRAW_MS = 100;
 const DEMO_TOKEN_MS = 60;
 const DEMO =
@@ -23,9 +24,11 @@ const page = {
   words: [], // when each word is heard
   heard: 0, // how far an interrupted utterance came
   label: "first key",
+  origin: null, // what the first sound is measured from, while text waits to be sent: { at, label }
   touched: 0, // when the text last changed
-  grew: true, // and whether it grew then; half a word left by a deletion is not worth saying
-  flushed: true,
+  length: 0, // and how long it was then
+  grew: true, // and whether it grew; half a word left by a deletion is not worth saying
+  flushed: true, // what was sent is to be spoken to its end
   demo: null,
   codec: "pcm",
 };
@@ -35,7 +38,7 @@ const connection = new Connection(location.origin, {
   session: async (session) => {
     await listVoices(session);
     showState("ready", "Ready");
-    speakOn();
+    waited();
   },
   control: (message) => speech.control(message),
   audio: (packet) => speech.audio(packet),
@@ -48,7 +51,7 @@ const speech = new Speech(connection, {
   },
   finished: () => {
     showState("ready", "Ready");
-    speakOn();
+    waited();
   },
   interrupted: showInterrupted,
   queued: ({ position, eta_ms }) => {
@@ -67,39 +70,59 @@ const speech = new Speech(connection, {
 
 text.addEventListener("input", (event) => {
   stopDemo();
-  if ($("live").checked) written(performance.now(), !event.inputType?.startsWith("delete"));
+  const fast = text.value.length - page.length >= FAST_CHARACTERS;
+  page.length = text.value.length;
+  if ($("live").checked) written({ grew: !event.inputType?.startsWith("delete"), fast });
 });
 
-// The text changed: say what is new. `grew` false waits for more before anything is begun.
-function written(now, grew) {
-  Object.assign(page, { touched: now, grew, flushed: false });
+// The text changed. `grew` false waits for more; `fast` text is streamed as it comes instead of phrase by phrase.
+function written({ grew = true, fast = false }) {
+  const now = performance.now();
+  Object.assign(page, { touched: now, grew });
   const step = change(text.value, page.start, page.said);
+  if (step.kind !== "append") page.origin = null;
+  if (grew) page.origin ??= { at: now, label: "first key" };
   if (step.kind === "edit") {
     page.start = step.from;
     page.said = "";
     page.words = [];
     if (speech.utterance) speech.interrupt();
-    else if (grew) speakOn(now);
-  } else if (step.kind === "append") {
-    if (speech.writable) write(step.text);
-    else if (!speech.utterance && grew) speakOn(now);
   }
+  if (grew) speakOn(fast);
 }
 
-// Begin an utterance with what was written since the last one, if there is something.
-function speakOn(since = performance.now()) {
-  if (!connection.open || speech.utterance || !$("live").checked) return;
+// Say what is due of what was written; begin an utterance for it where there is none.
+function speakOn(fast = false) {
+  if (!connection.open || !$("live").checked || (speech.utterance && !speech.writable)) return;
+  const first = !speech.utterance;
+  const blank = first ? unsent().search(/\S|$/) : 0; // an utterance begins with a word
+  const pending = unsent().slice(blank);
+  const paused = performance.now() - page.touched > PAUSE_MS;
+  const phrase = fast ? pending : pending.slice(0, due(pending, { first, paused }));
+  if (!phrase.trim() && !phrase.includes("\n")) return;
+  if (first) begin(page.start + page.said.length + blank, page.origin ?? { at: page.touched, label: "first key" });
+  page.origin = null;
+  write(phrase);
+  if (!fast) flush();
+}
+
+// What was written since the last that was sent.
+function unsent() {
   const step = change(text.value, page.start, page.said);
-  if (step.kind !== "append" || !step.text.trim()) return;
-  begin(page.start + page.said.length, since, "first key");
-  write(step.text);
+  return step.kind === "append" ? step.text : "";
 }
 
-function begin(start, since, label) {
+// What was written while nothing could be said is measured from now on.
+function waited() {
+  page.origin &&= { at: performance.now(), label: "wait" };
+  if (page.grew) speakOn();
+}
+
+function begin(start, { at, label }) {
   Object.assign(page, { start, said: "", words: [], heard: start, label });
   $("stopped").hidden = true;
   $("trouble").hidden = true;
-  speech.begin({ voice: $("voice").value || undefined, codec: page.codec, rate: RATE, since, start });
+  speech.begin({ voice: $("voice").value || undefined, codec: page.codec, rate: RATE, since: at, start });
 }
 
 function write(fragment) {
@@ -109,46 +132,60 @@ function write(fragment) {
   if (fragment.includes("\n")) speech.end();
 }
 
+function flush() {
+  if (page.flushed) return;
+  page.flushed = true;
+  speech.flush();
+}
+
+// What was written and not sent is not to be said: the writer wants silence, or something else said.
+function passOver() {
+  page.said += unsent();
+  page.origin = null;
+}
+
 async function speakAll(start) {
   stopDemo();
-  const since = performance.now();
+  const origin = { at: performance.now(), label: "click" };
   if (!connection.open || !text.value.slice(start).trim()) return;
+  passOver();
   await speech.silence();
-  begin(start, since, "click");
+  begin(start, origin);
   write(text.value.slice(start));
   speech.end();
 }
 
 setInterval(() => {
   const pause = performance.now() - page.touched;
-  if (!page.flushed && pause > FLUSH_AFTER_MS && !page.demo) {
-    page.flushed = true;
-    speech.flush();
-  }
-  if (pause > END_AFTER_MS && !page.demo) speech.end();
+  if (page.demo || pause <= PAUSE_MS) return;
+  if (page.grew) speakOn();
+  flush();
+  if (pause > END_AFTER_MS) speech.end();
 }, 100);
 
 // Interrupting
 
 function interrupt() {
   stopDemo();
+  passOver();
   speech.interrupt();
 }
 
-function showInterrupted({ text_spoken, text_remaining }, utterance) {
+function showInterrupted({ text_spoken }, utterance) {
   const edited = page.said === "" && utterance.text !== "";
   showState(connection.open ? "ready" : "offline", connection.open ? "Ready" : "Offline");
   if (edited) {
     // The writer changed what was already sent: go on from the change, or from where the listener is, if earlier.
     const heard = utterance.start + text_spoken.length;
     page.start = wordStart(text.value, Math.min(page.start, heard, text.value.length));
-    if (page.grew) speakOn(page.touched);
+    if (page.grew) speakOn();
     return;
   }
   page.heard = utterance.start + text_spoken.length;
   $("spoken").textContent = text_spoken.trim() || "Nothing yet";
-  $("remaining").textContent = text_remaining.trim() || "Nothing";
-  $("continue").hidden = !text_remaining.trim();
+  const remaining = text.value.slice(page.heard).trim(); // also what was never sent
+  $("remaining").textContent = remaining || "Nothing";
+  $("continue").hidden = !remaining;
   $("stopped").hidden = false;
 }
 
@@ -204,7 +241,7 @@ function startDemo() {
   interrupt();
   const tokens = DEMO.match(/\s*\S{1,5}/g);
   text.value = "";
-  Object.assign(page, { start: 0, said: "", words: [], heard: 0 });
+  Object.assign(page, { start: 0, said: "", words: [], heard: 0, length: 0, origin: null });
   page.demo = setInterval(() => {
     if (speech.utterance?.interrupting) return; // the last utterance is just ending
     const token = tokens.shift();
@@ -214,7 +251,8 @@ function startDemo() {
       return;
     }
     text.value += token;
-    written(performance.now(), true);
+    page.length = text.value.length;
+    written({ fast: true });
   }, DEMO_TOKEN_MS);
   $("interrupt").disabled = false;
 }
@@ -230,7 +268,9 @@ $("interrupt").addEventListener("click", interrupt);
 $("demo").addEventListener("click", startDemo);
 $("codec").addEventListener("change", useCodec);
 // Switched on again, it is about what is written from now on.
-$("live").addEventListener("change", () => Object.assign(page, { start: text.value.length, said: "", words: [] }));
+$("live").addEventListener("change", () => {
+  Object.assign(page, { start: text.value.length, said: "", words: [], origin: null });
+});
 $("voice").addEventListener("change", () => localStorage.setItem("voice", $("voice").value));
 text.addEventListener("scroll", () => ($("echo").scrollTop = text.scrollTop));
 document.addEventListener("keydown", (event) => {

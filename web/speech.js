@@ -120,7 +120,12 @@ export class Speech {
       case "done":
         current.done = message;
         current.ended = true;
-        if (!current.interrupting) current.decoder.finish(message.samples).then(() => this.player.end());
+        if (current.interrupting) break;
+        // An interrupt meanwhile closes the decoder, which rejects this; what cannot be decoded is told by the decoder.
+        current.decoder.finish(message.samples).then(
+          () => this.player.end(),
+          () => {},
+        );
         break;
       case "interrupted":
         this.close(message);
