@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,3 +73,5 @@ def _set_environment(options: EngineOptions) -> None:
     else:
         settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
     os.environ.update(settings)
+    # Here its records also reach our own log.
+    logging.getLogger("vllm").setLevel(logging.ERROR)

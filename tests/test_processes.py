@@ -1,0 +1,69 @@
+"""The command as a process: however it ends, nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import psutil
+import pytest
+from voxgate.pipeline.hub import checkpoint_folder
+
+pytestmark = pytest.mark.engine
+
+START_S = 180
+GONE_S = 10
+
+
+async def serve(*flags: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", *flags, stderr=PIPE
+    )
+
+
+async def until(process: Process, said: str) -> None:
+    assert process.stderr is not None
+    async with asyncio.timeout(START_S):
+        while said not in (line := (await process.stderr.readline()).decode()):
+            assert line, f"it ended before it said {said!r}"
+
+
+def family(process: Process) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def still_running(processes: list[psutil.Process]) -> list[str]:
+    _, alive = psutil.wait_procs(processes, timeout=GONE_S)
+    # A container's first process may not collect what it inherits.
+    return [" ".join(p.cmdline()) for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_no_process_outlives_the_gateway(number: signal.Signals) -> None:
+    process = await serve("--slots", "2")
+    await until(process, "ready after")
+    children = family(process)
+    assert len(children) >= 2, "the engine and the codec"
+    process.send_signal(number)
+    async with asyncio.timeout(GONE_S):
+        assert await process.wait() == (0 if number == signal.SIGTERM else -number)
+    assert still_running(children) == []
+
+
+async def test_a_broken_checkpoint_is_told_in_the_last_line_and_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(checkpoint_folder("demo"), folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1_000_000])
+    process = await serve("--checkpoint", str(folder))
+    await until(process, "loading the voice")
+    children = family(process)
+    async with asyncio.timeout(START_S):
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert errors.decode().rstrip().splitlines()[-1].startswith("voxgate serve: ")
+    assert still_running(children) == []
