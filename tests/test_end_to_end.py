@@ -67,11 +67,19 @@ async def running() -> AsyncIterator[Running]:
             await asyncio.sleep(0.1)
     yield Running(f"ws://127.0.0.1:{listening.result()}", synthesizer)
     # The interpreter's own resource tracker ends with the interpreter.
-    family = [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())]
+    family = [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in command_line(p)]
     serving.cancel()
     await asyncio.wait([serving])
     _, left = psutil.wait_procs(family, timeout=10)
     assert not left
+
+
+def command_line(process: psutil.Process) -> str:
+    """Empty for one that has ended but was not waited for yet."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.ZombieProcess:
+        return ""
 
 
 Feed = Callable[[object, str], Awaitable[None]]
@@ -236,10 +244,9 @@ async def test_an_utterance_outlives_a_client_that_vanishes(running: Running) ->
 
 
 async def kill_engine_while_listening(utterance) -> None:
+    engine = next(child for child in psutil.Process().children() if "EngineCore" in command_line(child))
     async for _ in utterance.audio():
-        for child in psutil.Process().children():
-            if "EngineCore" in " ".join(child.cmdline()):
-                child.kill()
+        engine.kill()
 
 
 async def test_a_killed_engine_is_told_and_rebuilt(running: Running) -> None:

@@ -39,7 +39,7 @@ def family(process: Process) -> list[psutil.Process]:
 def still_running(processes: list[psutil.Process]) -> list[str]:
     _, alive = psutil.wait_procs(processes, timeout=GONE_S)
     # A container's first process may not collect what it inherits.
-    return [" ".join(p.cmdline()) for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    return [str(process) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
