@@ -29,7 +29,7 @@ def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_con
     for codes in utterances:
         whole = decoder.decode_all(codes.unsqueeze(0))
         state, runs = overlap.initial_state(1), []
-        for chunk in codes.unsqueeze(0).split(chunk_frames, dim=1):  # type: ignore[no-untyped-call]
+        for chunk in codes.unsqueeze(0).split(chunk_frames, dim=1):  # type: ignore[no-untyped-call]  # torch has no types for it
             pcm, state = overlap.decode(chunk, state)
             runs.append(pcm)
         signal += float(whole.double().square().sum())

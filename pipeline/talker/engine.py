@@ -107,11 +107,9 @@ class TalkerEngine:
             text=self.shape.text,
             max_frames=self.shape.frames,
         )
-        folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="voxgate-engine-")))
-        write_engine_folder(self.checkpoint, self.shape.slots, self._max_positions, folder)
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.
-        loading = asyncio.get_running_loop().run_in_executor(None, self._load, folder, wiring)
+        loading = asyncio.get_running_loop().run_in_executor(None, self._load, wiring)
         try:
             self._llm = await asyncio.wait_for(asyncio.shield(loading), self.options.start_timeout_s)
         except (TimeoutError, asyncio.CancelledError):
@@ -123,8 +121,11 @@ class TalkerEngine:
     def _max_positions(self) -> int:
         return self.shape.prefix + self.shape.frames + 1
 
-    def _load(self, folder: Path, wiring: Wiring) -> AsyncLLM:
-        return load_engine(folder, wiring, self.options, self._max_positions)
+    def _load(self, wiring: Wiring) -> AsyncLLM:
+        # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
+        with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
+            write_engine_folder(self.checkpoint, self.shape.slots, self._max_positions, Path(name))
+            return load_engine(Path(name), wiring, self.options, self._max_positions)
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""

@@ -12,8 +12,8 @@ from voxgate.cli.main import main
 def test_hands_its_flags_to_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[argparse.Namespace] = []
     module = ModuleType("bench_fake")
-    module.configure = lambda parser: parser.add_argument("--streams", type=int)  # type: ignore[attr-defined]
-    module.run = lambda parsed: seen.append(parsed) or 3  # type: ignore[attr-defined,func-returns-value]
+    module.configure = lambda parser: parser.add_argument("--streams", type=int)
+    module.run = lambda parsed: seen.append(parsed) or 3
     monkeypatch.setitem(sys.modules, "voxgate.cli.bench_fake", module)
     monkeypatch.setitem(bench.BENCHES, "fake", "for this test")
     assert main(["bench", "fake", "--streams", "4"]) == 3

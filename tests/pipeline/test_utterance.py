@@ -574,7 +574,7 @@ def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., B
             def refuse(_: object) -> None:
                 raise ValueError("codes must lie in [0, 512)")
 
-            b.codec.push = refuse  # type: ignore[method-assign]
+            b.codec.push = refuse
             b.speech.push_text("one two.")
             with pytest.raises(GenerationFailed, match="the utterance failed"):
                 await b.listen()
@@ -664,7 +664,7 @@ def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., Bench]) -> N
 def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]) -> None:
     async def scene() -> None:
         async with bench(ahead_frames=3) as b:
-            b.engine.ask_release = b.engine.aborted.append  # type: ignore[method-assign]
+            b.engine.ask_release = b.engine.aborted.append
             b.speech.push_text(STORY)
             await anext(b.speech)
             closing = asyncio.create_task(b.speech.aclose())

@@ -167,7 +167,7 @@ def test_both_draw_the_same_codes_in_a_mixed_batch(checkpoint: TalkerCheckpoint)
                 hidden[row],
                 int(first[row]),
                 noise[row].tolist(),
-                **options,  # type: ignore[arg-type]
+                **options,
             )
             assert nearest < CAREFUL
     assert differ < 5

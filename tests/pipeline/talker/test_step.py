@@ -61,7 +61,7 @@ class Bench:
         head[BOOK:] = 1000
         head[self.checkpoint.codec_ids.eos] = 0
         head[self.checkpoint.codec_ids.eos, BOOK] = 1
-        self.step = FrameStep(head, self.predictor, self.checkpoint, self.tables, self.codes, self._report)  # type: ignore[arg-type]
+        self.step = FrameStep(head, self.predictor, self.checkpoint, self.tables, self.codes, self._report)
 
     def _report(self, message: bytes) -> None:
         for row in unpack(message, 4).tolist():
