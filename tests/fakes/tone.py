@@ -164,14 +164,18 @@ class ToneSpeech:
         return SpeechChunk(np.concatenate(tones), first, self._words(first, self.made))
 
     def _words(self, first: int, last: int) -> list[WordTime]:
-        words, offset = [], 0
-        for word in self.text.split(" "):
-            begin, end = offset, offset + len(word)
+        words = []
+        # Only the text that these frames speak, and one word before it: long texts must not cost more a frame.
+        per_frame = self._script.frames_per_character
+        offset = self.text.rfind(" ", 0, max(0, int(first / per_frame) - 1)) + 1
+        while offset < len(self.text) and int(offset * per_frame) < last:
+            end = self.text.find(" ", offset)
+            begin, end = offset, len(self.text) if end < 0 else end
             offset = end + 1
-            frame = int(max(begin, end - 1) * self._script.frames_per_character)
-            if word and first <= frame < last:
-                begin_ms = int(begin * self._script.frames_per_character) * FRAME_MS
-                words.append(WordTime(word, begin, end, begin_ms, (frame + 1) * FRAME_MS))
+            frame = int(max(begin, end - 1) * per_frame)
+            if end > begin and first <= frame < last:
+                begin_ms = int(begin * per_frame) * FRAME_MS
+                words.append(WordTime(self.text[begin:end], begin, end, begin_ms, (frame + 1) * FRAME_MS))
         return words
 
     async def aclose(self) -> None:
