@@ -4,6 +4,7 @@ VoxgateError
 ├── RequestError            the client asked for something that cannot be; nothing was lost
 │   ├── BadMessage          malformed, unknown or out-of-range field (`param` names it)
 │   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
+│   ├── BadVoice            a voice given to the gateway cannot be spoken with
 │   └── EmptyText / TextTooLong
 ├── AtCapacity              no room now; try again after `retry_after_ms`
 └── EngineError             our side failed
@@ -64,6 +65,12 @@ class UnsupportedOption(RequestError):
     """An option this voice or model does not have, such as instructions for a model without them."""
 
     code = "unsupported_option"
+
+
+class BadVoice(RequestError):
+    """A voice handed in cannot be used with this model; `param` names the part of it that is wrong."""
+
+    code = "bad_voice"
 
 
 class EmptyText(RequestError):
