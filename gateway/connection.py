@@ -132,7 +132,7 @@ class Connection:
         except VoxgateError as error:
             self._session.broke(utterance, error)
         except Exception:
-            log.exception("speech failed", extra={"session": self._session.name, "utterance": utterance.number})
+            log.exception("speech failed", extra={"session": self._session.name, "utterance": utterance.id})
             self._session.broke(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.spoke(utterance)

@@ -4,7 +4,8 @@ VoxgateError
 ├── RequestError
 │   ├── UnknownUtterance / DuplicateUtterance / UtteranceEnded   wrong order
 │   ├── TooManyUtterances                                        more at once than one socket may have
-│   └── SlowConsumer                                             stopped reading; the socket closes
+│   ├── SlowConsumer                                             stopped reading; the socket closes
+│   └── ClientGone                                               closed the socket; told to nobody, only counted
 ├── RateLimited             too many messages; try again after `retry_after_ms`
 └── Draining                the gateway is shutting down
 """
@@ -42,6 +43,12 @@ class SlowConsumer(RequestError):
     """The client stopped reading for longer than the stall limit."""
 
     code = "slow_consumer"
+
+
+class ClientGone(RequestError):
+    """The socket closed under the utterance."""
+
+    code = "client_gone"
 
 
 class RateLimited(VoxgateError):

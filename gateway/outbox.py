@@ -20,6 +20,8 @@ class Outbox:
         self._seq = 0
         self._pts = 0
         self._closed = False
+        self.sent_bytes = 0
+        """Of audio, without headers."""
 
     @property
     def has_room(self) -> bool:
@@ -69,4 +71,5 @@ class Outbox:
         )
         self._seq += 1
         self._pts += samples
+        self.sent_bytes += len(payload)
         return header.pack() + payload

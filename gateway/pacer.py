@@ -62,12 +62,19 @@ class Pacer:
         """When the listener has heard everything sent, by the clock alone."""
         return now_s + (self._sent - self.position_samples(now_s)) / self._rate_hz
 
-    def send(self, samples: int, now_s: float) -> None:
-        """A packet of `samples` leaves now. After a dry spell what follows is heard that much later."""
+    def send(self, samples: int, now_s: float) -> float:
+        """A packet of `samples` leaves now; returns for how long the listener had nothing to play before it, in s.
+
+        After a dry spell what follows is heard that much later.
+        """
+        dry_s = 0.0
         if self.position_samples(now_s) >= self._sent:
+            if self._sent and self._lead_samples is not None:
+                dry_s = now_s - self._reach_s(self._sent)
             self._anchor_s, self._anchor = now_s, self._sent
         self._sent += samples
         self._believed = self._sent if self._acked is None else min(self._sent, self._cap_by_ack())
+        return max(0.0, dry_s)
 
     def ack(self, played_samples: int, now_s: float) -> None:
         """The player says it has played `played_samples`. Older and impossible values are not believed."""

@@ -44,7 +44,7 @@ class Retirement:
                 await asyncio.wait([listening])
             await utterance.speech.aclose()
         except Exception:
-            log.exception("closing a speech failed", extra={"utterance": utterance.number})
+            log.exception("closing a speech failed", extra={"utterance": utterance.id})
         finally:
             self._leave(utterance)
 

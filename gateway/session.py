@@ -18,12 +18,14 @@ from . import messages
 from .admission import Admission, Ticket
 from .conduct import Conduct
 from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
-from .errors import Draining, SlowConsumer, UtteranceEnded
+from .errors import ClientGone, Draining, SlowConsumer, UtteranceEnded
 from .lifecycle import IllegalEvent, State
+from .observer import DONE, INTERRUPTED, Observer
 from .opening import Offer
 from .roster import Roster
 from .utterance import Utterance
 
+DIALECT = "native"
 _SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
 
@@ -33,8 +35,17 @@ log = logging.getLogger(__name__)
 class Session:
     """Synchronous; not thread-safe. `wake` is called when effects arise that its driver did not cause."""
 
-    def __init__(self, name: str, key: str, offer: Offer, admission: Admission, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        offer: Offer,
+        admission: Admission,
+        wake: Callable[[], None],
+        observer: Observer | None = None,
+    ) -> None:
         self.name = name
+        self._observer = observer or Observer()
         self._key = key
         self._offer = offer
         self._admission = admission
@@ -115,14 +126,14 @@ class Session:
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
-                self._roster.find(message.utterance).flush()
+                self._roster.find(message.utterance).flush(now_s)
             case messages.End():
-                self._roster.find(message.utterance).end()
+                self._roster.find(message.utterance).end(now_s)
             case messages.Interrupt():
                 self._conduct.count("interrupts", now_s)
                 utterance = self._roster.find(message.utterance)
                 reply = utterance.interrupt(message.played_ms, now_s)
-                self._leave(utterance)
+                self._leave(utterance, INTERRUPTED)
                 self._send(reply)
             case messages.Ping():
                 self._send(messages.Pong(id=message.id))
@@ -135,11 +146,12 @@ class Session:
             raise Draining("the gateway is shutting down")
         self._roster.check_room()
         utterance = self._offer.utterance(message, self._next_number)
-        utterance.ticket = self._admission.join(self._key, lambda ticket, _: self._moved(utterance, ticket), now_s)
+        ticket = self._admission.join(self._key, lambda ticket, _: self._moved(utterance, ticket), now_s)
+        utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._roster.add(utterance)
-        log.info("utterance started", extra={"session": self.name, "utterance": utterance.number})
-        self._place(utterance, utterance.ticket)
+        log.info("utterance started", extra=self._ids(utterance))
+        self._place(utterance, ticket)
 
     def _place(self, utterance: Utterance, ticket: Ticket) -> None:
         if not ticket.granted:
@@ -169,7 +181,7 @@ class Session:
         try:
             utterance.hear(chunk)
         except Exception:
-            log.exception("encoding failed", extra={"session": self.name, "utterance": utterance.number})
+            log.exception("encoding failed", extra=self._ids(utterance))
             self._fail(utterance, GenerationFailed("the audio could not be encoded"))
             return
         if utterance.words and chunk.words:
@@ -202,8 +214,8 @@ class Session:
 
     def lost(self) -> tuple[Utterance, ...]:
         """The socket is gone: gives every utterance up; returns those whose speech is to be closed."""
-        self._fail_all(SlowConsumer("the socket is gone"))
         self._closed = True
+        self._fail_all(ClientGone("the socket is gone"))
         left = tuple(effect.utterance for effect in self._effects if isinstance(effect, Retire))
         self._effects.clear()
         return left
@@ -247,7 +259,7 @@ class Session:
             self._effects.append(SendAudio(utterance, message))
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
-            self._leave(utterance)
+            self._leave(utterance, DONE)
             self._send(done)
         else:
             self._judge(utterance, now_s, utterance.stalled_since_s())
@@ -273,15 +285,17 @@ class Session:
         if utterance.over:
             return
         partial = utterance.fail()
-        self._leave(utterance)
+        self._leave(utterance, error.code)
         ours = isinstance(error, EngineError)
-        extra = {"session": self.name, "utterance": utterance.number, "code": error.code}
+        extra = {**self._ids(utterance), "code": error.code}
         log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
-        told = messages.Failed.of(error, utterance=utterance.name, partial_audio=partial if ours else None)
-        self._send(told)
+        self._tell(error, utterance.name, partial_audio=partial if ours else None)
 
-    def _leave(self, utterance: Utterance) -> None:
+    def _leave(self, utterance: Utterance, outcome: str) -> None:
         """The utterance is over: nothing of it is sent any more but the one message that says so."""
+        if not utterance.observed:  # one that is done can still be interrupted
+            utterance.observed = True
+            self._observer.utterance_over(utterance.record(DIALECT, "", outcome))
         if utterance.state is State.DONE:
             self._roster.finish(utterance)
         else:
@@ -296,8 +310,16 @@ class Session:
 
     # Small change
 
+    def _ids(self, utterance: Utterance) -> dict[str, str]:
+        return {"session": self.name, "utterance": utterance.id}
+
     def _refuse(self, error: VoxgateError, name: str | None) -> None:
-        self._send(messages.Failed.of(error, utterance=name))
+        self._tell(error, name)
+
+    def _tell(self, error: VoxgateError, name: str | None, partial_audio: bool | None = None) -> None:
+        if not self._closed:
+            self._observer.error_sent(DIALECT, error.code)
+            self._send(messages.Failed.of(error, utterance=name, partial_audio=partial_audio))
 
     def _send(self, message: messages.ServerMessage) -> None:
         if not self._closed:

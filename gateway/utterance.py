@@ -6,13 +6,19 @@ import math
 
 from ..codecs.format import AudioFormat
 from ..pipeline.errors import EmptyText, TextTooLong
-from ..pipeline.speech import Speech, SpeechChunk, SpeechRequest
+from ..pipeline.speech import Milestones, Speech, SpeechChunk, SpeechRequest
 from .admission import Ticket
 from .audio import PacketEncoder
 from .lifecycle import OVER, Event, State, follow
 from .messages import Done, Interrupted, Started, StartedFormat
+from .observer import UtteranceRecord
 from .outbox import Outbox
 from .pacer import TIMER_SLACK_S, Pacer
+
+_DRY_MIN_S = 0.01
+"""Less than this is the jitter of timers, which no player hears."""
+_TEXT_LATENCY_S = 0.3
+"""Speech that had to wait for text comes so long after it: a clock that runs dry meanwhile is not our fault."""
 
 
 class Utterance:
@@ -33,6 +39,7 @@ class Utterance:
     ) -> None:
         self.name = name
         self.number = number
+        self.id = ""
         self.request = request
         self.words = words
         self.ticket: Ticket | None = None
@@ -40,6 +47,8 @@ class Utterance:
         self.retired = False
         """Its speech is closed, or on the way to be, and its slot with it."""
         self.warned = False
+        self.observed = False
+        """Its record was given out."""
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, lead_ms)
         self.state = State.QUEUED
@@ -52,8 +61,13 @@ class Utterance:
         """Text, and None for a flush, that came before the slot did."""
         self._frames = 0
         self._frames_credited = 0
+        self._started_s = 0.0
         self._text_s: float | None = None
-        self._ttfa_s: float | None = None
+        self._waited_s = -math.inf
+        """When speech last had to wait for text."""
+        self._first_packet_s: float | None = None
+        self._underruns = 0
+        self._dry_s = 0.0
 
     @property
     def over(self) -> bool:
@@ -62,6 +76,12 @@ class Utterance:
     @property
     def characters(self) -> int:
         return self._characters
+
+    def join(self, ticket: Ticket, id: str, now_s: float) -> None:
+        """It holds a slot or waits for one, and is called `id` in logs and traces."""
+        self.ticket = ticket
+        self.id = id
+        self._started_s = now_s
 
     # From the client
 
@@ -72,6 +92,7 @@ class Utterance:
         if received > self._max_characters:
             raise TextTooLong(self._max_characters, received)
         if self.speech is not None:
+            self._note_waiting(self.speech, now_s)
             self.speech.push_text(fragment)
         elif self._waiting and (last := self._waiting[-1]) is not None:
             self._waiting[-1] = last + fragment
@@ -83,22 +104,28 @@ class Utterance:
             self._text_s = now_s
         self.state = state
 
-    def flush(self) -> None:
+    def flush(self, now_s: float) -> None:
         state = follow(self.state, Event.FLUSH)
         if self.speech is not None:
+            self._note_waiting(self.speech, now_s)
             self.speech.flush()
         elif self._waiting and self._waiting[-1] is not None:
             self._waiting.append(None)
         self.state = state
 
-    def end(self) -> None:
+    def end(self, now_s: float) -> None:
         """Raises EmptyText; the utterance is then to fail."""
         state = follow(self.state, Event.END)
         if self.speech is not None:
+            self._note_waiting(self.speech, now_s)
             self.speech.end()
         elif not self._characters:
             raise EmptyText("the utterance ended without any text")
         self.state = state
+
+    def _note_waiting(self, speech: Speech, now_s: float) -> None:
+        if self._first_packet_s is not None and speech.waiting_for_text:
+            self._waited_s = now_s
 
     def interrupt(self, played_ms: int | None, now_s: float) -> Interrupted:
         """Stop; returns what was heard. Without `played_ms` the playback clock answers."""
@@ -169,9 +196,12 @@ class Utterance:
         samples = self.outbox.next_samples
         if samples is None or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
             return None
-        self.pacer.send(samples, now_s)
-        if self._ttfa_s is None and self._text_s is not None:
-            self._ttfa_s = now_s - self._text_s
+        dry_s = self.pacer.send(samples, now_s)
+        if dry_s > _DRY_MIN_S and samples and now_s - dry_s > self._waited_s + _TEXT_LATENCY_S:
+            self._underruns += 1
+            self._dry_s += dry_s
+        if self._first_packet_s is None:
+            self._first_packet_s = now_s
         return self.outbox.take()
 
     def credit(self, now_s: float) -> None:
@@ -189,6 +219,7 @@ class Utterance:
         self.state = follow(self.state, Event.DRAINED)
         samples = self._encoder.true_samples
         reason = self.speech.finish_reason
+        ttfa_s = None if self._text_s is None or self._first_packet_s is None else self._first_packet_s - self._text_s
         return Done(
             utterance=self.name,
             reason=reason.value if reason is not None else "end",
@@ -196,7 +227,28 @@ class Utterance:
             frames=self._frames,
             samples=samples,
             audio_ms=self._ms(samples),
-            ttfa_ms=None if self._ttfa_s is None else round(self._ttfa_s * 1000),
+            ttfa_ms=None if ttfa_s is None else round(ttfa_s * 1000),
+        )
+
+    def record(self, dialect: str, key: str, outcome: str) -> UtteranceRecord:
+        """What it came to, for those who watch the gateway."""
+        return UtteranceRecord(
+            id=self.id,
+            dialect=dialect,
+            key=key,
+            outcome=outcome,
+            voice=self.request.voice,
+            codec=self._format.codec,
+            characters=self._characters,
+            audio_s=self.pacer.sent_samples / self._format.sample_rate_hz,
+            audio_bytes=self.outbox.sent_bytes,
+            underruns=self._underruns,
+            dry_s=self._dry_s,
+            started_s=self._started_s,
+            granted_s=None if self.ticket is None else self.ticket.granted_s,
+            text_s=self._text_s,
+            first_packet_s=self._first_packet_s,
+            milestones=self.speech.milestones if self.speech is not None else Milestones(),
         )
 
     def next_wake_s(self, now_s: float) -> float:

@@ -90,6 +90,18 @@ class SpeechChunk:
         return len(self.pcm) // FRAME_SAMPLES
 
 
+@dataclass(slots=True)
+class Milestones:
+    """When a speech came how far, on the event loop's clock; None while it has not."""
+
+    first_token_s: float | None = None
+    """The first text token went to the talker."""
+    first_frame_s: float | None = None
+    """The talker's first frame was there."""
+    first_pcm_s: float | None = None
+    """The codec had decoded the first chunk."""
+
+
 class Speech(Protocol):
     """One utterance being spoken. Not thread-safe; every method belongs to the event loop.
 
@@ -101,10 +113,15 @@ class Speech(Protocol):
     seed: int
     """The seed in force, chosen by the pipeline when the request named none."""
     finish_reason: FinishReason | None
+    milestones: Milestones
 
     @property
     def characters(self) -> int:
         """Characters of text accepted so far."""
+
+    @property
+    def waiting_for_text(self) -> bool:
+        """Everything that the text so far allows was given out: only more text, a flush or the end brings more."""
 
     def push_text(self, fragment: str) -> None:
         """Accept any fragment, down to a character. Raises TextTooLong (nothing of the fragment is taken)."""

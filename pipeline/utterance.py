@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
-from .speech import FRAME_SAMPLES, FinishReason, Pcm, SpeechChunk
+from .speech import FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prefix
 from .text.rules import VoiceFile
@@ -70,6 +70,7 @@ class UtteranceSpeech:
     ) -> None:
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
+        self.milestones = Milestones()
         self.holds_slot = False
         """Whether one of the talker's slots is its own now; between two generations none is."""
         self._plan, self._text, self._clock = plan, text, clock
@@ -96,6 +97,14 @@ class UtteranceSpeech:
     @property
     def characters(self) -> int:
         return self._text.characters
+
+    @property
+    def waiting_for_text(self) -> bool:
+        if self._ended or self._queue or self._text_closed:
+            return False
+        # One frame for each token that was fed.
+        allowed = self._frames if self._generation is None else self._before + self._generation.tokens
+        return self._delivered >= allowed
 
     @property
     def pace(self) -> float:
@@ -155,6 +164,8 @@ class UtteranceSpeech:
                 close = bool(limit) and item.sentence_end and generation.tokens + len(ready) >= limit
             self._queue.popleft()
         generation.feed(ready)
+        if ready and self.milestones.first_token_s is None:
+            self.milestones.first_token_s = asyncio.get_running_loop().time()
         if close or (self._ended and not self._queue):
             self._close_text(generation)
         if self._last_token is not None:
@@ -219,13 +230,15 @@ class UtteranceSpeech:
                     # The talker's own cap waits for the end of the text; it is cut here where that is still to come.
                     self._capped = True
                     break
+                if not self._frames:
+                    self.milestones.first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
                 self._codec.push(codes[None])
             self._capped |= generation.finish_reason is FinishReason.LENGTH
             assert self._last_token is not None
             self._segments.append((self._frames, self._last_token.source_end))
         finally:
-            self._generation = None
+            self._generation, self._text_closed = None, False
             await generation.aclose()
             self.holds_slot = False
 
@@ -241,6 +254,8 @@ class UtteranceSpeech:
             if self._error is not None:
                 raise self._error from None
             return self._last_words(first)
+        if not first:
+            self.milestones.first_pcm_s = asyncio.get_running_loop().time()
         self._delivered += len(pcm) // FRAME_SAMPLES
         self._hear(pcm, first)
         return SpeechChunk(pcm, first, self._clock.take_words())

@@ -10,6 +10,7 @@ from fakes.sockets import FakeSocket
 from fakes.tone import Script, ToneSynthesizer
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
+from voxgate.gateway.observer import Observer
 from voxgate.gateway.opening import Offer
 from voxgate.gateway.retirement import Retirement
 from voxgate.gateway.session import Session
@@ -21,7 +22,10 @@ PCM = {"codec": "pcm"}
 class Bench:
     """Call `connect` for a socket; `close` ends everything and checks that nothing is left behind."""
 
-    def __init__(self, script: Script | None = None, *, slots: int = 4, **options: Any) -> None:
+    def __init__(
+        self, script: Script | None = None, *, slots: int = 4, observer: Observer | None = None, **options: Any
+    ) -> None:
+        self.observer = observer or Observer()
         self.settings = Settings(**options)
         self.synthesizer = ToneSynthesizer(script, slots=slots)
         self.admission = Admission(
@@ -46,7 +50,8 @@ class Bench:
     def connect(self, key: str = "peer") -> FakeSocket:
         socket = FakeSocket()
         connection = Connection(socket, self.retirement)
-        session = Session(f"s{len(self.sessions)}", key, self.offer, self.admission, connection.wake)
+        name = f"s{len(self.sessions)}"
+        session = Session(name, key, self.offer, self.admission, connection.wake, self.observer)
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket

@@ -22,6 +22,7 @@ from voxgate.pipeline.speech import (
     SAMPLE_RATE_HZ,
     EngineState,
     FinishReason,
+    Milestones,
     Pcm,
     SpeechChunk,
     SpeechRequest,
@@ -77,6 +78,7 @@ class ToneSpeech:
         self.request = request
         self.seed = DEFAULT_SEED if request.seed is None else request.seed
         self.finish_reason: FinishReason | None = None
+        self.milestones = Milestones()
         self.characters = 0
         self.text = ""
         self.made = 0
@@ -90,6 +92,10 @@ class ToneSpeech:
         self._ended = False
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
+
+    @property
+    def waiting_for_text(self) -> bool:
+        return not self._ended and self.made >= self._speakable
 
     def push_text(self, fragment: str) -> None:
         assert not self._ended
@@ -132,6 +138,8 @@ class ToneSpeech:
             if self._script.frame_s and (frames := self._next_frames()) > 0:
                 await asyncio.sleep(self._script.frame_s * frames)
             if (chunk := self.step()) is not None:
+                if not chunk.first_frame:
+                    self.milestones = Milestones(*3 * (asyncio.get_running_loop().time(),))
                 return chunk
             self._changed.clear()
             await self._changed.wait()

@@ -61,5 +61,5 @@ def test_what_users_say_is_not_logged(capsys: pytest.CaptureFixture[str]) -> Non
 
     run(scene())
     lines = capsys.readouterr().err
-    assert '"utterance": 1' in lines
+    assert '"utterance": "s0.1"' in lines
     assert "secret" not in lines

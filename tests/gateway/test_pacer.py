@@ -31,6 +31,14 @@ def test_position_follows_the_clock_and_stops_at_what_was_sent() -> None:
     assert pacer.position_samples(9.0) == PACKET
 
 
+def test_tells_for_how_long_the_listener_had_nothing_to_play() -> None:
+    pacer = Pacer(RATE, lead_ms=80)
+    assert pacer.send(PACKET, 1.0) == 0.0
+    assert pacer.send(PACKET, 1.05) == 0.0
+    assert pacer.send(PACKET, 1.5) == pytest.approx(0.5 - 0.16)
+    assert [Pacer(RATE, lead_ms=None).send(PACKET, at_s) for at_s in (0.0, 5.0)] == [0.0, 0.0]
+
+
 def test_after_a_dry_spell_later_audio_is_heard_later() -> None:
     pacer = Pacer(RATE, lead_ms=80)
     pacer.send(PACKET, 0.0)
