@@ -11,25 +11,33 @@ import secrets
 import signal
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
+from aiohttp import web
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
 from ..pipeline.speech import Synthesizer
 from .admission import Admission
 from .audio import EncoderFactory
 from .connection import Connection
 from .engine import EngineWatch
+from .http.documents import Documents
+from .http.doorstep import Doorstep
+from .http.origins import origin_allowed, origin_and_host
+from .http.pages import page_routes
+from .http.reply import Reply, not_found, refusal
+from .http.service import HttpService
 from .opening import Offer
 from .retirement import Retirement
-from .routes import SPEECH_PATH, Reply, Routes, json_reply, origin_allowed, refusal
 from .session import Session
 from .settings import Settings, SettingsError
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
 
+SPEECH_PATH = "/v1/speech"
 _HANDSHAKE_S = 5.0
 _FULL_RETRY_MS = 2000
 _DRAINING_RETRY_MS = 1000
@@ -60,14 +68,9 @@ class Gateway:
         self._run_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._server: Server
-        self._routes = Routes(
-            {
-                "/healthz": lambda: json_reply(HTTPStatus.OK, {"status": "ok"}),
-                "/readyz": self._readyz,
-                "/v1/voices": self._voices,
-                "/v1/limits": self._limits,
-            }
-        )
+        documents = Documents(self._offer, self._admission, self._engine, self._sessions, lambda: self._draining)
+        routes = [*documents.routes(), web.get(SPEECH_PATH, _upgrade_required), *page_routes()]
+        self._http = HttpService(routes, settings.allowed_origins, settings.sockets)
 
     @property
     def port(self) -> int:
@@ -78,12 +81,13 @@ class Gateway:
     async def open(self) -> None:
         """Listen. Raises OSError when the address is taken."""
         settings = self._settings
+        await self._http.open()
         self._server = await serve_websockets(
             self._converse,
             settings.host,
             settings.port,
             process_request=self._admit,
-            create_connection=BoundedConnection,
+            create_connection=cast(type[ServerConnection], self._connection),
             compression=None,
             server_header=None,
             open_timeout=_HANDSHAKE_S,
@@ -125,6 +129,7 @@ class Gateway:
         """Cut what is still open, and stop the engine."""
         self._draining = True
         self._server.close(code=1012, reason="shutting down")
+        await self._http.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_S):
                 await self._server.wait_closed()
@@ -139,7 +144,11 @@ class Gateway:
                     await self._empty.wait()
         return not self._sessions
 
-    # Sockets
+    # Connections
+
+    def _connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> Doorstep:
+        """What the listening socket gives a new connection to; the library's own comes after the doorstep."""
+        return Doorstep(lambda: BoundedConnection(protocol, server, **options), self._http.connection, _HANDSHAKE_S)
 
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
@@ -160,14 +169,12 @@ class Gateway:
             log.info("session closed", extra={"session": name, "code": websocket.close_code})
 
     def _admit(self, _: ServerConnection, request: Request) -> Response | None:
-        """Answer plain HTTP; refuse upgrades that must not or cannot be served; None lets one go on."""
+        """Refuse handshakes that must not or cannot be served; None lets one go on."""
         path = request.path.partition("?")[0]
         if path != SPEECH_PATH:
-            return _response(self._routes.answer(request.path))
-        origins = request.headers.get_all("Origin")
-        hosts = request.headers.get_all("Host")
-        origin = ",".join(origins) if origins else None
-        if not origin_allowed(origin, hosts[0] if len(hosts) == 1 else None, self._settings.allowed_origins):
+            return _response(not_found(path))
+        origin, host = origin_and_host(request.headers.get_all("Origin"), request.headers.get_all("Host"))
+        if not origin_allowed(origin, host, self._settings.allowed_origins):
             return _response(refusal(HTTPStatus.FORBIDDEN, "forbidden", "this origin is not allowed"))
         if self._draining:
             message = "the gateway is shutting down"
@@ -175,38 +182,6 @@ class Gateway:
         if len(self._sessions) >= self._settings.sockets:
             return _response(refusal(_UNAVAILABLE, "at_capacity", "every socket is taken", _FULL_RETRY_MS))
         return None
-
-    # Documents
-
-    def _readyz(self) -> Reply:
-        reason = "the gateway is shutting down" if self._draining else self._engine.reason
-        if reason is None:
-            return json_reply(HTTPStatus.OK, {"ready": True})
-        return json_reply(_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
-
-    def _voices(self) -> Reply:
-        voices = [
-            {
-                "name": voice.name,
-                "languages": voice.languages,
-                "description": voice.description,
-                "instructions": voice.instructions,
-            }
-            for voice in self._synthesizer.voices.values()
-        ]
-        return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
-
-    def _limits(self) -> Reply:
-        settings = self._settings
-        document = {
-            "accepting": not self._draining and len(self._sessions) < settings.sockets,
-            "ready": not self._draining and self._engine.reason is None,
-            "sockets": {"open": len(self._sessions), "limit": settings.sockets},
-            "utterances": {"active": self._admission.active, "limit": self._admission.slots},
-            "queue": {"waiting": self._admission.queued, "limit": settings.queue_length},
-            "session": self._offer.limits.model_dump(),
-        }
-        return json_reply(HTTPStatus.OK, document)
 
     # Engine
 
@@ -222,6 +197,13 @@ class Gateway:
 
 
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+async def _upgrade_required(_: web.Request) -> web.Response:
+    message = "speech goes over a WebSocket: send an upgrade"
+    response = refusal(HTTPStatus.UPGRADE_REQUIRED, "upgrade_required", message).response()
+    response.headers["Upgrade"] = "websocket"
+    return response
 
 
 def _response(reply: Reply) -> Response:

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 """Packages of the project that each package may import, besides itself."""
 
 CORNERS: dict[str, tuple[str, ...]] = {
+    "aiohttp": ("gateway/http/", "gateway/server.py"),
     "vllm": ("pipeline/talker/",),
     "opuslib": ("codecs/",),
     "websockets": ("gateway/server.py", "gateway/websocket.py", "client/"),

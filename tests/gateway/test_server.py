@@ -59,7 +59,7 @@ async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
     """A plain HTTP request: status, headers in lower case, body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
     async with asyncio.timeout(5):
         answer = await reader.read()
     writer.close()
@@ -120,6 +120,14 @@ async def test_unknown_paths_and_traversal_are_not_found(path: str) -> None:
 async def test_plain_http_on_the_speech_path_asks_for_an_upgrade() -> None:
     async with gateway() as served:
         assert (await get(served.port, "/v1/speech"))[0] == 426
+
+
+async def test_an_upgrade_elsewhere_is_not_found() -> None:
+    async with gateway() as served:
+        with pytest.raises(InvalidStatus) as refusal:
+            async with connect(f"ws://127.0.0.1:{served.port}/v1/nothing"):
+                pass
+        assert refusal.value.response.status_code == 404
 
 
 async def refused(served: Gateway, **options: Any) -> InvalidStatus:

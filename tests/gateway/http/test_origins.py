@@ -1,13 +1,9 @@
-"""Origins and plain HTTP answers."""
+"""Which pages may use the gateway."""
 
 from __future__ import annotations
 
-import json
-from http import HTTPStatus
-
 import pytest
-from voxgate.gateway import routes
-from voxgate.gateway.routes import Reply, Routes, origin_allowed, refusal
+from voxgate.gateway.http.origins import origin_allowed, origin_and_host
 
 LISTED = ("https://voice.example",)
 
@@ -63,23 +59,8 @@ def test_a_star_allows_any() -> None:
     assert origin_allowed("https://evil.example", "gateway.example", ("*",))
 
 
-def test_a_refusal_rounds_its_seconds_up() -> None:
-    reply = refusal(HTTPStatus.SERVICE_UNAVAILABLE, "at_capacity", "full", 1001)
-    assert reply.headers == {"Retry-After": "2"}
-    assert json.loads(reply.body) == {"error": "at_capacity", "message": "full", "retry_after_ms": 1001}
-
-
-def test_the_page_and_its_files_have_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Reply(HTTPStatus.OK, b"<!doctype html>", "text/html; charset=utf-8")
-    monkeypatch.setattr(routes, "_web_files", lambda: {"/": page, "/index.html": page})
-    served = Routes({"/healthz": lambda: Reply(HTTPStatus.OK, b"{}")})
-    assert served.answer("/?x=1") is page
-    assert served.answer("/healthz").body == b"{}"
-    assert served.answer("/index.html/").status == HTTPStatus.NOT_FOUND
-
-
-def test_only_known_kinds_of_files_are_served() -> None:
-    for path, reply in routes._web_files().items():
-        assert path == "/" or path.rpartition(".")[2] in ("html", "css", "js", "svg")
-        assert reply.headers["X-Content-Type-Options"] == "nosniff"
-        assert reply.body
+def test_headers_given_twice_are_nobody() -> None:
+    assert origin_and_host([], ["a"]) == (None, "a")
+    assert origin_and_host(["http://a"], ["a", "b"]) == ("http://a", None)
+    origin, host = origin_and_host(["http://127.0.0.1", "https://evil.example"], ["127.0.0.1"])
+    assert not origin_allowed(origin, host, ())

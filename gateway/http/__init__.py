@@ -1,0 +1,1 @@
+"""Plain HTTP beside the sockets: who serves a connection, what is answered, and in which form."""

@@ -1,0 +1,76 @@
+"""What the gateway says of itself: probes for whoever runs it, voices and limits for its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from http import HTTPStatus
+
+from aiohttp import web
+
+from ..admission import Admission
+from ..engine import EngineWatch
+from ..opening import Offer
+from .reply import Reply, json_reply
+
+
+class Documents:
+    """Answers from the state of the moment; `sessions` are the open ones."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        admission: Admission,
+        engine: EngineWatch,
+        sessions: Sized,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._offer = offer
+        self._admission = admission
+        self._engine = engine
+        self._sessions = sessions
+        self._draining = draining
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
+            _get("/readyz", self._readyz),
+            _get("/v1/voices", self._voices),
+            _get("/v1/limits", self._limits),
+        ]
+
+    def _readyz(self) -> Reply:
+        reason = "the gateway is shutting down" if self._draining() else self._engine.reason
+        if reason is None:
+            return json_reply(HTTPStatus.OK, {"ready": True})
+        return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
+
+    def _voices(self) -> Reply:
+        voices = [
+            {
+                "name": voice.name,
+                "languages": voice.languages,
+                "description": voice.description,
+                "instructions": voice.instructions,
+            }
+            for voice in self._offer.synthesizer.voices.values()
+        ]
+        return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
+
+    def _limits(self) -> Reply:
+        settings, admission, draining = self._offer.settings, self._admission, self._draining()
+        document = {
+            "accepting": not draining and len(self._sessions) < settings.sockets,
+            "ready": not draining and self._engine.reason is None,
+            "sockets": {"open": len(self._sessions), "limit": settings.sockets},
+            "utterances": {"active": admission.active, "limit": admission.slots},
+            "queue": {"waiting": admission.queued, "limit": settings.queue_length},
+            "session": self._offer.limits.model_dump(),
+        }
+        return json_reply(HTTPStatus.OK, document)
+
+
+def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
+    async def handler(_: web.Request) -> web.Response:
+        return answer().response()
+
+    return web.get(path, handler)

@@ -1,0 +1,67 @@
+"""One port for sockets and plain HTTP: the head of the first request decides which library serves a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import cast
+
+HEAD_BYTES = 16_384
+"""Longest request head; the libraries behind have limits of their own below it."""
+
+_HEAD_END = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+
+
+class Doorstep(asyncio.Protocol):
+    """Waits for the end of the request head, then hands the connection and all that was read to its server.
+
+    It reads nothing but whether this is a WebSocket handshake. A head that is not complete within `deadline_s`
+    is cut off; `http` returns None when there are too many connections already.
+    """
+
+    def __init__(
+        self,
+        websocket: Callable[[], asyncio.Protocol],
+        http: Callable[[], asyncio.Protocol | None],
+        deadline_s: float,
+    ) -> None:
+        self._websocket = websocket
+        self._http = http
+        self._deadline_s = deadline_s
+        self._head = bytearray()
+        self._transport: asyncio.Transport
+        self._deadline: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._deadline = asyncio.get_running_loop().call_later(self._deadline_s, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        searched = max(0, len(self._head) - len(_HEAD_END) + 1)
+        self._head += data
+        end = self._head.find(_HEAD_END, searched)
+        if 0 <= end <= HEAD_BYTES:
+            self._hand_over(bytes(self._head[:end]))
+        elif len(self._head) > HEAD_BYTES:
+            self._refuse(_TOO_LARGE)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._deadline.cancel()
+
+    def _hand_over(self, head: bytes) -> None:
+        server = self._websocket() if _UPGRADE.search(head) else self._http()
+        if server is None:
+            self._refuse(_FULL)
+            return
+        self._deadline.cancel()
+        self._transport.set_protocol(server)
+        server.connection_made(self._transport)
+        server.data_received(bytes(self._head))
+
+    def _refuse(self, answer: bytes) -> None:
+        self._transport.write(answer)
+        self._transport.close()
