@@ -23,12 +23,13 @@ class FakeSocket:
         self._reads = asyncio.Event()
         self._reads.set()
         self._closed = False
+        self._silent = False
 
     # The gateway's end
 
     async def receive(self) -> str | bytes:
         while not self._incoming:
-            if self._closed:
+            if self._closed or self._silent:
                 raise SocketClosed
             self._arrived.clear()
             await self._arrived.wait()
@@ -67,10 +68,19 @@ class FakeSocket:
     def read_again(self) -> None:
         self._reads.set()
 
+    def half_close(self) -> None:
+        """No more comes from the client, who still reads."""
+        self._silent = True
+        self._arrived.set()
+
     def disconnect(self) -> None:
         self._closed = True
         self._arrived.set()
         self._reads.set()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     @property
     def messages(self) -> list[dict[str, Any]]:

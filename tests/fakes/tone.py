@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from voxgate.pipeline.errors import (
@@ -42,8 +43,15 @@ def tone_frame(seed: int, text: str, frame: int, frames_per_character: float) ->
     """float32 [1920]: one 80 ms tone whose pitch tells the seed, the frame and the character spoken in it."""
     character = text[min(len(text) - 1, int(frame / frames_per_character))]
     frequency_hz = 150 + (ord(character) * 37 + seed * 101 + frame * 13) % 2000
+    return _tone(frequency_hz)
+
+
+@lru_cache(2000)  # every pitch there is: a load test asks for thousands of frames a second
+def _tone(frequency_hz: int) -> Pcm:
     n = np.arange(FRAME_SAMPLES, dtype=np.float64)
-    return (0.5 * np.sin(2 * np.pi * frequency_hz * n / SAMPLE_RATE_HZ)).astype(np.float32)
+    pcm = (0.5 * np.sin(2 * np.pi * frequency_hz * n / SAMPLE_RATE_HZ)).astype(np.float32)
+    pcm.flags.writeable = False
+    return pcm
 
 
 def tone_pcm(text: str, seed: int = DEFAULT_SEED, frames_per_character: float = 0.5) -> Pcm:
@@ -169,7 +177,8 @@ class ToneSpeech:
         per_character = self._script.frames_per_character
         tones = [tone_frame(self.seed, self.text, i, per_character) for i in range(first, first + frames)]
         self.made += frames
-        return SpeechChunk(np.concatenate(tones), first, self._words(first, self.made))
+        pcm = tones[0] if len(tones) == 1 else np.concatenate(tones)
+        return SpeechChunk(pcm, first, self._words(first, self.made))
 
     def _words(self, first: int, last: int) -> list[WordTime]:
         words = []
@@ -192,7 +201,7 @@ class ToneSpeech:
         self.lose(EngineLost("closed"))
         await asyncio.sleep(self._script.close_s)
         self.closed = True
-        self._owner.open_speeches.discard(self)
+        self._owner.open_speeches.pop(self, None)
 
 
 class ToneSynthesizer:
@@ -207,7 +216,8 @@ class ToneSynthesizer:
         self.default_voice = "ada"
         self.slots = slots
         self.max_characters = max_characters
-        self.open_speeches: set[ToneSpeech] = set()
+        self.open_speeches: dict[ToneSpeech, None] = {}
+        """In the order of opening, so that a simulation comes out the same in every process."""
         self.speeches: list[ToneSpeech] = []
         """Every speech ever opened."""
         self.most_open = 0
@@ -241,7 +251,7 @@ class ToneSynthesizer:
         if len(self.open_speeches) >= self.slots:
             raise AtCapacity("no slot")
         speech = ToneSpeech(self, request)
-        self.open_speeches.add(speech)
+        self.open_speeches[speech] = None
         self.speeches.append(speech)
         self.most_open = max(self.most_open, len(self.open_speeches))
         return speech

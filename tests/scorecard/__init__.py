@@ -1,0 +1,1 @@
+"""The reliability scorecard: each promise of docs/reliability.md as a row that measures it."""

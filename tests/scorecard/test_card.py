@@ -1,0 +1,83 @@
+"""The scorecard itself: what is judged, what is kept, and that nothing it started survives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from scorecard.card import Row, Tier, Trial, all_rows
+from scorecard.one import Options, run
+from scorecard.record import append, card, latest, read
+from scorecard.runner import run_row
+
+
+def row(measure=print, **fields) -> Row:
+    return Row(**{"id": "X1", "test": "t", "wanted": "w", "about_s": {Tier.LIGHT: 1.0}, "measure": measure,
+                  "timed": False, "voice": False} | fields)  # fmt: skip
+
+
+def test_a_figure_out_of_its_limits_makes_a_row_red_and_says_why() -> None:
+    def measure(trial: Trial) -> None:
+        trial.most("gap ms", 90.5, 90)
+        trial.least("rate", 2, 1)
+        trial.equal("lost", 0, 0)
+
+    record = run(row(measure), Options("L", seed=3))
+    assert (record.verdict, record.missed) == ("red", ["gap ms: 90.5 is more than 90"])
+    assert record.figures == {"gap ms": 90.5, "rate": 2, "lost": 0}
+    assert record.seed == 3
+
+
+def test_time_is_not_judged_where_other_things_run() -> None:
+    def measure(trial: Trial) -> None:
+        trial.most("gap ms", 1000.0, 90, timed=True)
+
+    assert run(row(measure, timed=True), Options("L", 0, judge_time=False)).verdict == "green"
+
+
+def test_an_exception_is_a_red_row() -> None:
+    def measure(_: Trial) -> None:
+        raise LookupError("gone")
+
+    assert run(row(measure), Options("L", 0)).missed == ["LookupError: gone"]
+
+
+def test_sizes_follow_the_tier_and_one_factor() -> None:
+    assert Trial(Tier.LIGHT, 0).size(500, light=100) == 100
+    assert Trial(Tier.NIGHTLY, 0).size(500, light=100) == 500
+    assert Trial(Tier.RELEASE, 0).size(500, light=100, release=900) == 900
+    assert Trial(Tier.NIGHTLY, 0, scale=0.1).size(500, light=100) == 50
+    assert Trial(Tier.NIGHTLY, 0, scale=0.001).size(500, least=2) == 2
+
+
+def test_a_row_runs_in_its_first_tier_and_all_heavier_ones() -> None:
+    nightly = row(about_s={Tier.NIGHTLY: 1.0})
+    assert [nightly.runs_in(tier) for tier in Tier] == [False, True, True]
+
+
+def test_records_are_lines_and_the_last_of_a_row_is_on_the_card(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for limit in (1, 3):
+        append(path, run(row(lambda trial, limit=limit: trial.most("lost | found", 2, limit)), Options("L", 0)))
+    path.write_text(path.read_text() + '{"row": "cut sho')
+    records = latest(read(path))
+    assert records["X1"].verdict == "green"
+    lines = card([row(), row(id="X2")], records).splitlines()
+    assert lines[2].split(" | ")[3:] == ["lost / found 2", "green (L) |"]
+    assert "not run" in lines[3]
+
+
+def test_a_row_that_hangs_is_ended_with_all_it_started(monkeypatch) -> None:
+    hangs = row(id="S1", about_s={Tier.LIGHT: 1.0})
+    monkeypatch.setattr(Row, "deadline_s", lambda *_: 0.0)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    record = run_row(hangs, Options("L", 0))
+    assert (record.verdict, record.missed) == ("red", ["not done after 0 s"])
+    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
+
+
+def test_every_row_of_the_card_is_there() -> None:
+    wanted = [
+        f"{section}{n}" for section, last in zip("SCFAE", (7, 7, 7, 9, 1), strict=True) for n in range(1, last + 1)
+    ]
+    assert [id for id in all_rows() if id not in wanted] == []

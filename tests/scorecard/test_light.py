@@ -1,0 +1,18 @@
+"""The card's light tier with every commit: what is right or wrong whatever else the machine does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scorecard.card import Row, Tier, all_rows
+from scorecard.one import Options
+from scorecard.runner import run_row
+
+LIGHT = [row for row in all_rows().values() if row.runs_in(Tier.LIGHT)]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id, marks=[pytest.mark.engine] * row.voice) for row in LIGHT])
+def test_row(row: Row) -> None:
+    record = run_row(row, Options(tier="L", seed=random.randrange(10**6), judge_time=False))
+    assert record.missed == [], f"scripts/scorecard {row.id} --seed {record.seed}"
