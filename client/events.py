@@ -17,15 +17,22 @@ HEADER = struct.Struct("<BBHIIQ")
 HEADER_VERSION = 1
 FLAG_FIRST, FLAG_LAST = 1, 2
 
+Codec = Literal["pcm", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "wav"]
+SAMPLE_BYTES: Mapping[str, int] = {"pcm": 2, "mulaw": 1, "alaw": 1}
+"""Of the codecs whose payload is nothing but samples."""
+
 Message = Mapping[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How the audio of an utterance is coded; the default, 16 bit PCM, needs no decoder."""
+    """How the audio of an utterance is coded; the default, 16 bit PCM, needs no decoder.
 
-    codec: Literal["pcm", "opus"] = "pcm"
+    The payloads of `ogg_opus`, `mp3` and `wav`, joined, are a file.
+    """
+
+    codec: Codec = "pcm"
     sample_rate: int = 24_000
     packet_ms: int = 80
     bitrate: int | None = None
@@ -39,7 +46,9 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """One audio message: an Opus packet, or s16le mono samples. `pts` counts the samples before it."""
+    """One audio message: an Opus packet, mono samples (s16le as `pcm`), or a part of a file. `pts` counts the
+    samples before it.
+    """
 
     number: int
     seq: int

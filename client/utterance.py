@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import Any
 
 from .errors import ProtocolViolation, SessionLost, SpeechError
-from .events import Audio, AudioFormat, Done, Event, Interrupted, Notice, Started
+from .events import SAMPLE_BYTES, Audio, AudioFormat, Done, Event, Interrupted, Notice, Started
 from .inbox import Inbox
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -191,7 +191,7 @@ class Utterance:
             problem = "the first-message flag is wrong"
         elif self._last_seen:
             problem = "audio after the last message"
-        elif self.format.codec == "pcm" and len(audio.payload) != 2 * audio.samples:
+        elif (size := SAMPLE_BYTES.get(self.format.codec)) and len(audio.payload) != size * audio.samples:
             problem = f"{len(audio.payload)} bytes for {audio.samples} samples"
         if problem is not None:
             raise ProtocolViolation(f"utterance {self.id}, message {audio.seq}: {problem}")
@@ -201,7 +201,7 @@ class Utterance:
 
     def _check_complete(self, done: Done) -> None:
         complete = self._next_pts - self.format.pre_skip
-        # An Opus packet is never cut short: the decoder's last samples may be padding.
-        whole = complete == done.samples if self.format.codec == "pcm" else complete >= done.samples
+        # A coded packet is never cut short: the decoder's last samples may be padding.
+        whole = complete == done.samples if self.format.codec in SAMPLE_BYTES else complete >= done.samples
         if not whole or not self._last_seen:
             raise ProtocolViolation(f"utterance {self.id}: done after {complete} of {done.samples} samples")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +11,35 @@ SOURCE_RATE_HZ = 24_000
 
 OPUS_RATES_HZ = (8000, 12000, 16000, 24000, 48000)
 PCM_RATES_HZ = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-BITRATES = (6_000, 256_000)
-"""Opus: least and most, in bit/s."""
+MP3_RATES_HZ = (16000, 22050, 24000, 32000, 44100, 48000)
+G711_RATES_HZ = (8000, 16000)
+
+OPUS_BITRATES = range(6_000, 256_001)
+MP3_BITRATES = tuple(1000 * kbit for kbit in (32, 40, 48, 56, 64, 80, 96, 112, 128, 160))
+MP3_BITRATES_FROM_32_KHZ = (*MP3_BITRATES, 192_000, 224_000, 256_000, 320_000)
 DEFAULT_BITRATE = 32_000
 PACKETS_MS = (80, 40, 20)
 
-FORMATS: tuple[dict[str, Any], ...] = (
-    {
-        "codec": "opus",
-        "sample_rates": OPUS_RATES_HZ,
-        "bitrate": {"min": BITRATES[0], "max": BITRATES[1], "default": DEFAULT_BITRATE},
-        "packet_ms": PACKETS_MS,
-    },
-    {"codec": "pcm", "sample_rates": PCM_RATES_HZ, "packet_ms": PACKETS_MS},
-)
-"""As told to clients (docs/protocol.md, `session`)."""
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way of coding audio. `bitrates` is empty where the rate follows from the samples."""
+
+    sample_rates_hz: tuple[int, ...]
+    media_type: str
+    bitrates: range | tuple[int, ...] = ()
+
+
+CODECS: Mapping[str, Codec] = {
+    "opus": Codec(OPUS_RATES_HZ, "audio/opus", OPUS_BITRATES),
+    "pcm": Codec(PCM_RATES_HZ, "audio/pcm"),
+    "mulaw": Codec(G711_RATES_HZ, "audio/basic"),
+    "alaw": Codec(G711_RATES_HZ, "audio/x-alaw-basic"),
+    "ogg_opus": Codec(OPUS_RATES_HZ, "audio/ogg", OPUS_BITRATES),
+    "mp3": Codec(MP3_RATES_HZ, "audio/mpeg", MP3_BITRATES_FROM_32_KHZ),
+    "wav": Codec(PCM_RATES_HZ, "audio/wav"),
+}
+"""By the name a client asks for."""
 
 
 class FormatError(ValueError):
@@ -37,7 +52,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How audio is coded for the client; `bitrate` is Opus's alone. Raises FormatError for what is not offered."""
+    """How audio is coded for the client; `bitrate` is for Opus and MP3. Raises FormatError for what is not offered."""
 
     codec: str = "opus"
     sample_rate_hz: int = SOURCE_RATE_HZ
@@ -45,21 +60,41 @@ class AudioFormat:
     packet_ms: int = 80
 
     def __post_init__(self) -> None:
-        if self.codec not in ("opus", "pcm"):
-            raise FormatError(f"codec {self.codec!r} is not offered; there are opus and pcm", "codec")
-        rates = OPUS_RATES_HZ if self.codec == "opus" else PCM_RATES_HZ
-        _require(self.sample_rate_hz, rates, f"{self.codec} sample_rate", "sample_rate")
+        if (codec := CODECS.get(self.codec)) is None:
+            raise FormatError(f"codec {self.codec!r} is not offered; there are {', '.join(CODECS)}", "codec")
+        _require(self.sample_rate_hz, codec.sample_rates_hz, f"{self.codec} sample_rate", "sample_rate")
         _require(self.packet_ms, PACKETS_MS, "packet_ms", "packet_ms")
-        least, most = BITRATES
-        if self.codec == "opus" and not least <= self.bitrate <= most:
-            raise FormatError(f"bitrate {self.bitrate} is not within {least} to {most} bit/s", "bitrate")
+        if self.has_bitrate:
+            low_mp3 = self.codec == "mp3" and self.sample_rate_hz < 32_000
+            _require(self.bitrate, MP3_BITRATES if low_mp3 else codec.bitrates, f"{self.codec} bitrate", "bitrate")
+
+    @property
+    def has_bitrate(self) -> bool:
+        return bool(CODECS[self.codec].bitrates)
+
+    @property
+    def media_type(self) -> str:
+        """The Content-Type of a body of this audio."""
+        return CODECS[self.codec].media_type
 
     @property
     def packet_samples(self) -> int:
-        """Samples of a full packet (pcm at 11025 Hz in packets of 20 ms: one more in every second)."""
+        """Samples of a full packet (at 11025 Hz in packets of 20 ms: one more in every second)."""
         return self.sample_rate_hz * self.packet_ms // 1000
 
 
-def _require(value: int, offered: tuple[int, ...], what: str, param: str) -> None:
+def _require(value: int, offered: range | tuple[int, ...], what: str, param: str) -> None:
     if value not in offered:
-        raise FormatError(f"{what} {value} is not offered; there are {', '.join(map(str, offered))}", param)
+        listed = f"{offered[0]} to {offered[-1]}" if isinstance(offered, range) else ", ".join(map(str, offered))
+        raise FormatError(f"{what} {value} is not offered; there are {listed}", param)
+
+
+def _told(name: str, codec: Codec) -> dict[str, Any]:
+    offer: dict[str, Any] = {"codec": name, "sample_rates": codec.sample_rates_hz}
+    if codec.bitrates:
+        offer["bitrate"] = {"min": codec.bitrates[0], "max": codec.bitrates[-1], "default": DEFAULT_BITRATE}
+    return offer | {"packet_ms": PACKETS_MS}
+
+
+FORMATS: tuple[dict[str, Any], ...] = tuple(_told(name, codec) for name, codec in CODECS.items())
+"""As told to clients (docs/protocol.md, `session`)."""

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .packet import Packet, Pcm
+
 MUSIC_FROM_BITRATE = 32_000
 """Below it the encoder is tuned for speech (VOIP), from it on for fidelity (AUDIO)."""
 
@@ -69,6 +71,24 @@ class OpusEncoder:
     def __del__(self) -> None:
         if hasattr(self, "_state"):
             self._destroy(self._state)
+
+
+class OpusCoder:
+    """Packets for `PacketEncoder`: the last ones are filled up with silence past the look-ahead."""
+
+    def __init__(self, encoder: OpusEncoder) -> None:
+        self._encoder = encoder
+        self.pre_skip = encoder.pre_skip_samples
+
+    def encode(self, pcm: Pcm) -> list[Packet]:
+        return [Packet(self._encoder.encode(pcm), len(pcm))]
+
+    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - the `Coder` protocol
+        """One packet, or two when the rest leaves less room than the look-ahead needs."""
+        size = self._encoder.packet_samples
+        silence = np.zeros(-(len(pcm) + self.pre_skip) % size + self.pre_skip, np.float32)
+        padded = np.concatenate([pcm, silence])
+        return [packet for at in range(0, len(padded), size) for packet in self.encode(padded[at : at + size])]
 
 
 class OpusDecoder:

@@ -6,15 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def encode_s16le(pcm: NDArray[np.float32]) -> bytes:
-    """Turn pcm (float32 [n] in [-1, 1]) into s16le: scaled by 32767, clipped after rounding, NaN is 0."""
+def quantize_s16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Turn pcm (float32 [n] in [-1, 1]) into int16 [n]: scaled by 32767, clipped after rounding, NaN is 0."""
     # Every packet of every PCM listener comes through here: one look is cheaper than cleaning what is clean.
     if not np.isfinite(pcm).all():
         pcm = np.nan_to_num(pcm, nan=0.0, posinf=1.0, neginf=-1.0)
     scaled = np.rint(pcm * np.float32(32767))
     np.minimum(scaled, 32767, out=scaled)
     np.maximum(scaled, -32768, out=scaled)
-    payload: bytes = scaled.astype("<i2").tobytes()
+    quantized: NDArray[np.int16] = scaled.astype(np.int16)
+    return quantized
+
+
+def encode_s16le(pcm: NDArray[np.float32]) -> bytes:
+    """Turn pcm (float32 [n] in [-1, 1]) into little-endian bytes."""
+    payload: bytes = quantize_s16(pcm).astype("<i2", copy=False).tobytes()
     return payload
 
 

@@ -165,7 +165,7 @@ class Utterance:
             format=StartedFormat(
                 codec=self._format.codec,
                 sample_rate=rate_hz,
-                bitrate=self._format.bitrate if self._format.codec == "opus" else None,
+                bitrate=self._format.bitrate if self._format.has_bitrate else None,
                 packet_ms=self._format.packet_ms,
                 pre_skip=self._encoder.pre_skip,
             ),

@@ -28,11 +28,12 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "aiohttp": ("gateway/http/", "gateway/server.py"),
     "vllm": ("pipeline/talker/",),
     "opuslib": ("codecs/",),
+    "lameenc": ("codecs/",),
     "websockets": ("gateway/server.py", "gateway/websocket.py", "client/"),
 }
 """Where a library may be imported."""
 
-MOST_FILES = {"opuslib": 1}
+MOST_FILES = {"opuslib": 1, "lameenc": 1}
 
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 

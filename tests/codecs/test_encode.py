@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from voxgate.codecs.encode import Packet, PacketEncoder
-from voxgate.codecs.format import OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, AudioFormat, FormatError
+from voxgate.codecs.format import CODECS, OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, AudioFormat, FormatError
 from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import decode_s16le
 from voxgate.codecs.resample import Pcm, Resampler
@@ -69,7 +69,17 @@ def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -
     np.testing.assert_allclose(got, want, atol=1 / 32767)
 
 
-@pytest.mark.parametrize("audio_format", [AudioFormat(), AudioFormat("pcm", 16_000), AudioFormat("opus", 48_000)])
+@pytest.mark.parametrize(
+    "audio_format",
+    [
+        AudioFormat(),
+        AudioFormat("pcm", 16_000),
+        AudioFormat("opus", 48_000),
+        AudioFormat("mulaw", 8_000),
+        AudioFormat("mp3", 22_050),
+        AudioFormat("wav", 44_100),
+    ],
+)
 def test_packets_do_not_depend_on_how_the_audio_came(audio_format: AudioFormat) -> None:
     pcm = speechlike(0.7)
     whole = encoded(PacketEncoder(audio_format), pcm, len(pcm))
@@ -77,14 +87,14 @@ def test_packets_do_not_depend_on_how_the_audio_came(audio_format: AudioFormat) 
     assert encoded(PacketEncoder(audio_format), pcm, 501) == whole
 
 
-@pytest.mark.parametrize("codec", ["opus", "pcm"])
+@pytest.mark.parametrize("codec", ["opus", "pcm", "ogg_opus", "wav"])
 def test_a_frame_is_a_packet_at_once(codec: Any) -> None:
     assert len(PacketEncoder(AudioFormat(codec)).push(np.zeros(1920, np.float32))) == 1
 
 
-@pytest.mark.parametrize("codec", ["opus", "pcm"])
-def test_no_audio_gives_no_packet(codec: Any) -> None:
-    assert PacketEncoder(AudioFormat(codec)).finish() == []
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_audio_gives_no_packet(codec: str) -> None:
+    assert PacketEncoder(AudioFormat(codec, CODECS[codec].sample_rates_hz[0])).finish() == []
 
 
 def test_the_bitrate_is_kept() -> None:
@@ -97,7 +107,11 @@ def test_the_bitrate_is_kept() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"codec": "mp3"}, "codec"),
+        ({"codec": "flac"}, "codec"),
+        ({"codec": "mulaw"}, "sample_rate"),
+        ({"codec": "mp3", "sample_rate_hz": 8_000}, "sample_rate"),
+        ({"codec": "mp3", "sample_rate_hz": 22_050, "bitrate": 192_000}, "bitrate"),
+        ({"codec": "mp3", "bitrate": 33_000}, "bitrate"),
         ({"sample_rate_hz": 44_100}, "sample_rate"),
         ({"codec": "pcm", "sample_rate_hz": 96_000}, "sample_rate"),
         ({"bitrate": 5_999}, "bitrate"),

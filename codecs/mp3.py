@@ -1,0 +1,56 @@
+"""MP3 by LAME, the only file that knows the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .packet import Packet, Pcm
+from .pcm import encode_s16le
+
+DECODER_DELAY_SAMPLES = 529
+"""What every decoder adds to the encoder's own delay."""
+ENCODER_DELAY_SAMPLES = 576
+
+_QUALITY = 5
+"""LAME's own trade of work against quality: 2 is best, 7 fastest."""
+_MPEG_1_FROM_HZ = 32_000
+
+
+class Mp3Coder:
+    """A mono stream of constant bit rate without tags; the payloads joined are a whole `.mp3` file.
+
+    LAME holds audio back in its filter and its bit reservoir, so a packet in is not a packet out.
+    """
+
+    pre_skip = ENCODER_DELAY_SAMPLES + DECODER_DELAY_SAMPLES
+
+    def __init__(self, sample_rate_hz: int, bitrate: int) -> None:
+        import lameenc  # only who asks for MP3 pays for loading it
+
+        self._lame: Any = lameenc.Encoder()
+        self._lame.set_channels(1)
+        self._lame.set_in_sample_rate(sample_rate_hz)
+        self._lame.set_out_sample_rate(sample_rate_hz)
+        self._lame.set_bit_rate(bitrate // 1000)
+        self._lame.set_quality(_QUALITY)
+        self._lame.silence()
+        self._rate_hz, self._bitrate = sample_rate_hz, bitrate
+        self._frame_samples = 1152 if sample_rate_hz >= _MPEG_1_FROM_HZ else 576
+        self._bytes = 0
+        self._samples = 0
+
+    def encode(self, pcm: Pcm) -> list[Packet]:
+        return self._packets(bytes(self._lame.encode(encode_s16le(pcm))))
+
+    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - the `Coder` protocol
+        rest = bytes(self._lame.encode(encode_s16le(pcm))) if len(pcm) else b""
+        return self._packets(rest + bytes(self._lame.flush()))
+
+    def _packets(self, payload: bytes) -> list[Packet]:
+        if not payload:
+            return []
+        self._bytes += len(payload)
+        # At a constant rate the bytes tell how many frames are whole; padding lags by less than one byte.
+        frames = (self._bytes + 1) * 8 * self._rate_hz // (self._bitrate * self._frame_samples)
+        samples, self._samples = frames * self._frame_samples - self._samples, frames * self._frame_samples
+        return [Packet(payload, samples)]
