@@ -11,6 +11,7 @@ COMMANDS = {
     "serve": "start the gateway: speech over WebSocket, and the page",
     "say": "speak text, from the command line or as it is typed",
     "voices": "list the voices of a running gateway",
+    "keys": "make API keys",
     "bench": "measure latency and throughput",
     "doctor": "check whether this machine has what serving needs",
 }

@@ -1,7 +1,7 @@
 """Who may speak: a bounded number of talker slots, and a bounded, fair queue in front of them.
 
 Limits count active utterances, not sockets: an agent's socket is silent most of the time. The queue takes
-turns between keys (one client address is one key), first come first served within a key. Nobody waits longer
+turns between callers (a key; without keys an address), first come first served within one. Nobody waits longer
 than `wait_ms`; who waits looks at `Ticket.deadline_s` and leaves. A slot is given back only when the engine
 confirmed the end of its speech.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..pipeline.errors import AtCapacity
+from .access.caller import Caller
 
 _FIRST_GUESS_MS = 4000.0
 """How long an utterance holds its slot, until some were seen."""
@@ -25,7 +26,7 @@ _RETRY_MIN_MS = 250
 class Ticket:
     """One utterance's place. `on_change` is called when the position changes and when the slot is granted."""
 
-    key: str
+    caller: Caller
     deadline_s: float
     on_change: Callable[[Ticket, float], None] = field(repr=False)
     position: int = 0
@@ -48,7 +49,7 @@ class Admission:
         self._wait_s = wait_ms / 1000
         self._holding = 0
         self._waiting: dict[str, deque[Ticket]] = {}
-        """Per key; the dict's order is the order of turns."""
+        """By caller's name; the dict's order is the order of turns."""
         self._queued = 0
         self._mean_ms = _FIRST_GUESS_MS
 
@@ -64,15 +65,18 @@ class Admission:
     def slots(self) -> int:
         return self._slots()
 
-    def join(self, key: str, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
-        """Take a slot or a place in the queue. Raises AtCapacity when the queue is full."""
-        ticket = Ticket(key, now_s + self._wait_s, on_change)
+    def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+        """Take a slot or a place in the queue. Raises KeyLimit, and AtCapacity when the queue is full."""
+        caller.check_utterance()
+        ticket = Ticket(caller, now_s + self._wait_s, on_change)
         if self._holding < self._slots() and not self._queued:
+            caller.utterances += 1
             self._hold(ticket, now_s)
             return ticket
         if self._queued >= self._queue_length:
             raise self.refusal("every talker slot and every place in the queue is taken")
-        self._waiting.setdefault(key, deque()).append(ticket)
+        self._waiting.setdefault(caller.name, deque()).append(ticket)
+        caller.utterances += 1
         self._queued += 1
         self._renumber(now_s, quiet=ticket)
         return ticket
@@ -82,16 +86,17 @@ class Admission:
         if ticket.closed:
             return
         ticket.closed = True
+        ticket.caller.utterances -= 1
         if ticket.granted_s is not None:
             self._holding -= 1
             held_ms = (now_s - ticket.granted_s) * 1000
             self._mean_ms += _SMOOTHING * (held_ms - self._mean_ms)
         else:
-            queue = self._waiting[ticket.key]
+            queue = self._waiting[ticket.caller.name]
             queue.remove(ticket)
             self._queued -= 1
             if not queue:
-                del self._waiting[ticket.key]
+                del self._waiting[ticket.caller.name]
         self.admit(now_s)
 
     def admit(self, now_s: float) -> None:

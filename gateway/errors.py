@@ -6,6 +6,10 @@ VoxgateError
 │   ├── TooManyUtterances                                        more at once than one socket may have
 │   ├── SlowConsumer                                             stopped reading; the socket closes
 │   └── ClientGone                                               closed the socket; told to nobody, only counted
+├── AccessError
+│   ├── Unauthorized                                             no key, or not a valid one
+│   ├── Forbidden                                                a web page that is not listed
+│   └── KeyLimit                                                 as much in use as this key may have
 ├── RateLimited             too many messages; try again after `retry_after_ms`
 └── Draining                the gateway is shutting down
 """
@@ -49,6 +53,29 @@ class ClientGone(RequestError):
     """The socket closed under the utterance."""
 
     code = "client_gone"
+
+
+class AccessError(VoxgateError):
+    """The caller may not come in, or not now."""
+
+    code = "forbidden"
+
+
+class Unauthorized(AccessError):
+    """Keys are configured, and none was given, or one that is unknown, expired or forged."""
+
+    code = "unauthorized"
+
+
+class Forbidden(AccessError):
+    """A browser speaks for a page whose origin is not listed."""
+
+
+class KeyLimit(AccessError):
+    """The key has as many sockets or utterances as it may; others are not concerned."""
+
+    code = "key_limit"
+    retryable = True
 
 
 class RateLimited(VoxgateError):

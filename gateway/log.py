@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-_FIELDS = ("session", "utterance", "code", "peer")
+_FIELDS = ("session", "utterance", "code", "key")
 
 
 class _TextFormatter(logging.Formatter):

@@ -9,23 +9,27 @@ BURST_S = 5.0
 
 
 class TokenBucket:
-    """Allows `rate_per_s` in the long run and `BURST_S` seconds of it at once."""
+    """Allows `rate_per_s` in the long run and `burst_s` seconds of it at once."""
 
-    def __init__(self, rate_per_s: float) -> None:
+    def __init__(self, rate_per_s: float, burst_s: float = BURST_S) -> None:
         self._rate_per_s = rate_per_s
-        self._capacity = max(1.0, rate_per_s * BURST_S)
+        self._capacity = max(1.0, rate_per_s * burst_s)
         self._tokens = self._capacity
         self._filled_s: float | None = None
 
-    def take(self, now_s: float) -> float:
-        """Take one token. Returns 0.0, or the seconds until one is there, in which case none was taken."""
+    def take(self, now_s: float, tokens: int = 1) -> float:
+        """Take tokens. Returns 0.0, or the seconds until they are there, in which case none was taken.
+
+        More than the bucket holds are taken when it is full, and owed: the next take waits for them.
+        """
         if self._filled_s is not None:
             self._tokens = min(self._capacity, self._tokens + (now_s - self._filled_s) * self._rate_per_s)
         self._filled_s = now_s
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
+        needed = min(float(tokens), self._capacity)
+        if self._tokens >= needed:
+            self._tokens -= tokens
             return 0.0
-        return (1.0 - self._tokens) / self._rate_per_s
+        return (needed - self._tokens) / self._rate_per_s
 
 
 class Strikes:

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 from websockets.asyncio.server import Server, ServerConnection
@@ -21,20 +22,26 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ..pipeline.speech import Synthesizer
+from .access.caller import Caller
+from .access.configured import configured_access, configured_keys
+from .access.credential import credential_of
+from .access.origins import origin_and_host
 from .admission import Admission
 from .audio import EncoderFactory
 from .connection import Connection
 from .engine import EngineWatch
+from .errors import AccessError
 from .http.documents import Documents
 from .http.doorstep import Doorstep
-from .http.origins import origin_allowed, origin_and_host
 from .http.pages import page_routes
-from .http.reply import Reply, not_found, refusal
+from .http.reply import Reply, error_reply, not_found, refusal
 from .http.service import HttpService
+from .http.tokens import token_routes
 from .opening import Offer
 from .retirement import Retirement
 from .session import Session
 from .settings import Settings, SettingsError
+from .tls import load_certificate, tls_context
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
 
 SPEECH_PATH = "/v1/speech"
@@ -56,6 +63,8 @@ class Gateway:
     def __init__(self, settings: Settings, synthesizer: Synthesizer, encoder_factory: EncoderFactory) -> None:
         self._settings = settings
         self._synthesizer = synthesizer
+        self._access = configured_access(settings)
+        self._tls = tls_context(settings)
         self._offer = Offer(settings, synthesizer, encoder_factory)
         self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms)
         self._retirement = Retirement(self._admission)
@@ -69,8 +78,9 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._server: Server
         documents = Documents(self._offer, self._admission, self._engine, self._sessions, lambda: self._draining)
-        routes = [*documents.routes(), web.get(SPEECH_PATH, _upgrade_required), *page_routes()]
-        self._http = HttpService(routes, settings.allowed_origins, settings.sockets)
+        public = [*documents.public_routes(), web.get(SPEECH_PATH, _upgrade_required), *page_routes()]
+        keyed = [*documents.keyed_routes(), *token_routes(self._access)]
+        self._http = HttpService(public, keyed, self._access, settings.sockets)
 
     @property
     def port(self) -> int:
@@ -88,6 +98,7 @@ class Gateway:
             settings.port,
             process_request=self._admit,
             create_connection=cast(type[ServerConnection], self._connection),
+            ssl=self._tls,
             compression=None,
             server_header=None,
             open_timeout=_HANDSHAKE_S,
@@ -100,6 +111,17 @@ class Gateway:
             backlog=1024,
         )
         log.info("listening on %s:%d", settings.host, self.port)
+
+    def reload(self) -> None:
+        """Read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
+        try:
+            self._access.replace_keys(configured_keys(self._settings))
+            if self._tls is not None:
+                load_certificate(self._tls, self._settings)
+        except SettingsError as error:
+            log.error("not reloaded: %s", error)
+        else:
+            log.info("keys and certificate reloaded")
 
     async def keep_engine(self) -> None:
         """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
@@ -153,35 +175,47 @@ class Gateway:
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
         name = f"{self._run_id}-{next(self._numbers)}"
-        peer = str(websocket.remote_address[0]) if websocket.remote_address else "?"
         connection = Connection(websocket, self._retirement)
-        session = Session(name, peer, self._offer, self._admission, connection.wake)
+        session = Session(name, websocket.caller, self._offer, self._admission, connection.wake)
         self._sessions.add(session)
+        websocket.caller.sockets += 1
         if self._draining:  # its handshake was under way when the drain began
             self._tell_drain(session)
-        log.info("session opened", extra={"session": name, "peer": peer})
+        log.info("session opened", extra={"session": name, "key": websocket.caller.name})
         try:
             await connection.run(session)
         finally:
+            websocket.caller.sockets -= 1
             self._sessions.discard(session)
             if not self._sessions:
                 self._empty.set()
             log.info("session closed", extra={"session": name, "code": websocket.close_code})
 
-    def _admit(self, _: ServerConnection, request: Request) -> Response | None:
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Refuse handshakes that must not or cannot be served; None lets one go on."""
+        assert isinstance(connection, BoundedConnection)
         path = request.path.partition("?")[0]
         if path != SPEECH_PATH:
             return _response(not_found(path))
-        origin, host = origin_and_host(request.headers.get_all("Origin"), request.headers.get_all("Host"))
-        if not origin_allowed(origin, host, self._settings.allowed_origins):
-            return _response(refusal(HTTPStatus.FORBIDDEN, "forbidden", "this origin is not allowed"))
+        try:
+            connection.caller = self._caller(connection, request)
+        except AccessError as error:
+            return _response(error_reply(error))
         if self._draining:
             message = "the gateway is shutting down"
             return _response(refusal(_UNAVAILABLE, "draining", message, _DRAINING_RETRY_MS))
         if len(self._sessions) >= self._settings.sockets:
             return _response(refusal(_UNAVAILABLE, "at_capacity", "every socket is taken", _FULL_RETRY_MS))
         return None
+
+    def _caller(self, connection: ServerConnection, request: Request) -> Caller:
+        """Who opens a socket. Raises AccessError."""
+        headers, query = request.headers, dict(parse_qsl(urlsplit(request.path).query))
+        origin, host = origin_and_host(headers.get_all("Origin"), headers.get_all("Host"))
+        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
+        caller = self._access.admit(credential_of(headers, query), origin, host, peer)
+        caller.check_socket()
+        return caller
 
     # Engine
 
@@ -220,7 +254,7 @@ async def serve(
     encoder_factory: EncoderFactory,
     on_listening: Callable[[int], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once.
+    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
 
     `on_listening` gets the port as soon as it answers, before the model is loaded. Raises OSError when the
     address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
@@ -232,6 +266,7 @@ async def serve(
     stop, stop_now = asyncio.Event(), asyncio.Event()
     for number in _SIGNALS:
         loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     engine = loop.create_task(gateway.keep_engine())
     try:
         if on_listening is not None:
@@ -243,7 +278,7 @@ async def serve(
         engine.cancel()
         await asyncio.wait([engine], timeout=_LAST_S)
         await gateway.close()
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
 

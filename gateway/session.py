@@ -15,6 +15,7 @@ from ..codecs.format import FORMATS
 from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from ..pipeline.speech import SpeechChunk
 from . import messages
+from .access.caller import Caller
 from .admission import Admission, Ticket
 from .conduct import Conduct
 from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
@@ -38,7 +39,7 @@ class Session:
     def __init__(
         self,
         name: str,
-        key: str,
+        caller: Caller,
         offer: Offer,
         admission: Admission,
         wake: Callable[[], None],
@@ -46,7 +47,7 @@ class Session:
     ) -> None:
         self.name = name
         self._observer = observer or Observer()
-        self._key = key
+        self._caller = caller
         self._offer = offer
         self._admission = admission
         self._wake = wake
@@ -118,7 +119,7 @@ class Session:
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
             case messages.Text():
-                self._roster.find(message.utterance).add_text(message.text, now_s)
+                self._add_text(self._roster.find(message.utterance), message.text, now_s)
             case messages.Ack():
                 # Acks cross with the end of the speech by nature: one that comes too late is no mistake.
                 if (heard := self._roster.get(message.utterance)) is not None:
@@ -138,6 +139,11 @@ class Session:
             case messages.Ping():
                 self._send(messages.Pong(id=message.id))
 
+    def _add_text(self, utterance: Utterance, text: str, now_s: float) -> None:
+        utterance.check_text(text)
+        self._caller.spend_text(len(text), now_s)
+        utterance.add_text(text, now_s)
+
     def _start(self, message: messages.Start, now_s: float) -> None:
         # First what only refuses the message: an error of another kind would end the utterance of that name.
         self._roster.check_free(message.utterance)
@@ -146,7 +152,7 @@ class Session:
             raise Draining("the gateway is shutting down")
         self._roster.check_room()
         utterance = self._offer.utterance(message, self._next_number)
-        ticket = self._admission.join(self._key, lambda ticket, _: self._moved(utterance, ticket), now_s)
+        ticket = self._admission.join(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
         utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._roster.add(utterance)

@@ -34,6 +34,25 @@ class Settings(BaseModel):
         "Clients without an Origin, and the gateway's own page at localhost or an IP address, always may.",
     )
 
+    keys_file: Path | None = Field(None, description="TOML file of API keys; with any key, everyone needs one.")
+    keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` makes one.')
+    key_sockets: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Most sockets of one key (without keys, of one address) that has no limit of its own."
+    )
+    key_utterances: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Most utterances under way at once of one key or address."
+    )
+    key_characters_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Most text of one key or address in a minute."
+    )
+    token_secret_file: Path | None = Field(
+        None,
+        description="What browser tokens are signed with, 32 bytes or more, the same for every replica; "
+        "by default a fresh secret for each run.",
+    )
+    tls_certificate: Path | None = Field(None, description="PEM file with the certificate chain; switches TLS on.")
+    tls_key: Path | None = Field(None, description="PEM file with the key, where it is not beside the certificate.")
+
     checkpoint: str = Field("demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.')
     voice: str | None = Field(None, description="Voice for utterances that name none; the model's own by default.")
 
@@ -95,6 +114,12 @@ class Settings(BaseModel):
             raise ValueError(f"ahead_ms must be at least lead_ms + {2 * FRAME_MS}")
         return self
 
+    @model_validator(mode="after")
+    def _key_with_certificate(self) -> Self:
+        if self.tls_key is not None and self.tls_certificate is None:
+            raise ValueError("tls_key needs tls_certificate")
+        return self
+
     def session_limits(self, model_characters: int) -> Limits:
         """What a client is told; `model_characters` is the model's own text limit."""
         return Limits(
@@ -147,8 +172,11 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     for name, text in environ.items():
         if name.startswith(PREFIX):
             key = name.removeprefix(PREFIX).lower()
-            layer[key] = [part.strip() for part in text.split(",")] if key == "allowed_origins" else text
+            layer[key] = [part.strip() for part in text.split(",")] if key in _LISTS else text
     return layer
+
+
+_LISTS = frozenset(name for name, field in Settings.model_fields.items() if field.default == ())
 
 
 def _suggestion(key: str) -> str:

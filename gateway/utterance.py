@@ -85,12 +85,17 @@ class Utterance:
 
     # From the client
 
-    def add_text(self, fragment: str, now_s: float) -> None:
-        """Raises TextTooLong; then nothing of the fragment is taken."""
-        state = follow(self.state, Event.TEXT)
+    def check_text(self, fragment: str) -> State:
+        """The state once the fragment is taken. Raises TextTooLong, IllegalEvent."""
         received = self._characters + len(fragment)
+        state = follow(self.state, Event.TEXT)
         if received > self._max_characters:
             raise TextTooLong(self._max_characters, received)
+        return state
+
+    def add_text(self, fragment: str, now_s: float) -> None:
+        """Raises TextTooLong; then nothing of the fragment is taken."""
+        state = self.check_text(fragment)
         if self.speech is not None:
             self._note_waiting(self.speech, now_s)
             self.speech.push_text(fragment)
@@ -99,7 +104,7 @@ class Utterance:
         else:
             self._waiting.append(fragment)
         self._text.append(fragment)
-        self._characters = received
+        self._characters += len(fragment)
         if self._text_s is None:
             self._text_s = now_s
         self.state = state

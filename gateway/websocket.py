@@ -12,6 +12,8 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
+from .access.caller import Caller
+
 WRITE_LIMIT_BYTES = 4096
 """Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
 SEND_BUFFER_BYTES = 16_384
@@ -48,6 +50,9 @@ class Socket(Protocol):
 
 class BoundedConnection(ServerConnection):
     """A server connection with small buffers, that is cut when its write buffer grows all the same."""
+
+    caller: Caller
+    """Whose socket it is; set during the handshake."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

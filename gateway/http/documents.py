@@ -30,13 +30,16 @@ class Documents:
         self._sessions = sessions
         self._draining = draining
 
-    def routes(self) -> list[web.RouteDef]:
+    def public_routes(self) -> list[web.RouteDef]:
+        """What a probe, and a page that has no key yet, may ask."""
         return [
             _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
             _get("/readyz", self._readyz),
-            _get("/v1/voices", self._voices),
             _get("/v1/limits", self._limits),
         ]
+
+    def keyed_routes(self) -> list[web.RouteDef]:
+        return [_get("/v1/voices", self._voices)]
 
     def _readyz(self) -> Reply:
         reason = "the gateway is shutting down" if self._draining() else self._engine.reason

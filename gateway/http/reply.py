@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
 from ...pipeline.errors import AtCapacity, EngineNotReady, RequestError, VoxgateError
-from ..errors import Draining, RateLimited
+from ..errors import AccessError, Draining, KeyLimit, RateLimited, Unauthorized
 
 _QUOTED_CHARACTERS = 200
 """A refusal quotes what it refuses; a client must not make us send long answers."""
@@ -51,14 +51,21 @@ def retry_headers(retry_after_ms: int | None) -> dict[str, str]:
 
 def error_reply(error: VoxgateError) -> Reply:
     """The refusal that reports `error`, in the gateway's own shape."""
-    return refusal(status_of(error), error.code, error.message, error.retry_after_ms)
+    reply = refusal(status_of(error), error.code, error.message, error.retry_after_ms)
+    if isinstance(error, Unauthorized):
+        return replace(reply, headers={**reply.headers, "WWW-Authenticate": "Bearer"})
+    return reply
 
 
 def status_of(error: VoxgateError) -> HTTPStatus:
     """The HTTP status of an error that ends a request before its answer began."""
     match error:
-        case RateLimited():
+        case RateLimited() | KeyLimit():
             return HTTPStatus.TOO_MANY_REQUESTS
+        case Unauthorized():
+            return HTTPStatus.UNAUTHORIZED
+        case AccessError():
+            return HTTPStatus.FORBIDDEN
         case AtCapacity() | Draining() | EngineNotReady():
             return HTTPStatus.SERVICE_UNAVAILABLE
         case RequestError():

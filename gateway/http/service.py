@@ -10,7 +10,10 @@ from http import HTTPStatus
 from aiohttp import web
 
 from ...pipeline.errors import VoxgateError
-from .origins import origin_allowed, origin_and_host
+from ..access.access import Access
+from ..access.caller import Caller
+from ..access.credential import credential_of
+from ..access.origins import origin_and_host
 from .reply import error_reply, not_found, refusal
 
 MAX_BODY_BYTES = 1 << 20
@@ -19,25 +22,29 @@ _KEEP_ALIVE_S = 30.0
 """How long a connection may be idle between requests, and take for the head of its next one."""
 _CODES = {HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed", HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body_too_large"}
 
+CALLER = web.RequestKey("caller", Caller)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
 
 
 class HttpService:
-    """Serves `routes` on connections it is given; it listens to nothing itself.
+    """Serves `public` routes to everyone and `keyed` ones to callers; it listens to nothing itself.
 
     A handler is cancelled when its client goes away. It may raise VoxgateError, which becomes a refusal in the
-    gateway's own shape unless the route answers in another.
+    gateway's own shape unless the route answers in another. The caller of a keyed route is `request[CALLER]`.
     """
 
     def __init__(
-        self, routes: Iterable[web.AbstractRouteDef], allowed_origins: tuple[str, ...], connections: int
+        self, public: Iterable[web.RouteDef], keyed: Iterable[web.RouteDef], access: Access, connections: int
     ) -> None:
-        self._allowed_origins = allowed_origins
+        public = list(public)
+        self._public = frozenset(route.path for route in public)
+        self._access = access
         self._connections = connections
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        application.add_routes(routes)
+        application.add_routes([*public, *keyed])
         self._runner = web.AppRunner(
             application,
             handler_cancellation=True,
@@ -62,14 +69,23 @@ class HttpService:
         """Let answers under way finish for a moment, then cut every connection."""
         await self._runner.cleanup()
 
+    def _caller(self, request: web.Request) -> Caller:
+        credential = credential_of(request.headers, request.query)
+        peer = request.remote or "?"
+        if request.method in ("GET", "HEAD"):
+            # A page of another origin cannot read the answer, and asking changes nothing.
+            return self._access.identify(credential, peer)
+        headers = request.headers
+        origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
+        return self._access.admit(credential, origin, host, peer)
+
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Who may ask, and what becomes of an error."""
-        headers = request.headers
-        origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
-        if request.method not in ("GET", "HEAD") and not origin_allowed(origin, host, self._allowed_origins):
-            return refusal(HTTPStatus.FORBIDDEN, "forbidden", "this origin is not allowed").response()
         try:
+            resource = request.match_info.route.resource
+            if resource is not None and resource.canonical not in self._public:
+                request[CALLER] = self._caller(request)
             return await handler(request)
         except VoxgateError as error:
             return error_reply(error).response()

@@ -8,6 +8,8 @@ from typing import Any
 from fakes.packets import FakeEncoder
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, ToneSynthesizer
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
 from voxgate.gateway.observer import Observer
@@ -50,8 +52,9 @@ class Bench:
     def connect(self, key: str = "peer") -> FakeSocket:
         socket = FakeSocket()
         connection = Connection(socket, self.retirement)
+        caller = Caller(key, KeyLimits())
         name = f"s{len(self.sessions)}"
-        session = Session(name, key, self.offer, self.admission, connection.wake, self.observer)
+        session = Session(name, caller, self.offer, self.admission, connection.wake, self.observer)
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket

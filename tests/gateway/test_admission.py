@@ -5,21 +5,27 @@ from __future__ import annotations
 import random
 
 import pytest
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission, Ticket
+from voxgate.gateway.errors import KeyLimit
 from voxgate.pipeline.errors import AtCapacity
 
 
 class Desk:
     """An Admission, and everything it told those who joined, in order."""
 
-    def __init__(self, slots: int = 1, queue: int = 8) -> None:
+    def __init__(self, slots: int = 1, queue: int = 8, key_limit: int | None = None) -> None:
         self.slots = slots
+        self.key_limit = key_limit
+        self.callers: dict[str, Caller] = {}
         self.admission = Admission(lambda: self.slots, queue, 3000)
         self.granted: list[Ticket] = []
         self.moves: list[tuple[Ticket, int]] = []
 
     def join(self, key: str = "k", now_s: float = 0.0) -> Ticket:
-        return self.admission.join(key, self._changed, now_s)
+        caller = self.callers.setdefault(key, Caller(key, KeyLimits(utterances=self.key_limit)))
+        return self.admission.join(caller, self._changed, now_s)
 
     def _changed(self, ticket: Ticket, now_s: float) -> None:
         if ticket.granted:
@@ -121,3 +127,27 @@ def test_random_traffic_keeps_the_books() -> None:
         assert desk.admission.queued == len(waiting) <= 6
         assert sorted(t.position for t in waiting) == list(range(1, len(waiting) + 1))
         assert not waiting or len(holding) == 3, "nobody waits beside a free slot"
+
+
+def test_a_key_holds_and_queues_no_more_than_its_limit_until_slots_come_back() -> None:
+    desk = Desk(slots=1, key_limit=2)
+    holder, waiting = desk.join("a"), desk.join("a")
+    with pytest.raises(KeyLimit, match="at most 2 utterances"):
+        desk.join("a")
+    assert not desk.join("b").granted, "another key is not concerned"
+    desk.admission.leave(waiting, 0.0)
+    desk.admission.leave(waiting, 0.0)
+    assert not desk.join("a").granted
+    with pytest.raises(KeyLimit):
+        desk.join("a")
+    desk.admission.leave(holder, 0.0)
+    desk.join("a")
+
+
+def test_a_refused_place_does_not_count_against_the_key() -> None:
+    desk = Desk(slots=1, queue=0, key_limit=2)
+    desk.join("a")
+    for _ in range(3):
+        with pytest.raises(AtCapacity):
+            desk.join("a")
+    assert desk.callers["a"].utterances == 1

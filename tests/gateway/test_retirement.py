@@ -9,6 +9,8 @@ from fakes.packets import FakeEncoder
 from fakes.tone import Script, ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
 from voxgate.codecs.format import AudioFormat
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.retirement import Retirement
 from voxgate.gateway.utterance import Utterance
@@ -29,7 +31,7 @@ async def utterance(admission: Admission, synthesizer: ToneSynthesizer) -> Utter
         words=False,
     )
     await synthesizer.start()
-    made.ticket = admission.join("k", lambda _ticket, _now_s: None, 0.0)
+    made.ticket = admission.join(Caller("k", KeyLimits()), lambda _ticket, _now_s: None, 0.0)
     made.speech = synthesizer.open(request)
     return made
 

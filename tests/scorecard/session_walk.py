@@ -11,6 +11,8 @@ from typing import Any
 from fakes.packets import FakeEncoder
 from fakes.tone import Script, ToneSpeech, ToneSynthesizer
 from voxgate.gateway import utterance as utterance_module
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.audio_header import unpack
 from voxgate.gateway.effects import CloseSocket, Listen, Retire, SendAudio, SendMessage
@@ -54,7 +56,7 @@ class Walk:
         self.connect()
 
     def connect(self) -> None:
-        self.session = Session("s", "k", self.offer, self.admission, lambda: None)
+        self.session = Session("s", Caller("k", KeyLimits()), self.offer, self.admission, lambda: None)
         self.listening: set[Utterance] = set()
         self.retired: set[Utterance] = set()
         self.next_seq: dict[int, int] = {}

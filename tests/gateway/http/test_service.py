@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator
 import aiohttp
 import uvloop
 from aiohttp import web
+from voxgate.gateway.access.access import Access
+from voxgate.gateway.access.keys import KeyRing
+from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.doorstep import Doorstep
 from voxgate.gateway.http.service import MAX_BODY_BYTES, HttpService
 from voxgate.pipeline.errors import AtCapacity
@@ -53,7 +56,8 @@ class Desk:
 
 @contextlib.asynccontextmanager
 async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
-    service = HttpService(desk.routes(), ("https://voice.example",), connections)
+    access = Access(KeyRing(), TokenSigner(), origins=("https://voice.example",))
+    service = HttpService([], desk.routes(), access, connections)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: Doorstep(asyncio.Protocol, service.connection, 5), "127.0.0.1", 0

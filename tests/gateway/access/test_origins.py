@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from voxgate.gateway.http.origins import origin_allowed, origin_and_host
+from voxgate.gateway.access.origins import origin_allowed, origin_and_host
 
 LISTED = ("https://voice.example",)
 

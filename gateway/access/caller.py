@@ -1,0 +1,59 @@
+"""One key at work (or, where no keys are configured, one address): what it uses now, against its limits."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import KeyLimit, RateLimited
+from ..rates import TokenBucket
+from .keys import KeyLimits
+
+_SOCKETS_RETRY_MS = 2000
+_UTTERANCES_RETRY_MS = 1000
+_MINUTE_S = 60.0
+
+
+class Caller:
+    """Shared by all sockets of one key. Limits that change apply at the next use; what is open stays open."""
+
+    def __init__(self, name: str, limits: KeyLimits) -> None:
+        self.name = name
+        self.limits = limits
+        self.sockets = 0
+        self.utterances = 0
+        """Under way, until the engine confirmed their end."""
+        self._text = _bucket(limits)
+
+    @property
+    def idle(self) -> bool:
+        return not self.sockets and not self.utterances
+
+    def change(self, limits: KeyLimits) -> None:
+        """Other limits from now on."""
+        if limits.characters_per_minute != self.limits.characters_per_minute:
+            self._text = _bucket(limits)
+        self.limits = limits
+
+    def check_socket(self) -> None:
+        """Raises KeyLimit when every socket of this key is open."""
+        if (limit := self.limits.sockets) is not None and self.sockets >= limit:
+            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=_SOCKETS_RETRY_MS)
+
+    def check_utterance(self) -> None:
+        """Raises KeyLimit when as many utterances are under way as this key may have."""
+        if (limit := self.limits.utterances) is not None and self.utterances >= limit:
+            message = f"this key has at most {limit} utterances at once"
+            raise KeyLimit(message, retry_after_ms=_UTTERANCES_RETRY_MS)
+
+    def spend_text(self, characters: int, now_s: float) -> None:
+        """Count text against the minute. Raises RateLimited; nothing is counted then."""
+        if self._text is not None and (wait_s := self._text.take(now_s, characters)):
+            limit = self.limits.characters_per_minute
+            message = f"this key has {limit} characters a minute"
+            raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
+
+
+def _bucket(limits: KeyLimits) -> TokenBucket | None:
+    if (characters := limits.characters_per_minute) is None:
+        return None
+    return TokenBucket(characters / _MINUTE_S, burst_s=_MINUTE_S)

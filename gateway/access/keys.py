@@ -1,0 +1,144 @@
+"""API keys: named, with limits, stored as hashes only.
+
+A key is 256 random bits, so a plain SHA-256 of it can be published and not be guessed back: a slow password hash
+would add nothing but a way to keep the gateway busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+KEY_PREFIX = "vg_"
+MAX_KEY_CHARACTERS = 512
+_HASH_PREFIX = "sha256:"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class KeysError(ValueError):
+    """A key file or entry cannot be used; the text says which and why, and never quotes a key."""
+
+
+class KeyLimits(BaseModel):
+    """What one key may use at once and in a minute; None is no limit of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sockets: Annotated[int, Field(ge=1)] | None = None
+    utterances: Annotated[int, Field(ge=1)] | None = None
+    characters_per_minute: Annotated[int, Field(ge=1)] | None = None
+
+    def over(self, defaults: KeyLimits) -> KeyLimits:
+        """These limits, and the defaults where there is none."""
+        return KeyLimits(**(defaults.model_dump(exclude_none=True) | self.model_dump(exclude_none=True)))
+
+
+class _Entry(KeyLimits):
+    """One `[keys.NAME]` table of the file."""
+
+    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    expires: AwareDatetime | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: Mapping[str, _Entry] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as the gateway knows it. `hash`: "sha256:" and 64 hexadecimal digits."""
+
+    name: str
+    hash: str
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    expires: datetime | None = None
+
+
+class KeyRing:
+    """The keys in force. Raises KeysError for a bad name, or for two entries of one name or one hash."""
+
+    def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
+        self._by_hash: dict[str, ApiKey] = {}
+        self._by_name: dict[str, ApiKey] = {}
+        for key in keys:
+            if not _NAME.fullmatch(key.name):
+                raise KeysError(f"key name {key.name!r}: letters, digits, _, - and . only, 64 at most")
+            if key.name in self._by_name or key.hash in self._by_hash:
+                raise KeysError(f"key {key.name!r} is there twice, by its name or by its hash")
+            self._by_hash[key.hash] = self._by_name[key.name] = key
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, presented: str, now: datetime) -> ApiKey | None:
+        """The key that was presented, unless it is unknown or has expired."""
+        if len(presented) > MAX_KEY_CHARACTERS:
+            return None
+        # Looked up by hash: how long the comparison takes tells nothing about the key.
+        return _in_force(self._by_hash.get(hash_of(presented)), now)
+
+    def named(self, name: str, now: datetime) -> ApiKey | None:
+        """The key of that name, unless there is none or it has expired."""
+        return _in_force(self._by_name.get(name), now)
+
+
+def _in_force(key: ApiKey | None, now: datetime) -> ApiKey | None:
+    return None if key is None or (key.expires is not None and key.expires <= now) else key
+
+
+def hash_of(key: str) -> str:
+    """What is stored of a key."""
+    return _HASH_PREFIX + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def new_key() -> str:
+    """A fresh key of 256 random bits."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def load_keys(path: Path | None, listed: Iterable[str]) -> KeyRing:
+    """The keys of a TOML file and of "NAME=sha256:HEX" entries. Raises KeysError."""
+    keys = [] if path is None else _from_file(path)
+    return KeyRing([*keys, *map(_from_entry, listed)])
+
+
+def _from_file(path: Path) -> list[ApiKey]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as missing:
+        raise KeysError(f"cannot read {path}: {missing.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # The parser's own message may quote the line, and the line may hold a key.
+        raise KeysError(f"{path} is not TOML") from None
+    try:
+        entries = _File.model_validate(document).keys
+    except ValidationError as refused:
+        first = refused.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise KeysError(f"{where} in {path}: {first['msg']}") from None
+    return [
+        ApiKey(name, entry.hash, KeyLimits(**entry.model_dump(exclude={"hash", "expires"})), entry.expires)
+        for name, entry in entries.items()
+    ]
+
+
+def _from_entry(entry: str) -> ApiKey:
+    name, _, hashed = entry.partition("=")
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", hashed):
+        raise KeysError(f"key {name[:64]!r}: expected NAME=sha256:HEX, as `voxgate keys new NAME` prints it")
+    return ApiKey(name, hashed)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,44 @@
+"""Keys from the command line end up in a file that the gateway reads."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from voxgate.cli.main import main
+from voxgate.gateway.access.keys import load_keys
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_a_new_key_is_shown_once_and_stored_as_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "ada.1"]) == 0
+    out, err = capsys.readouterr()
+    key = err.strip().rpartition(" ")[2]
+    assert key not in out
+    file = tmp_path / "keys.toml"
+    file.write_text(out)
+    found = load_keys(file, []).find(key, NOW)
+    assert found is not None
+    assert found.name == "ada.1"
+
+
+def test_an_existing_key_is_read_from_a_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("my key\n"))
+    assert main(["keys", "hash", "bob"]) == 0
+    out, err = capsys.readouterr()
+    assert "my key" not in out + err
+    file = tmp_path / "keys.toml"
+    file.write_text(out)
+    assert load_keys(file, []).find("my key", NOW) is not None
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["keys", "new", "two words"]) == 2
+    assert "key name" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["keys", "hash", "bob"]) == 1

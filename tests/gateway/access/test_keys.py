@@ -1,0 +1,111 @@
+"""API keys: where they come from, what is said about bad ones, and when one is in force."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from voxgate.gateway.access.keys import (
+    KEY_PREFIX,
+    MAX_KEY_CHARACTERS,
+    ApiKey,
+    KeyLimits,
+    KeyRing,
+    KeysError,
+    hash_of,
+    load_keys,
+    new_key,
+)
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ADA = f"""
+[keys.ada]
+hash = "{hash_of("ada's key")}"
+utterances = 3
+expires = 2030-01-02T00:00:00Z
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+def test_new_keys_are_long_and_differ() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(key.startswith(KEY_PREFIX) and len(key) >= 43 for key in keys)
+
+
+def test_keys_come_from_a_file_and_from_entries(file: Path) -> None:
+    file.write_text(ADA)
+    ring = load_keys(file, [f"bob={hash_of('b')}"])
+    ada, bob = ring.find("ada's key", NOW), ring.find("b", NOW)
+    assert ada is not None
+    assert bob is not None
+    assert (ada.name, ada.limits) == ("ada", KeyLimits(utterances=3))
+    assert (bob.name, bob.limits) == ("bob", KeyLimits())
+    assert ring.named("ada", NOW) is ada
+
+
+def test_a_key_counts_until_it_expires(file: Path) -> None:
+    file.write_text(ADA)
+    ring = load_keys(file, [])
+    later = NOW + timedelta(days=1)
+    assert ring.find("ada's key", later - timedelta(microseconds=1)) is not None
+    assert ring.find("ada's key", later) is None
+    assert ring.named("ada", later) is None
+
+
+@pytest.mark.parametrize(
+    "presented",
+    ["", " ", "ada", "ADA'S KEY", "ada's key ", " ada's key", "ada's key\x00", hash_of("ada's key"), "\ud800", "ä"],
+)
+def test_anything_else_opens_nothing(presented: str, file: Path) -> None:
+    file.write_text(ADA)
+    assert load_keys(file, []).find(presented, NOW) is None
+
+
+def test_what_is_too_long_is_not_even_hashed() -> None:
+    long = "k" * (MAX_KEY_CHARACTERS + 1)
+    assert KeyRing([ApiKey("long", hash_of(long))]).find(long, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("keys", "is not TOML"),
+        ('[keys.a]\nhash = "secret-in-clear"', "keys.a.hash"),
+        ("[keys.a]\n", "keys.a.hash"),
+        (f'[keys.a]\nhash = "{hash_of("x")}"\nutterances = 0', "keys.a.utterances"),
+        (f'[keys.a]\nhash = "{hash_of("x")}"\nlimit = 3', "keys.a.limit"),
+        (f'[keys.a]\nhash = "{hash_of("x")}"\nexpires = 2030-01-01T00:00:00', "keys.a.expires"),
+        (f'[keys."a b"]\nhash = "{hash_of("x")}"', "key name"),
+        (f'[keys.a]\nhash = "{hash_of("x")}"\n[keys.b]\nhash = "{hash_of("x")}"', "twice"),
+        ("key = 1", "key in"),
+    ],
+)
+def test_a_bad_file_is_explained_without_quoting_it(text: str, says: str, file: Path) -> None:
+    file.write_text(text)
+    with pytest.raises(KeysError) as refused:
+        load_keys(file, [])
+    assert says in str(refused.value)
+    assert "secret-in-clear" not in str(refused.value)
+
+
+def test_a_missing_file_is_named(file: Path) -> None:
+    with pytest.raises(KeysError, match=r"cannot read .*keys\.toml"):
+        load_keys(file, [])
+
+
+@pytest.mark.parametrize("entry", ["", "ada", "ada=secret-in-clear", "ada=sha256:12", "=" + hash_of("x"), "secret"])
+def test_a_bad_entry_is_refused(entry: str) -> None:
+    with pytest.raises(KeysError) as refused:
+        load_keys(None, [entry])
+    assert "secret-in-clear" not in str(refused.value)
+
+
+def test_own_limits_come_before_the_defaults() -> None:
+    own = KeyLimits(utterances=3)
+    assert own.over(KeyLimits(utterances=1, sockets=7)) == KeyLimits(utterances=3, sockets=7)

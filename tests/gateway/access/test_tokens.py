@@ -1,0 +1,71 @@
+"""Browser tokens: whose they are, until when, and what is not one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import jwt
+import pytest
+from voxgate.gateway.access.tokens import TokenSigner
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECRET = b"s" * 32
+
+
+def test_a_token_names_its_key_until_it_expires() -> None:
+    signer = TokenSigner(SECRET)
+    token, expires = signer.issue("ada", 60, NOW)
+    assert expires == NOW + timedelta(seconds=60)
+    assert signer.key_name(token, expires - timedelta(seconds=1)) == "ada"
+    assert signer.key_name(token, expires) is None
+
+
+def test_replicas_with_one_secret_take_each_others_tokens() -> None:
+    token, _ = TokenSigner(SECRET).issue("ada", 60, NOW)
+    assert TokenSigner(SECRET).key_name(token, NOW) == "ada"
+    assert TokenSigner(b"t" * 32).key_name(token, NOW) is None
+    assert TokenSigner().key_name(token, NOW) is None
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        TokenSigner(b"short")
+
+
+def forged() -> list[str]:
+    token, _ = TokenSigner(SECRET).issue("ada", 60, NOW)
+    head, body, signature = token.split(".")
+    claims = {"sub": "ada", "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
+    return [
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        token[:-2],
+        f"{head}.{body}.",
+        f"{head}.{body[:-2]}.{signature}",
+        jwt.encode(claims, None, "none"),
+        jwt.encode(claims, SECRET, "HS256"),  # the signing key is derived, not the secret itself
+        "ä.ö.ü",
+        "\ud800.x.y",
+        "." * 10_000,
+    ]
+
+
+@pytest.mark.parametrize("token", forged())
+def test_a_forged_token_is_nobodys(token: str) -> None:
+    assert TokenSigner(SECRET).key_name(token, NOW) is None
+
+
+@pytest.mark.parametrize("missing", ["sub", "aud", "exp"])
+def test_every_claim_is_needed(missing: str) -> None:
+    signer = TokenSigner(SECRET)
+    claims = {"sub": "ada", "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
+    del claims[missing]
+    assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
+
+
+def test_a_token_for_another_service_is_not_ours() -> None:
+    signer = TokenSigner(SECRET)
+    claims = {"sub": "ada", "aud": "other", "exp": NOW + timedelta(seconds=60)}
+    assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None

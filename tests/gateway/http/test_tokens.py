@@ -1,0 +1,80 @@
+"""Tokens over HTTP: made with a key, good for a socket, refused in every other way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from fakes.packets import FakeEncoder
+from fakes.tone import ToneSynthesizer
+from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings
+from websockets.asyncio.client import connect
+
+PAGE = "https://voice.example"
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
+    settings = Settings(port=0, keys=(f"ada={hash_of('k')}",), allowed_origins=(PAGE,))
+    served = Gateway(settings, synthesizer := ToneSynthesizer(), FakeEncoder)
+    await served.open()
+    await synthesizer.start()
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(10):
+            yield served, client
+    finally:
+        await served.close()
+
+
+async def ask(client: aiohttp.ClientSession, body: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
+    async with client.post("/v1/tokens", data=body, headers=headers) as response:
+        if response.status == 201:
+            assert response.headers["Cache-Control"] == "no-store"
+        return response.status, json.loads(await response.read())
+
+
+async def test_a_token_opens_a_socket_and_nothing_more_than_its_key() -> None:
+    async with serving() as (served, client):
+        status, document = await ask(client, '{"ttl_s": 5}', Authorization="Bearer k")
+        assert status == 201
+        token = document["token"]
+        url = f"ws://127.0.0.1:{served.port}/v1/speech?token={token}"
+        async with connect(url, origin=PAGE) as socket:  # type: ignore[arg-type]  # a plain text works
+            assert json.loads(await socket.recv())["type"] == "session"
+        assert (await ask(client, Authorization=f"Bearer {token}"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "param"), [("{", None), ('{"ttl_s": 0}', "ttl_s"), ('{"ttl_s": 1e9}', "ttl_s"), ('{"ttl": 5}', "ttl")]
+)
+async def test_a_bad_body_is_refused(body: str, param: str | None) -> None:
+    async with serving() as (_, client):
+        status, document = await ask(client, body, Authorization="Bearer k")
+        assert (status, document["error"]) == (400, "bad_message")
+        assert document["message"].startswith(param or "body")
+
+
+async def test_without_a_key_there_are_no_tokens_and_no_voices() -> None:
+    async with serving() as (_, client):
+        assert (await ask(client))[0] == 401
+        assert (await ask(client, Authorization="Bearer other"))[1]["error"] == "unauthorized"
+        status, _ = await ask(client, Authorization="Bearer k", Origin="https://evil.example")
+        assert status == 403
+        async with client.get("/v1/voices") as refused:
+            assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+        async with client.get("/v1/voices", headers={"xi-api-key": "k"}) as voices:
+            assert voices.status == 200
+
+
+async def test_probes_limits_and_the_page_are_for_everyone() -> None:
+    async with serving() as (_, client):
+        for path in ("/healthz", "/readyz", "/v1/limits", "/", "/index.html"):
+            async with client.get(path) as answer:
+                assert answer.status == 200, path
