@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-SUPPORTED_RATE_HZ = 24_000
-
-N = TypeVar("N", int, float)
-
-
-class CodecFormatError(ValueError):
-    """The checkpoint is not one this decoder can load; the message names what is missing or different."""
+from .document import SUPPORTED_RATE_HZ, CodecFormatError, read_document, section_of, typed_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +66,16 @@ class DecoderConfig:
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path) -> DecoderConfig:
         """Read `config.json`. Raises CodecFormatError, also when the file is absent."""
-        path = checkpoint_dir / "config.json"
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CodecFormatError(f"no codec configuration at {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise CodecFormatError(f"{path} is not JSON: {error}") from error
-        return cls.from_document(document)
+        return cls.from_document(read_document(checkpoint_dir))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecoderConfig:
         """Read the parsed document. Raises CodecFormatError naming every missing or unusable value."""
-        section = document.get("decoder_config")
-        if not isinstance(section, Mapping):
-            raise CodecFormatError("the codec configuration has no decoder_config")
+        section = section_of(document, "decoder_config")
         missing = [f.name for f in fields(cls) if f.name not in section]
         if missing:
             raise CodecFormatError(f"decoder_config lacks {', '.join(missing)}")
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            value = section[field.name]
-            try:
-                values[field.name] = _read(str(field.type), value)
-            except (TypeError, ValueError) as error:
-                raise CodecFormatError(f"decoder_config.{field.name} cannot be {value!r}") from error
-        config = cls(**values)
+        config = cls(**typed_values("decoder_config", section, cls))
         config._refuse_unsupported(document, section)
         return config
 
@@ -120,19 +97,3 @@ class DecoderConfig:
             complaints.append(f"decode_upsample_rate {samples} where the rates multiply to {self.frame_samples}")
         if complaints:
             raise CodecFormatError(f"this codec decoder does not support {'; '.join(complaints)}")
-
-
-def _read(kind: str, value: Any) -> int | float | tuple[int, ...]:
-    if kind.startswith("tuple"):
-        if not value:
-            raise ValueError("empty")
-        return tuple(_positive(int(item)) for item in value)
-    if kind == "int" and (isinstance(value, bool) or not isinstance(value, int)):
-        raise TypeError("not a whole number")
-    return _positive(int(value)) if kind == "int" else _positive(float(value))
-
-
-def _positive(value: N) -> N:
-    if value <= 0:
-        raise ValueError("not positive")
-    return value

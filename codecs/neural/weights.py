@@ -1,22 +1,18 @@
-"""The decoder's tensors: which the format names, and reading them from safetensors."""
+"""The decoder's tensors: which the format names, and with which shapes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .config import CodecFormatError, DecoderConfig
+from .config import DecoderConfig
+from .stored import Shape, read_tensors
 
 PREFIX = "decoder."
 RESIDUAL_DILATIONS = (1, 3, 9)
-
-Shape = tuple[int, ...]
 
 
 def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tensor]:
@@ -24,34 +20,7 @@ def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tenso
 
     Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
     """
-    expected = tensor_shapes(config)
-    found: dict[str, Tensor] = {}
-    misshapen: list[str] = []
-    with ExitStack() as stack:
-        for path in _shards(checkpoint_dir):
-            try:
-                shard = stack.enter_context(safe_open(str(path), framework="pt"))
-            except (OSError, SafetensorError) as error:
-                raise CodecFormatError(f"cannot read codec weights {path}: {error}") from error
-            for name in shard.keys():  # noqa: SIM118 - a safe_open handle is no mapping
-                if not name.startswith(PREFIX):
-                    continue
-                short = name.removeprefix(PREFIX)
-                shape = tuple(shard.get_slice(name).get_shape())
-                if short in expected and shape != expected[short]:
-                    misshapen.append(f"{name} {list(shape)} instead of {list(expected[short])}")
-                if not _encoding_only(short):
-                    found[short] = shard.get_tensor(name)
-    complaints = []
-    if missing := sorted(expected.keys() - found.keys()):
-        complaints.append(f"missing {_some(missing)}")
-    if surplus := sorted(found.keys() - expected.keys()):
-        complaints.append(f"surplus {_some(surplus)}")
-    if misshapen:
-        complaints.append(f"wrong shape: {_some(misshapen, prefix='')}")
-    if complaints:
-        raise CodecFormatError(f"codec weights in {checkpoint_dir} do not fit: {'; '.join(complaints)}")
-    return found
+    return read_tensors(checkpoint_dir, PREFIX, tensor_shapes(config), surplus_is_fine=_encoding_only)
 
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, Shape]:
@@ -144,22 +113,3 @@ def _snake(name: str, channels: int) -> Iterator[tuple[str, Shape]]:
 def _encoding_only(name: str) -> bool:
     """The quantizer's input projections: in the file, but only encoding uses them."""
     return name.startswith("quantizer.") and ".input_proj." in name
-
-
-def _shards(checkpoint_dir: Path) -> list[Path]:
-    single, index = checkpoint_dir / "model.safetensors", checkpoint_dir / "model.safetensors.index.json"
-    if single.exists():
-        return [single]
-    if not index.exists():
-        raise CodecFormatError(f"no codec weights in {checkpoint_dir}: neither {single.name} nor {index.name}")
-    try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = {file for name, file in places.items() if name.startswith(PREFIX)}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CodecFormatError(f"{index} has no usable weight_map") from error
-    return [checkpoint_dir / name for name in sorted(names)]
-
-
-def _some(names: list[str], prefix: str = PREFIX, limit: int = 8) -> str:
-    shown = ", ".join(prefix + name for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

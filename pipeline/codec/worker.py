@@ -21,7 +21,7 @@ from typing import BinaryIO
 import numpy as np
 import torch
 
-from ...codecs.neural.config import CodecFormatError
+from ...codecs.neural.document import CodecFormatError
 from ...codecs.neural.history import StreamState
 from ...codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
 from ..speech import Pcm

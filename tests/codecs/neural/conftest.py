@@ -35,6 +35,26 @@ SMALL = DecoderConfig(
     upsample_rates=(8, 5, 4, 3),
 )
 
+PUBLISHED = DecoderConfig(
+    codebook_size=2048,
+    codebook_dim=512,
+    num_quantizers=16,
+    latent_dim=1024,
+    hidden_size=512,
+    intermediate_size=1024,
+    num_hidden_layers=8,
+    num_attention_heads=16,
+    num_key_value_heads=16,
+    head_dim=64,
+    sliding_window=72,
+    rope_theta=10_000.0,
+    rms_norm_eps=1e-5,
+    decoder_dim=1536,
+    upsampling_ratios=(2, 2),
+    upsample_rates=(8, 5, 4, 3),
+)
+"""The published decoder's (spec E.1)."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:

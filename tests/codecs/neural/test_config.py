@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voxgate.codecs.neural.config import CodecFormatError, DecoderConfig
+from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.document import CodecFormatError
 
 from .conftest import DEMO, SMALL, minimal_document
 

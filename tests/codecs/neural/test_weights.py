@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from voxgate.codecs.neural.config import CodecFormatError, DecoderConfig
+from voxgate.codecs.neural.document import CodecFormatError
 from voxgate.codecs.neural.weights import load_tensors, random_tensors, tensor_shapes
 
-from .conftest import SMALL
+from .conftest import PUBLISHED, SMALL
 
 
 def stored() -> dict[str, torch.Tensor]:
@@ -69,29 +69,11 @@ def test_a_broken_index_is_an_error_of_the_format(tmp_path: Path, index: str) ->
 
 def test_the_published_sizes() -> None:
     """Shapes and parameter counts of the published decoder (spec D.3)."""
-    published = DecoderConfig(
-        codebook_size=2048,
-        codebook_dim=512,
-        num_quantizers=16,
-        latent_dim=1024,
-        hidden_size=512,
-        intermediate_size=1024,
-        num_hidden_layers=8,
-        num_attention_heads=16,
-        num_key_value_heads=16,
-        head_dim=64,
-        sliding_window=72,
-        rope_theta=10_000.0,
-        rms_norm_eps=1e-5,
-        decoder_dim=1536,
-        upsampling_ratios=(2, 2),
-        upsample_rates=(8, 5, 4, 3),
-    )
-    shapes = tensor_shapes(published)
+    shapes = tensor_shapes(PUBLISHED)
     assert shapes["decoder.4.block.1.conv.weight"] == (192, 96, 6)
     assert shapes["pre_transformer.layers.7.self_attn.o_proj.weight"] == (512, 1024)
     assert shapes["quantizer.rvq_rest.vq.layers.14._codebook.embedding_sum"] == (2048, 256)
     count = sum(torch.Size(shape).numel() for shape in shapes.values())
     encoding_only = 2 * 256 * 512
     assert round((count + encoding_only) / 1e6, 1) == 114.3
-    assert published.exact_left_context == 580
+    assert PUBLISHED.exact_left_context == 580

@@ -1,0 +1,210 @@
+"""The codec encoder: 24 kHz audio to codes, Mimi's encoder as Qwen3-TTS uses it.
+
+Modules are named as in the published weights, so that their own shapes are the check of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, pad, scaled_dot_product_attention
+
+from .encoder_config import EncoderConfig
+from .residual_quantizer import SplitResidualQuantizer
+from .stored import build_loaded
+
+PREFIX = "encoder."
+
+
+class CodecEncoder(nn.Module):
+    """Qwen3-TTS 12 Hz encoder (spec sections D.4 and F.1): 1920 samples at 24 kHz to one frame of 16 codes.
+
+    It is causal, so what follows an audio changes none of its whole frames.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ConvolutionStack(config)
+        self.encoder_transformer = Transformer(config)
+        self.downsample = PaddedConv(
+            config.hidden_size, config.hidden_size, 2 * config.DOWNSAMPLING, config.DOWNSAMPLING, bias=False
+        )
+        self.downsample.pad_mode = "replicate"
+        self.quantizer = SplitResidualQuantizer(config)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint_dir: Path) -> CodecEncoder:
+        """Load the `speech_tokenizer` folder of a voice model. Raises CodecFormatError."""
+        config = EncoderConfig.from_checkpoint(checkpoint_dir)
+        return build_loaded(lambda: cls(config), checkpoint_dir, PREFIX)
+
+    @torch.inference_mode()
+    def encode(self, pcm: Tensor) -> Tensor:
+        """Encode a whole audio: float [n] in [-1, 1], 24 kHz mono -> int64 [ceil(n / 1920), 16]."""
+        x = self.encoder(pcm[None, None])
+        x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
+        codes: Tensor = self.quantizer(self.downsample(x).transpose(1, 2))
+        return codes[0]
+
+
+class PaddedConv(nn.Module):
+    """A strided convolution of ceil(n / stride) outputs: padded in front by what it looks back, and behind
+    to complete its last step."""
+
+    pad_mode = "constant"
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, bias=bias)
+        self.stride, self.reach = stride, (kernel - 1) * dilation + 1 - stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, inputs, n] -> [B, outputs, ceil(n / stride)]."""
+        result: Tensor = self.conv(pad(x, (self.reach, -x.shape[2] % self.stride), mode=self.pad_mode))
+        return result
+
+
+class ResidualUnit(nn.Module):
+    """x + conv1(elu(conv3(elu(x)))), narrower in between."""
+
+    def __init__(self, config: EncoderConfig, width: int, dilation: int) -> None:
+        super().__init__()
+        narrow = width // config.compress
+        self.block = nn.ModuleList(
+            [
+                nn.ELU(),
+                PaddedConv(width, narrow, config.residual_kernel_size, dilation=dilation),
+                nn.ELU(),
+                PaddedConv(narrow, width, 1),
+            ]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, width, n] -> the same shape."""
+        branch = x
+        for layer in self.block:
+            branch = layer(branch)
+        return x + branch
+
+
+class ConvolutionStack(nn.Module):
+    """SEANet's encoder: samples at 24 kHz to vectors at 25 Hz."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.num_filters
+        layers: list[nn.Module] = [PaddedConv(1, width, config.kernel_size)]
+        for stride in config.strides:
+            dilations = [config.dilation_growth_rate**unit for unit in range(config.num_residual_layers)]
+            layers += [ResidualUnit(config, width, dilation) for dilation in dilations]
+            layers += [nn.ELU(), PaddedConv(width, 2 * width, 2 * stride, stride)]
+            width *= 2
+        layers += [nn.ELU(), PaddedConv(width, config.hidden_size, config.last_kernel_size)]
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, 1, n] -> [B, hidden, n / 960]."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Transformer(nn.Module):
+    """Causal attention over a sliding window."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> the same shape."""
+        steps, config = x.shape[1], self.config
+        now = torch.arange(steps)
+        age = now[:, None] - now
+        seen = age >= 0
+        if config.sliding_window is not None:
+            seen &= age < config.sliding_window
+        pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+        angles = (now[:, None] * config.rope_theta**-pairs).repeat(1, 2)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin, seen)
+        return x
+
+
+class TransformerLayer(nn.Module):
+    """LayerNorm, attention, LayerNorm, MLP, each branch scaled channel by channel."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(config.hidden_size, config.norm_eps)
+        self.self_attn = Attention(config)
+        self.self_attn_layer_scale = ChannelScale(config.hidden_size)
+        self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, config.norm_eps)
+        self.mlp = Mlp(config)
+        self.mlp_layer_scale = ChannelScale(config.hidden_size)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor) -> Tensor:
+        """[B, T, hidden] -> the same shape; `seen`: bool [T, T]."""
+        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), cos, sin, seen))
+        branch: Tensor = self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
+        return x + branch
+
+
+class Attention(nn.Module):
+    """Multi-head attention, rotary positions pairing channel i with i + head_dim / 2."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
+            nn.Linear(config.hidden_size, config.hidden_size, bias=False) for _ in range(4)
+        )
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor) -> Tensor:
+        """[B, T, hidden] -> the same shape."""
+        query, key, value = (
+            project(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = (y * cos + _quarter_turn(y) * sin for y in (query, key))
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        result: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return result
+
+
+class Mlp(nn.Module):
+    """Linear, GELU, linear; no biases."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> the same shape."""
+        result: Tensor = self.fc2(gelu(self.fc1(x)))
+        return result
+
+
+class ChannelScale(nn.Module):
+    """Multiplies every channel by a learnt number."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., channels] -> the same shape."""
+        return x * self.scale
+
+
+def _quarter_turn(x: Tensor) -> Tensor:
+    left, right = x.chunk(2, dim=3)
+    return torch.cat((-right, left), dim=3)
