@@ -64,8 +64,10 @@ async def _serve(settings: Settings) -> None:
     from ..codecs.encode import PacketEncoder
     from ..gateway import log
     from ..gateway.server import serve
+    from ..gateway.tracing import tracing_from
 
     log.configure(settings.log_level, settings.log_format)
+    tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     synthesizer = build_synthesizer(settings)
     reporting: list[asyncio.Task[None]] = []
 
@@ -74,10 +76,12 @@ async def _serve(settings: Settings) -> None:
         reporting.append(asyncio.create_task(report, name="progress"))
 
     try:
-        await serve(settings, synthesizer, PacketEncoder, on_listening)
+        await serve(settings, synthesizer, PacketEncoder, on_listening, [] if tracing is None else [tracing])
     finally:
         for task in reporting:
             task.cancel()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def build_synthesizer(settings: Settings) -> Synthesizer:

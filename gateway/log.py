@@ -1,4 +1,4 @@
-"""Log records as lines of text or of JSON; a session's and an utterance's number go with each record."""
+"""Log records as lines of text or of JSON, each with the fields it was given: the ids above all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-_FIELDS = ("session", "utterance", "code", "key")
+_OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+"""What every record has; anything else was given as `extra`."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -35,7 +36,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
+    return {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
 
 
 def configure(level: str, style: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import random
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -30,17 +30,22 @@ from .admission import Admission
 from .audio import EncoderFactory
 from .connection import Connection
 from .engine import EngineWatch
-from .errors import AccessError
+from .errors import AccessError, Forbidden
 from .http.documents import Documents
 from .http.doorstep import Doorstep
 from .http.pages import page_routes
 from .http.reply import Reply, error_reply, not_found, refusal
-from .http.service import HttpService
+from .http.service import CALLER, HttpService
 from .http.tokens import token_routes
+from .loop_lag import watch_lag
+from .metrics import CONTENT_TYPE, Metrics
+from .observer import Observer
 from .opening import Offer
 from .retirement import Retirement
-from .session import Session
+from .session import DIALECT, Session
 from .settings import Settings, SettingsError
+from .state import GatewayState
+from .telemetry import Telemetry, UsageLog
 from .tls import load_certificate, tls_context
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
 
@@ -58,10 +63,22 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop."""
+    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop.
 
-    def __init__(self, settings: Settings, synthesizer: Synthesizer, encoder_factory: EncoderFactory) -> None:
+    `observers` are told what happens, beside the gateway's own metrics.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        synthesizer: Synthesizer,
+        encoder_factory: EncoderFactory,
+        observers: Sequence[Observer] = (),
+    ) -> None:
         self._settings = settings
+        self._metrics = Metrics(self._state)
+        self._observer = Telemetry((self._metrics, UsageLog(), *observers))
+        self._watching: asyncio.Task[None] | None = None
         self._synthesizer = synthesizer
         self._access = configured_access(settings)
         self._tls = tls_context(settings)
@@ -79,7 +96,8 @@ class Gateway:
         self._server: Server
         documents = Documents(self._offer, self._admission, self._engine, self._sessions, lambda: self._draining)
         public = [*documents.public_routes(), web.get(SPEECH_PATH, _upgrade_required), *page_routes()]
-        keyed = [*documents.keyed_routes(), *token_routes(self._access)]
+        metrics = web.get("/metrics", self._exposition)
+        keyed = [*documents.keyed_routes(), *token_routes(self._access), metrics]
         self._http = HttpService(public, keyed, self._access, settings.sockets)
 
     @property
@@ -110,6 +128,7 @@ class Gateway:
             write_limit=WRITE_LIMIT_BYTES,
             backlog=1024,
         )
+        self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.lag), name="loop lag")
         log.info("listening on %s:%d", settings.host, self.port)
 
     def reload(self) -> None:
@@ -150,6 +169,8 @@ class Gateway:
     async def close(self) -> None:
         """Cut what is still open, and stop the engine."""
         self._draining = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._server.close(code=1012, reason="shutting down")
         await self._http.close()
         with contextlib.suppress(TimeoutError):
@@ -176,8 +197,9 @@ class Gateway:
         assert isinstance(websocket, BoundedConnection)
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(websocket, self._retirement)
-        session = Session(name, websocket.caller, self._offer, self._admission, connection.wake)
+        session = Session(name, websocket.caller, self._offer, self._admission, connection.wake, self._observer)
         self._sessions.add(session)
+        self._observer.session_opened(DIALECT)
         websocket.caller.sockets += 1
         if self._draining:  # its handshake was under way when the drain began
             self._tell_drain(session)
@@ -189,6 +211,7 @@ class Gateway:
             self._sessions.discard(session)
             if not self._sessions:
                 self._empty.set()
+            self._observer.session_closed(DIALECT)
             log.info("session closed", extra={"session": name, "code": websocket.close_code})
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -196,16 +219,17 @@ class Gateway:
         assert isinstance(connection, BoundedConnection)
         path = request.path.partition("?")[0]
         if path != SPEECH_PATH:
-            return _response(not_found(path))
+            return self._refuse(not_found(path), "not_found")
         try:
             connection.caller = self._caller(connection, request)
         except AccessError as error:
-            return _response(error_reply(error))
+            return self._refuse(error_reply(error), error.code)
         if self._draining:
             message = "the gateway is shutting down"
-            return _response(refusal(_UNAVAILABLE, "draining", message, _DRAINING_RETRY_MS))
+            return self._refuse(refusal(_UNAVAILABLE, "draining", message, _DRAINING_RETRY_MS), "draining")
         if len(self._sessions) >= self._settings.sockets:
-            return _response(refusal(_UNAVAILABLE, "at_capacity", "every socket is taken", _FULL_RETRY_MS))
+            message = "every socket is taken"
+            return self._refuse(refusal(_UNAVAILABLE, "at_capacity", message, _FULL_RETRY_MS), "at_capacity")
         return None
 
     def _caller(self, connection: ServerConnection, request: Request) -> Caller:
@@ -217,6 +241,32 @@ class Gateway:
         caller.check_socket()
         return caller
 
+    def _refuse(self, reply: Reply, reason: str) -> Response:
+        self._observer.handshake_refused(reason)
+        return _response(reply)
+
+    # Watching
+
+    def _state(self) -> GatewayState:
+        now_s = asyncio.get_running_loop().time()
+        return GatewayState(
+            sockets={DIALECT: len(self._sessions)},
+            sockets_limit=self._settings.sockets,
+            slots=self._admission.slots,
+            active=self._admission.active,
+            queued=self._admission.queued,
+            queue_limit=self._settings.queue_length,
+            engine=self._synthesizer.state,
+            draining=self._draining,
+            leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
+        )
+
+    async def _exposition(self, request: web.Request) -> web.Response:
+        """Raises Forbidden: the metrics name every key."""
+        if self._access.keyed and request[CALLER].name != self._settings.metrics_key:
+            raise Forbidden(f"metrics are for the key named {self._settings.metrics_key!r}")
+        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
     # Engine
 
     def _slots(self) -> int:
@@ -227,6 +277,7 @@ class Gateway:
         voice = self._settings.voice
         if voice is not None and voice not in self._synthesizer.voices:
             raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+        self._observer.engine_ready()
         self._admission.admit(asyncio.get_running_loop().time())
 
 
@@ -253,6 +304,7 @@ async def serve(
     synthesizer: Synthesizer,
     encoder_factory: EncoderFactory,
     on_listening: Callable[[int], None] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
 
@@ -260,7 +312,7 @@ async def serve(
     address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
     drain.
     """
-    gateway = Gateway(settings, synthesizer, encoder_factory)
+    gateway = Gateway(settings, synthesizer, encoder_factory, observers)
     await gateway.open()
     loop = asyncio.get_running_loop()
     stop, stop_now = asyncio.Event(), asyncio.Event()

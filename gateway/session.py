@@ -65,6 +65,10 @@ class Session:
         """Utterances under way, queued ones included."""
         return self._roster.active
 
+    def leads_s(self, now_s: float) -> list[float]:
+        """For each utterance that plays, how far it was sent ahead of its listener, in seconds."""
+        return [lead_s for utterance in self.active if (lead_s := utterance.lead_s(now_s)) is not None]
+
     @property
     def closing(self) -> bool:
         """The socket is to be closed; messages are no longer taken."""
@@ -301,7 +305,7 @@ class Session:
         """The utterance is over: nothing of it is sent any more but the one message that says so."""
         if not utterance.observed:  # one that is done can still be interrupted
             utterance.observed = True
-            self._observer.utterance_over(utterance.record(DIALECT, "", outcome))
+            self._observer.utterance_over(utterance.record(DIALECT, self._caller.key, outcome))
         if utterance.state is State.DONE:
             self._roster.finish(utterance)
         else:

@@ -36,6 +36,7 @@ class Settings(BaseModel):
 
     keys_file: Path | None = Field(None, description="TOML file of API keys; with any key, everyone needs one.")
     keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` makes one.')
+    metrics_key: str = Field("metrics", description="With keys: the name of the one that may read /metrics.")
     key_sockets: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Most sockets of one key (without keys, of one address) that has no limit of its own."
     )

@@ -256,6 +256,12 @@ class Utterance:
             milestones=self.speech.milestones if self.speech is not None else Milestones(),
         )
 
+    def lead_s(self, now_s: float) -> float | None:
+        """How much was sent and not heard yet; None before its first packet."""
+        if self._first_packet_s is None:
+            return None
+        return (self.pacer.sent_samples - self.pacer.position_samples(now_s)) / self._format.sample_rate_hz
+
     def next_wake_s(self, now_s: float) -> float:
         """When there is next something to do for it without a message or a chunk; infinity for never."""
         if self.over:

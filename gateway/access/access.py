@@ -83,7 +83,7 @@ class Access:
             if len(self._callers) >= _CALLERS_REMEMBERED and not self.keyed:
                 # Addresses are many; those that hold nothing need not be remembered.
                 self._callers = {known: other for known, other in self._callers.items() if not other.idle}
-            caller = self._callers[name] = Caller(name, limits)
+            caller = self._callers[name] = Caller(name, limits, keyed=self.keyed)
         elif caller.limits != limits:
             caller.change(limits)
         return caller

@@ -16,8 +16,10 @@ _MINUTE_S = 60.0
 class Caller:
     """Shared by all sockets of one key. Limits that change apply at the next use; what is open stays open."""
 
-    def __init__(self, name: str, limits: KeyLimits) -> None:
+    def __init__(self, name: str, limits: KeyLimits, *, keyed: bool = True) -> None:
         self.name = name
+        self.key = name if keyed else ""
+        """The key's name; empty for an address, of which there are too many to count by."""
         self.limits = limits
         self.sockets = 0
         self.utterances = 0

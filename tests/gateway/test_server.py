@@ -84,6 +84,25 @@ async def test_an_utterance_over_a_real_socket() -> None:
         assert json.loads(message)["type"] == "done"
 
 
+async def test_metrics_of_what_was_spoken_and_refused() -> None:
+    async with gateway(sockets=1) as served, dial(served) as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text=TEXT)
+        await ask(socket, type="end", utterance="a")
+        await next_of(socket, "done")
+        with pytest.raises(InvalidStatus):
+            await dial(served).__aenter__()
+        status, headers, body = await get(served.port, "/metrics")
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain; version=")
+    lines = body.decode().splitlines()
+    assert 'voxgate_utterances_total{dialect="native",outcome="done"} 1.0' in lines
+    assert 'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in lines
+    assert 'voxgate_sockets{dialect="native"} 1.0' in lines
+    assert "voxgate_load 1.0" in lines
+    assert 'voxgate_ttfa_seconds_count{dialect="native"} 1.0' in lines
+
+
 async def test_probes_and_documents() -> None:
     async with gateway() as served:
         status, headers, body = await get(served.port, "/healthz")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from fakes.packets import FakeEncoder
 from fakes.tone import ToneSynthesizer
@@ -195,3 +196,20 @@ def test_certificates_that_cannot_be_used_are_explained(tmp_path: Path) -> None:
     for name, key in ((tmp_path / "none.pem", None), (tmp_path / "bad.pem", None), (good, None), (good, other_key)):
         with pytest.raises(SettingsError, match="tls_certificate"):
             Gateway(Settings(tls_certificate=name, tls_key=key), ToneSynthesizer(), FakeEncoder)
+
+
+async def test_metrics_are_for_one_key_and_count_by_key() -> None:
+    keys = (*KEYS, f"metrics={hash_of('key-of-prometheus')}")
+    async with gateway(keys=keys) as served, aiohttp.ClientSession() as http:
+        async with dial(served, ADA) as socket:
+            for message in ({"type": "start"}, {"type": "text", "text": "Hm."}, {"type": "end"}):
+                await socket.send(json.dumps({"utterance": "u", **message}))
+            await next_of(socket, "done")
+        url = f"http://127.0.0.1:{served.port}/metrics"
+        assert [(await http.get(url, headers=headers)).status for headers in ({}, ADA)] == [401, 403]
+        with pytest.raises(InvalidStatus):
+            await dial(served).__aenter__()
+        answer = await http.get(url, headers={"Authorization": "Bearer key-of-prometheus"})
+        lines = (await answer.text()).splitlines()
+    assert 'voxgate_key_utterances_total{key="ada"} 1.0' in lines
+    assert 'voxgate_handshakes_refused_total{reason="unauthorized"} 1.0' in lines
