@@ -96,7 +96,7 @@ class Connection:
                 if (listening := self._listening.get(effect.utterance)) is not None:
                     listening[1].set()
             case SendMessage():
-                await self._send(effect.text)
+                await self._send(effect.message)
             case Listen():
                 room = asyncio.Event()
                 task = self._tasks.create_task(self._listen(effect.utterance, room))

@@ -11,6 +11,7 @@ from .utterance import Utterance
 class CloseCode(IntEnum):
     """Why the gateway closes a socket (RFC 6455, section 7.4; 4001 is the protocol's own)."""
 
+    NORMAL = 1000
     NOT_ACCEPTABLE = 1003
     POLICY = 1008
     RESTARTING = 1012
@@ -19,17 +20,17 @@ class CloseCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """A control message, as JSON text."""
+    """A message that is no audio of an utterance under way."""
 
-    text: str
+    message: str | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SendAudio:
-    """A binary message of `utterance`."""
+    """A message with audio of `utterance`."""
 
     utterance: Utterance
-    message: bytes
+    message: str | bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from .audio import Packet
 from .audio_header import AudioHeader
+
+
+class AudioPacket(NamedTuple):
+    """A packet on its way out: what it is, and the encoder's bytes as they are."""
+
+    header: AudioHeader
+    payload: bytes
 
 
 class Outbox:
@@ -57,8 +65,8 @@ class Outbox:
         self._waiting.clear()
         self._waiting_samples = 0
 
-    def take(self) -> bytes:
-        """The next binary message, header and payload."""
+    def take(self) -> AudioPacket:
+        """The next packet, numbered."""
         payload, samples = self._waiting.popleft()
         self._waiting_samples -= samples
         header = AudioHeader(
@@ -72,4 +80,4 @@ class Outbox:
         self._seq += 1
         self._pts += samples
         self.sent_bytes += len(payload)
-        return header.pack() + payload
+        return AudioPacket(header, payload)

@@ -9,7 +9,8 @@ import logging
 import random
 import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +22,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from ..pipeline.errors import AtCapacity, VoxgateError
 from ..pipeline.speech import Synthesizer
 from .access.caller import Caller
 from .access.configured import configured_access, configured_keys
@@ -29,12 +31,14 @@ from .access.origins import origin_and_host
 from .admission import Admission
 from .audio import EncoderFactory
 from .connection import Connection
+from .dialects.endpoint import Handshake, find_endpoint
+from .dialects.registry import ENDPOINTS
 from .engine import EngineWatch
-from .errors import AccessError, Forbidden
+from .errors import Draining, Forbidden
 from .http.documents import Documents
 from .http.doorstep import Doorstep
 from .http.pages import page_routes
-from .http.reply import Reply, error_reply, not_found, refusal
+from .http.reply import Reply, not_found, refusal
 from .http.service import CALLER, HttpService
 from .http.tokens import token_routes
 from .loop_lag import watch_lag
@@ -42,14 +46,13 @@ from .metrics import CONTENT_TYPE, Metrics
 from .observer import Observer
 from .opening import Offer
 from .retirement import Retirement
-from .session import DIALECT, Session
+from .session import Session
 from .settings import Settings, SettingsError
 from .state import GatewayState
 from .telemetry import Telemetry, UsageLog
 from .tls import load_certificate, tls_context
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
 
-SPEECH_PATH = "/v1/speech"
 _HANDSHAKE_S = 5.0
 _FULL_RETRY_MS = 2000
 _DRAINING_RETRY_MS = 1000
@@ -95,7 +98,8 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._server: Server
         documents = Documents(self._offer, self._admission, self._engine, self._sessions, lambda: self._draining)
-        public = [*documents.public_routes(), web.get(SPEECH_PATH, _upgrade_required), *page_routes()]
+        sockets = [web.get(endpoint.pattern, _upgrade_required) for endpoint in ENDPOINTS]
+        public = [*documents.public_routes(), *sockets, *page_routes()]
         metrics = web.get("/metrics", self._exposition)
         keyed = [*documents.keyed_routes(), *token_routes(self._access), metrics]
         self._http = HttpService(public, keyed, self._access, settings.sockets)
@@ -197,9 +201,17 @@ class Gateway:
         assert isinstance(websocket, BoundedConnection)
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(websocket, self._retirement)
-        session = Session(name, websocket.caller, self._offer, self._admission, connection.wake, self._observer)
+        session = Session(
+            name,
+            websocket.caller,
+            self._offer,
+            self._admission,
+            websocket.dialect,
+            connection.wake,
+            self._observer,
+        )
         self._sessions.add(session)
-        self._observer.session_opened(DIALECT)
+        self._observer.session_opened(session.dialect)
         websocket.caller.sockets += 1
         if self._draining:  # its handshake was under way when the drain began
             self._tell_drain(session)
@@ -211,35 +223,39 @@ class Gateway:
             self._sessions.discard(session)
             if not self._sessions:
                 self._empty.set()
-            self._observer.session_closed(DIALECT)
+            self._observer.session_closed(session.dialect)
             log.info("session closed", extra={"session": name, "code": websocket.close_code})
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Refuse handshakes that must not or cannot be served; None lets one go on."""
         assert isinstance(connection, BoundedConnection)
-        path = request.path.partition("?")[0]
-        if path != SPEECH_PATH:
+        path = urlsplit(request.path).path
+        if (found := find_endpoint(ENDPOINTS, path)) is None:
             return self._refuse(not_found(path), "not_found")
+        endpoint, parts = found
+        query = dict(parse_qsl(urlsplit(request.path).query))
         try:
-            connection.caller = self._caller(connection, request)
-        except AccessError as error:
-            return self._refuse(error_reply(error), error.code)
-        if self._draining:
-            message = "the gateway is shutting down"
-            return self._refuse(refusal(_UNAVAILABLE, "draining", message, _DRAINING_RETRY_MS), "draining")
-        if len(self._sessions) >= self._settings.sockets:
-            message = "every socket is taken"
-            return self._refuse(refusal(_UNAVAILABLE, "at_capacity", message, _FULL_RETRY_MS), "at_capacity")
+            connection.caller = self._caller(connection, request.headers, query)
+            self._check_room()
+            connection.dialect = endpoint.open(Handshake(parts, query), self._offer)
+        except VoxgateError as error:
+            return self._refuse(endpoint.refuse(error), error.code)
         return None
 
-    def _caller(self, connection: ServerConnection, request: Request) -> Caller:
+    def _caller(self, connection: ServerConnection, headers: Headers, query: Mapping[str, str]) -> Caller:
         """Who opens a socket. Raises AccessError."""
-        headers, query = request.headers, dict(parse_qsl(urlsplit(request.path).query))
         origin, host = origin_and_host(headers.get_all("Origin"), headers.get_all("Host"))
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
         caller = self._access.admit(credential_of(headers, query), origin, host, peer)
         caller.check_socket()
         return caller
+
+    def _check_room(self) -> None:
+        """Raises Draining, AtCapacity."""
+        if self._draining:
+            raise Draining("the gateway is shutting down", retry_after_ms=_DRAINING_RETRY_MS)
+        if len(self._sessions) >= self._settings.sockets:
+            raise AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)
@@ -250,7 +266,7 @@ class Gateway:
     def _state(self) -> GatewayState:
         now_s = asyncio.get_running_loop().time()
         return GatewayState(
-            sockets={DIALECT: len(self._sessions)},
+            sockets=Counter(session.dialect for session in self._sessions),
             sockets_limit=self._settings.sockets,
             slots=self._admission.slots,
             active=self._admission.active,
@@ -279,9 +295,6 @@ class Gateway:
             raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
         self._observer.engine_ready()
         self._admission.admit(asyncio.get_running_loop().time())
-
-
-_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 async def _upgrade_required(_: web.Request) -> web.Response:

@@ -1,4 +1,6 @@
-"""One socket's conversation without the socket: messages and pipeline events in, effects out, time given.
+"""One socket's conversation without the socket: payloads and pipeline events in, effects out, time given.
+
+What the payloads mean is the dialect's; what happens to the utterances is decided here.
 
 Whoever drives it calls `receive`, `hear`, `spoke` and `broke` as things happen, takes effects with
 `next_effect` until there are none, and calls that again at `next_wake_s` or when `wake` was called.
@@ -9,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..codecs.format import FORMATS
 from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
@@ -18,15 +20,16 @@ from . import messages
 from .access.caller import Caller
 from .admission import Admission, Ticket
 from .conduct import Conduct
+from .dialects.dialect import Dialect, HangUp, Say, Step
 from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
 from .errors import ClientGone, Draining, SlowConsumer, UtteranceEnded
 from .lifecycle import IllegalEvent, State
 from .observer import DONE, INTERRUPTED, Observer
 from .opening import Offer
+from .pacer import TIMER_SLACK_S
 from .roster import Roster
 from .utterance import Utterance
 
-DIALECT = "native"
 _SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
 
@@ -42,6 +45,7 @@ class Session:
         caller: Caller,
         offer: Offer,
         admission: Admission,
+        dialect: Dialect,
         wake: Callable[[], None],
         observer: Observer | None = None,
     ) -> None:
@@ -50,6 +54,7 @@ class Session:
         self._caller = caller
         self._offer = offer
         self._admission = admission
+        self._dialect = dialect
         self._wake = wake
         self._conduct = Conduct(offer.settings)
         self._roster = Roster(offer.settings.utterances_per_session)
@@ -59,6 +64,11 @@ class Session:
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
         self._closed = False
+
+    @property
+    def dialect(self) -> str:
+        """The name of what is spoken here."""
+        return self._dialect.name
 
     @property
     def active(self) -> tuple[Utterance, ...]:
@@ -76,8 +86,8 @@ class Session:
 
     @property
     def backlog(self) -> int:
-        """Effects not taken yet; the driver stops reading the socket while there are many."""
-        return len(self._effects)
+        """What was not dealt with yet, in messages; the driver stops reading the socket while there is much."""
+        return len(self._effects) + self._dialect.backlog
 
     def open(self) -> None:
         """Greet the client."""
@@ -97,28 +107,42 @@ class Session:
         if self._closed:
             return
         if isinstance(payload, bytes):
-            self._refuse(BadMessage("audio goes one way; send JSON in text frames"), None)
+            self._tell(BadMessage("audio goes one way; send JSON in text frames"), None)
             self._close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
-        name = None
         try:
             self._conduct.count("messages", now_s)
-            message = messages.parse(payload)
-            name = None if isinstance(message, messages.Ping) else message.utterance
+            steps = self._dialect.receive(payload, now_s)
+        except VoxgateError as error:
+            self._refuse(error, None, now_s)
+        else:
+            self._follow(steps, now_s)
+
+    def _follow(self, steps: Iterable[Step], now_s: float) -> None:
+        for step in steps:
+            match step:
+                case Say():
+                    self._say(step.payload)
+                case HangUp():
+                    self._close(step.code, step.reason)
+                case _:
+                    self._obey(step, now_s)
+
+    def _obey(self, message: messages.ClientMessage, now_s: float) -> None:
+        name = None if isinstance(message, messages.Ping) else message.utterance
+        try:
             self._take(message, now_s)
         except IllegalEvent as illegal:
             why = f"utterance {name!r} is {illegal.state}: no {illegal.event} any more"
-            self._refuse(UtteranceEnded(why), name)
+            self._tell(UtteranceEnded(why), name)
         except (EmptyText, EngineError) as error:
             failed = self._roster.get(name) if name is not None else None
             if failed is None or failed.over:
-                self._refuse(error, name)
+                self._tell(error, name)
             else:
                 self._fail(failed, error)
         except VoxgateError as error:
-            self._refuse(error, name)
-            if reason := self._conduct.verdict(error, now_s):
-                self._close(CloseCode.POLICY, reason)
+            self._refuse(error, name, now_s)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -238,6 +262,8 @@ class Session:
     def next_effect(self, now_s: float) -> Effect | None:
         """What to do next, None when there is nothing now. One due packet per utterance in turn."""
         if not self._effects and not self._closed:
+            if self._dialect.next_wake_s() <= now_s + TIMER_SLACK_S:
+                self._follow(self._dialect.tick(now_s), now_s)
             for utterance in self.active:
                 self._turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
@@ -253,7 +279,8 @@ class Session:
         times_s = [self._wake_of_s(utterance, now_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
-        return min(times_s, default=math.inf)
+        times_s.append(self._dialect.next_wake_s())
+        return min(times_s)
 
     def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
         patience_s = self._stall_limit_s if utterance.warned else _SLOW_AFTER_S
@@ -265,8 +292,10 @@ class Session:
             if now_s >= ticket.deadline_s:
                 self._fail(utterance, self._admission.refusal("no talker slot became free in time"))
             return
-        if (message := utterance.release(now_s)) is not None:
-            self._effects.append(SendAudio(utterance, message))
+        if (packet := utterance.release(now_s)) is not None:
+            message = self._dialect.audio(utterance.name, packet, now_s)
+            if message is not None:
+                self._effects.append(SendAudio(utterance, message))
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
             self._leave(utterance, DONE)
@@ -279,7 +308,7 @@ class Session:
         stalled_s = now_s - since_s
         if stalled_s >= self._stall_limit_s:
             self._fail_all(SlowConsumer("the client stopped reading"))
-            self._close(CloseCode.SLOW_CONSUMER, "slow consumer")
+            self._close(self._dialect.slow_consumer, "slow consumer")
         elif stalled_s >= _SLOW_AFTER_S and not utterance.warned:
             utterance.warned = True
             message = "audio waits for the client to read and play it; generation is paused"
@@ -305,7 +334,7 @@ class Session:
         """The utterance is over: nothing of it is sent any more but the one message that says so."""
         if not utterance.observed:  # one that is done can still be interrupted
             utterance.observed = True
-            self._observer.utterance_over(utterance.record(DIALECT, self._caller.key, outcome))
+            self._observer.utterance_over(utterance.record(self.dialect, self._caller.key, outcome))
         if utterance.state is State.DONE:
             self._roster.finish(utterance)
         else:
@@ -323,17 +352,28 @@ class Session:
     def _ids(self, utterance: Utterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}
 
-    def _refuse(self, error: VoxgateError, name: str | None) -> None:
+    def _refuse(self, error: VoxgateError, name: str | None, now_s: float) -> None:
         self._tell(error, name)
+        if reason := self._conduct.verdict(error, now_s):
+            self._close(CloseCode.POLICY, reason)
 
     def _tell(self, error: VoxgateError, name: str | None, partial_audio: bool | None = None) -> None:
         if not self._closed:
-            self._observer.error_sent(DIALECT, error.code)
+            self._observer.error_sent(self.dialect, error.code)
             self._send(messages.Failed.of(error, utterance=name, partial_audio=partial_audio))
 
     def _send(self, message: messages.ServerMessage) -> None:
         if not self._closed:
-            self._effects.append(SendMessage(message.encode()))
+            for output in self._dialect.tell(message):
+                match output:
+                    case Say():
+                        self._say(output.payload)
+                    case HangUp():
+                        self._close(output.code, output.reason)
+
+    def _say(self, payload: str | bytes) -> None:
+        if not self._closed:
+            self._effects.append(SendMessage(payload))
 
     def _close(self, code: CloseCode, reason: str) -> None:
         if not self._closed:

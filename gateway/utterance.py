@@ -12,7 +12,7 @@ from .audio import PacketEncoder
 from .lifecycle import OVER, Event, State, follow
 from .messages import Done, Interrupted, Started, StartedFormat
 from .observer import UtteranceRecord
-from .outbox import Outbox
+from .outbox import AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
 
 _DRY_MIN_S = 0.01
@@ -196,8 +196,8 @@ class Utterance:
 
     # To the client, in time
 
-    def release(self, now_s: float) -> bytes | None:
-        """The next audio message if it is due, and None if not."""
+    def release(self, now_s: float) -> AudioPacket | None:
+        """The next packet if it is due, and None if not."""
         samples = self.outbox.next_samples
         if samples is None or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
             return None

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from .access.caller import Caller
+from .dialects.dialect import Dialect
 
 WRITE_LIMIT_BYTES = 4096
 """Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
@@ -53,6 +54,8 @@ class BoundedConnection(ServerConnection):
 
     caller: Caller
     """Whose socket it is; set during the handshake."""
+    dialect: Dialect
+    """What is spoken on it; likewise."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -12,6 +12,8 @@ from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
+from voxgate.gateway.dialects.dialect import Dialect
+from voxgate.gateway.dialects.native import Native
 from voxgate.gateway.observer import Observer
 from voxgate.gateway.opening import Offer
 from voxgate.gateway.retirement import Retirement
@@ -49,12 +51,13 @@ class Bench:
         await self.retirement.finish(60)
         self.check_clean()
 
-    def connect(self, key: str = "peer") -> FakeSocket:
+    def connect(self, key: str = "peer", dialect: Dialect | None = None) -> FakeSocket:
         socket = FakeSocket()
         connection = Connection(socket, self.retirement)
         caller = Caller(key, KeyLimits())
         name = f"s{len(self.sessions)}"
-        session = Session(name, caller, self.offer, self.admission, connection.wake, self.observer)
+        dialect = dialect or Native()
+        session = Session(name, caller, self.offer, self.admission, dialect, connection.wake, self.observer)
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fakes.packets import FakePacket
-from voxgate.gateway.audio_header import unpack
 from voxgate.gateway.outbox import Outbox
 
 
@@ -15,7 +14,7 @@ def test_numbers_are_without_gap_and_the_last_packet_is_marked() -> None:
     outbox = Outbox(7, 24_000, 1000)
     outbox.put(packets(1920, 1920, 500))
     outbox.close()
-    headers = [unpack(outbox.take())[0] for _ in range(3)]
+    headers = [outbox.take().header for _ in range(3)]
     assert [(h.number, h.seq, h.pts, h.samples) for h in headers] == [
         (7, 0, 0, 1920),
         (7, 1, 1920, 1920),
@@ -32,7 +31,7 @@ def test_an_end_that_comes_late_takes_an_empty_message() -> None:
     outbox.take()
     assert not outbox.drained
     outbox.close()
-    header, payload = unpack(outbox.take())
+    header, payload = outbox.take()
     assert (header.seq, header.pts, header.samples, header.last, payload) == (1, 1920, 0, True, b"")
     assert outbox.drained
 

@@ -14,7 +14,7 @@ def test_the_greeting_tells_the_limits() -> None:
     walker = Walk(0)
     first = walker.session.next_effect(0.0)
     assert isinstance(first, SendMessage)
-    greeting = json.loads(first.text)
+    greeting = json.loads(first.message)
     assert (greeting["type"], greeting["protocol"], greeting["voices"]) == ("session", 1, "/v1/voices")
     assert greeting["limits"]["characters_per_utterance"] == 200
     assert {f["codec"] for f in greeting["formats"]} == set(CODECS)
@@ -41,4 +41,4 @@ def test_an_interrupt_drops_audio_that_was_about_to_be_sent() -> None:
     session.receive('{"type":"interrupt","utterance":"b"}', 0.0)
     rest = [session.next_effect(0.0) for _ in range(10)]
     assert not [e for e in rest if isinstance(e, SendAudio) and e.utterance.name == "b"]
-    assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.text]
+    assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.message]

@@ -15,6 +15,7 @@ from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.audio_header import unpack
+from voxgate.gateway.dialects.native import Native
 from voxgate.gateway.effects import CloseSocket, Listen, Retire, SendAudio, SendMessage
 from voxgate.gateway.lifecycle import TABLE, Event, State, follow
 from voxgate.gateway.opening import Offer
@@ -56,7 +57,7 @@ class Walk:
         self.connect()
 
     def connect(self) -> None:
-        self.session = Session("s", Caller("k", KeyLimits()), self.offer, self.admission, lambda: None)
+        self.session = Session("s", Caller("k", KeyLimits()), self.offer, self.admission, Native(), lambda: None)
         self.listening: set[Utterance] = set()
         self.retired: set[Utterance] = set()
         self.next_seq: dict[int, int] = {}
@@ -166,9 +167,10 @@ class Walk:
             match self.session.next_effect(self.now_s):
                 case None:
                     return
-                case SendMessage(text=text):
-                    self.told(json.loads(text))
+                case SendMessage(message=message):
+                    self.told(json.loads(message))
                 case SendAudio(utterance=utterance, message=message):
+                    assert isinstance(message, bytes)
                     header, _ = unpack(message)
                     assert not self.closed
                     assert header.number not in self.ended

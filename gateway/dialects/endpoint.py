@@ -1,0 +1,46 @@
+"""A WebSocket path: which dialect is spoken there, and how a handshake is refused in its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ...pipeline.errors import VoxgateError
+from ..http.reply import Reply, error_reply
+from ..opening import Offer
+from .dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """What a client asked for when it opened the socket. Of a query parameter given twice the last counts."""
+
+    path: Mapping[str, str]
+    """By the names in the endpoint's pattern."""
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`pattern` is a path with {names}; `open` raises RequestError for what is not offered."""
+
+    pattern: str
+    open: Callable[[Handshake, Offer], Dialect]
+    refuse: Callable[[VoxgateError], Reply] = error_reply
+    subprotocols: tuple[str, ...] = ()
+    """Names a client may ask for; the first of its own that is listed is confirmed."""
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """The named parts of `path`, decoded; None when it is another."""
+        found = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", self.pattern), path)
+        return None if found is None else {name: unquote(part) for name, part in found.groupdict().items()}
+
+
+def find_endpoint(endpoints: Iterable[Endpoint], path: str) -> tuple[Endpoint, dict[str, str]] | None:
+    """The endpoint at `path` and the named parts of it."""
+    for endpoint in endpoints:
+        if (parts := endpoint.match(path)) is not None:
+            return endpoint, parts
+    return None

@@ -1,0 +1,31 @@
+"""The native protocol (docs/protocol.md): the session's own messages as JSON, audio behind a binary header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..effects import CloseCode
+from ..messages import ServerMessage, parse
+from ..outbox import AudioPacket
+from .dialect import Dialect, Output, Say, Step
+from .endpoint import Endpoint
+
+
+class Native(Dialect):
+    """Stateless: it says what the session says."""
+
+    name = "native"
+    slow_consumer = CloseCode.SLOW_CONSUMER
+
+    def receive(self, payload: str, now_s: float) -> Iterable[Step]:  # noqa: ARG002 - nothing here takes time
+        return (parse(payload),)
+
+    def tell(self, message: ServerMessage) -> Iterable[Output]:
+        return (Say(message.encode()),)
+
+    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
+        return packet.header.pack() + packet.payload
+
+
+SPEECH_PATH = "/v1/speech"
+ENDPOINT = Endpoint(SPEECH_PATH, lambda handshake, offer: Native())  # noqa: ARG005 - it needs neither

@@ -1,0 +1,30 @@
+"""Paths and what is named in them."""
+
+from __future__ import annotations
+
+import pytest
+from voxgate.gateway.dialects.endpoint import Endpoint, find_endpoint
+from voxgate.gateway.dialects.native import Native
+
+PLAIN = Endpoint("/v1/speech", lambda *_: Native())
+NAMED = Endpoint("/v1/text-to-speech/{voice}/stream-input", lambda *_: Native())
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint", "parts"),
+    [
+        ("/v1/speech", PLAIN, {}),
+        ("/v1/text-to-speech/ada/stream-input", NAMED, {"voice": "ada"}),
+        ("/v1/text-to-speech/Uncle%20Bob%2F/stream-input", NAMED, {"voice": "Uncle Bob/"}),
+    ],
+)
+def test_found(path: str, endpoint: Endpoint, parts: dict[str, str]) -> None:
+    assert find_endpoint((PLAIN, NAMED), path) == (endpoint, parts)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1/speech/", "/v1/speechx", "/v1/text-to-speech//stream-input", "/v1/text-to-speech/a/b/stream-input"],
+)
+def test_not_found(path: str) -> None:
+    assert find_endpoint((PLAIN, NAMED), path) is None
