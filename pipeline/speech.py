@@ -31,6 +31,15 @@ class SamplingOptions:
     predictor_top_p: float | None = None
 
 
+class TextLayout(StrEnum):
+    """How the talker reads its text."""
+
+    STREAMING = "streaming"
+    """One token a frame, beside the speech: it begins with the first token."""
+    NON_STREAMING = "non_streaming"
+    """All of it before the first frame: it begins when the text has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """One utterance as asked for; its text follows through `Speech.push_text`."""
@@ -38,6 +47,7 @@ class SpeechRequest:
     voice: str
     language: str = "auto"
     instructions: str | None = None
+    layout: TextLayout = TextLayout.STREAMING
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     seed: int | None = None
     max_frames: int | None = None
@@ -51,6 +61,7 @@ class VoiceInfo:
     languages: tuple[str, ...]
     description: str = ""
     instructions: bool = False
+    needs_instructions: bool = False
 
 
 class FinishReason(StrEnum):
@@ -159,11 +170,15 @@ class Synthesizer(Protocol):
     """One voice model with its engine processes."""
 
     voices: Mapping[str, VoiceInfo]
-    default_voice: str
+    """Those on offer now, by lower-case name; they may come and go."""
     slots: int
     """Utterances that can be spoken at once."""
     max_characters: int
     """Text limit of one utterance."""
+
+    @property
+    def default_voice(self) -> str:
+        """The voice of those who ask for none; empty when there is no voice yet."""
 
     @property
     def state(self) -> EngineState: ...

@@ -8,19 +8,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .catalog import VoiceCatalog
 from .checkpoint import CheckpointError, load_checkpoint
 from .codec.service import CodecService
 from .credit import CreditRounds
-from .errors import AtCapacity, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from .errors import AtCapacity, EngineNotReady
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
-from .talker.engine import MAX_PREFIX, EngineOptions, TalkerEngine
+from .talker.engine import EngineOptions, TalkerEngine
 from .talker.generation import Sampling
-from .talker.prompt import custom_voice_prefix, offered_languages, takes_instructions
 from .text.rules import load_voice_file
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
 from .utterance import Plan, UtteranceSpeech
+from .voice import ClonedVoice
 from .words import SpokenClock
+
+MODEL_TYPES = ("custom_voice", "voice_design", "base")
+
+MAX_GENERATION_FRAMES = 2048
+"""Longest single generation, 164 s: a slot takes no more text than is said in that time, and the rest of a text goes
+on in the next generation. Checkpoints allow four times as much, in memory that would be kept for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,43 +80,39 @@ class QwenSynthesizer:
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
         self._checkpoint = load_checkpoint(folder)
-        if self._checkpoint.model_type != "custom_voice":
+        if self._checkpoint.model_type not in MODEL_TYPES:
             raise CheckpointError(
-                f"{folder} is a {self._checkpoint.model_type} model; only custom_voice models are supported"
+                f"{folder} is a {self._checkpoint.model_type} model; there are: {', '.join(MODEL_TYPES)}"
             )
+        if self._checkpoint.model_type == "custom_voice" and not self._checkpoint.speakers:
+            raise CheckpointError(f"{folder} names no speakers")
         self._options = options
         self._rules = load_voice_file(folder)
         self._tokenizer: TextTokenizer = load_tokenizer(folder)
         self.slots, self.max_characters = options.slots, options.max_characters
-        self.voices: Mapping[str, VoiceInfo] = {
-            name: self._describe(name) for name in sorted(self._checkpoint.speakers)
-        }
-        if not self.voices:
-            raise CheckpointError(f"{folder} names no speakers")
-        self.default_voice = next(iter(self.voices))
+        self._catalog = VoiceCatalog(self._checkpoint, self._rules, self._tokenizer)
+        self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._speeches: set[UtteranceSpeech] = set()
         self._pace: dict[str, float] = {}
         self._rounds = CreditRounds()
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
 
-    def _kv_cache_bytes(self) -> int | None:
-        """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
-        if self._options.device != "cpu":
-            return None
-        size = self._checkpoint.talker
-        per_position = 2 * size.layers * size.kv_heads * size.head_dim * 4
-        positions = MAX_PREFIX + self._checkpoint.defaults.max_frames + 256
-        return per_position * positions * (self._options.slots + 1)
+    @property
+    def default_voice(self) -> str:
+        """The first voice; empty while a base model has been given none."""
+        return self._catalog.default
 
-    def _describe(self, name: str) -> VoiceInfo:
-        entry = self._rules.voice.get(name)
-        return VoiceInfo(
-            name=name,
-            languages=(*offered_languages(self._checkpoint), *(entry.languages if entry else ())),
-            description=entry.description if entry else "",
-            instructions=takes_instructions(self._checkpoint),
-        )
+    def add_voice(self, voice: ClonedVoice) -> None:
+        """Offer a voice made from a recording, in place of an earlier one of its name; utterances keep what they have.
+
+        Raises BadVoice when it does not fit the checkpoint or has the name of one of its own voices.
+        """
+        self._catalog.add(voice)
+
+    def remove_voice(self, name: str) -> None:
+        """Offer it no longer; utterances under way go on. Raises UnknownVoice, also for the checkpoint's own voices."""
+        self._catalog.remove(name)
 
     @property
     def state(self) -> EngineState:
@@ -150,10 +153,10 @@ class QwenSynthesizer:
             self._checkpoint,
             EngineOptions(
                 slots=options.slots,
-                max_frames=self._checkpoint.defaults.max_frames,
+                max_frames=min(self._checkpoint.defaults.max_frames, MAX_GENERATION_FRAMES),
                 device=options.device,
                 threads=options.talker_threads,
-                kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(),
+                kv_cache_bytes=options.kv_cache_bytes,
                 start_timeout_s=options.start_timeout_s,
             ),
         )
@@ -176,7 +179,7 @@ class QwenSynthesizer:
         if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
         voice = request.voice.lower() or self.default_voice
-        plan = self._plan(voice, request)
+        plan = self._plan(request)
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
         speech = UtteranceSpeech(
@@ -195,37 +198,15 @@ class QwenSynthesizer:
         self._speeches.discard(speech)
         self._pace[voice] = speech.pace
 
-    def _plan(self, voice: str, request: SpeechRequest) -> Plan:
-        if voice not in self.voices:
-            raise UnknownVoice(f"no voice {request.voice!r}; there are: {', '.join(self.voices)}")
-        language = request.language.lower()
-        info = self.voices[voice]
-        if language not in info.languages:
-            raise UnknownLanguage(f"{voice} does not speak {language!r}; it does: {', '.join(info.languages)}")
-        # A language that the voice speaks without a tag for it.
-        tag = language if language in offered_languages(self._checkpoint) else "auto"
-        instruct = self._instruct_ids(request.instructions)
-        prefix = custom_voice_prefix(self._checkpoint, voice, tag, instruct)
-        if len(prefix) > MAX_PREFIX:
-            raise UnsupportedOption(f"instructions are limited to about {MAX_PREFIX - 16} tokens", param="instructions")
+    def _plan(self, request: SpeechRequest) -> Plan:
         seed = random.getrandbits(53) if request.seed is None else request.seed
         return Plan(
-            prefix=prefix,
+            prompt=self._catalog.prompt(request),
             sampling=self._sampling(request.sampling, seed),
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
             rules=self._rules,
         )
-
-    def _instruct_ids(self, instructions: str | None) -> list[int]:
-        if not instructions:
-            return []
-        if not takes_instructions(self._checkpoint):
-            raise UnsupportedOption("this model takes no instructions", param="instructions")
-        ids = self._checkpoint.text_ids
-        encode = self._tokenizer.encode_plain
-        # "<|im_start|>user\n{instruct}<|im_end|>\n", used whole (section B.1).
-        return [ids.im_start, *encode(f"user\n{instructions}"), ids.im_end, *encode("\n")]
 
     def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:
         usual = asdict(self._checkpoint.defaults)

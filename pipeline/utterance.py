@@ -20,7 +20,7 @@ from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
 from .speech import FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation, Sampling
-from .talker.prompt import Prefix
+from .talker.prompt import Prompt
 from .text.rules import VoiceFile
 from .text.utterance import SpeechToken, UtteranceText
 from .words import SpokenClock
@@ -42,7 +42,7 @@ class CodecStream(Protocol):
 class Plan:
     """All that is settled about an utterance before its first token."""
 
-    prefix: Prefix
+    prompt: Prompt
     sampling: Sampling
     max_frames: int | None
     ahead_frames: int
@@ -221,7 +221,7 @@ class UtteranceSpeech:
             # Each segment draws its own noise, or like words would sound alike to the sample.
             sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
             self._spoken_segments += 1
-            generation.prepare(self._plan.prefix, sampling, self._plan.rules.limits.frames_floor)
+            generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
             self._generation, self._text_closed, self._before = generation, False, self._frames
             self._grant()
             self._feed()

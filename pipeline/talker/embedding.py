@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint import TalkerCheckpoint
+from .prompt import SPEAKER
 from .tables import Field, SlotTables, look_up
 
 
@@ -24,7 +25,6 @@ class InputEmbedding:
     ) -> None:
         self.codes = codes
         self._ids = checkpoint.text_ids
-        self._codec_bos = checkpoint.codec_ids.bos
         self._groups = checkpoint.groups
         # TE() of every token at once: applied at each position it would cost two matrix products a row.
         self._text = _project_text(weights)
@@ -38,34 +38,32 @@ class InputEmbedding:
         self._control = torch.from_numpy(tables.control)
         self._text_ids = torch.from_numpy(tables.text)
         self._prefix = torch.from_numpy(tables.prefix)
+        self._speaker = torch.from_numpy(tables.speaker)
 
     def __call__(self, slots: Tensor, positions: Tensor) -> Tensor:
         """`slots`, `positions`: int64 [n]. Returns [n, talker hidden]."""
-        prefix_len, text_len = self._lengths(slots)
-        frame = positions - prefix_len
-        text_id = look_up(self._text_ids, slots, frame.clamp(0, self._text_ids.shape[1] - 1)).long()
-        text_id = torch.where(frame < text_len, text_id, self._ids.pad)
-        text_id = torch.where(frame == text_len, self._ids.eos, text_id)
-        rows = self.codes[slots, (frame - 1).clamp(0, self.codes.shape[1] - 1)] + self._starts
-        if bool((frame <= 0).any()):
-            text_id, rows = self._prefill(slots, positions, frame, text_id, rows)
-        return F.embedding(text_id, self._text) + F.embedding(rows, self._codec).sum(1)
-
-    def _prefill(
-        self, slots: Tensor, positions: Tensor, frame: Tensor, text_id: Tensor, rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Positions of the prefix, and the one where speech begins: they have at most one codec entry."""
-        prefix = look_up(self._prefix, slots, positions.clamp(max=self._prefix.shape[1] - 1)).long()
-        text_id = torch.where(frame < 0, prefix[:, 0], text_id)
-        entry = torch.where(frame < 0, prefix[:, 1], self._codec_bos)
-        entry = torch.where(entry < 0, self._nothing, entry)
-        alone = torch.full_like(rows, self._nothing)
-        alone[:, 0] = entry
-        return text_id, torch.where((frame <= 0)[:, None], alone, rows)
-
-    def _lengths(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         control = look_up(self._control, slots)
-        return control[:, Field.PREFIX_LEN], control[:, Field.TEXT_LEN]
+        text_len = control[:, Field.TEXT_LEN]
+        frame = positions - control[:, Field.PREFIX_LEN]
+        token = frame + control[:, Field.TEXT_LEAD]
+        text_id = look_up(self._text_ids, slots, token.clamp(0, self._text_ids.shape[1] - 1)).long()
+        text_id = torch.where(token < text_len, text_id, self._ids.pad)
+        text_id = torch.where(token == text_len, self._ids.eos, text_id)
+        rows = self.codes[slots, (frame - 1).clamp(0, self.codes.shape[1] - 1)] + self._starts
+        spoken = (frame > 0) & (token >= 0)
+        if bool(spoken.all()):
+            return self._sum(text_id, rows)
+        prefix = look_up(self._prefix, slots, positions.clamp(max=self._prefix.shape[1] - 1)).long()
+        text_id = torch.where(token < 0, prefix[:, 0], text_id)
+        entries = prefix[:, 1:]
+        prompted = torch.where(entries < 0, self._nothing, entries + self._starts)
+        rows = torch.where((frame <= 0)[:, None], prompted, rows)
+        made = self._sum(text_id, rows)
+        named = (frame <= 0) & (entries[:, 0] == SPEAKER)
+        return made + named[:, None] * look_up(self._speaker, slots).to(made.dtype)
+
+    def _sum(self, text_id: Tensor, rows: Tensor) -> Tensor:
+        return F.embedding(text_id, self._text) + F.embedding(rows, self._codec).sum(1)
 
 
 def _project_text(weights: Mapping[str, Tensor]) -> Tensor:

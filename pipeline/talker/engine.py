@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,11 @@ import zmq.asyncio
 
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
+from ..voice import MAX_REFERENCE_FRAMES
 from .engine_folder import write_engine_folder
 from .frames import HEADER, FrameFlag, release_mark, unpack
 from .generation import Generation
+from .prompt import takes_instructions
 from .tables import Field, SlotTables, TableShape
 from .vllm_process import load_engine, shut_down_engine
 from .wiring import Wiring
@@ -29,8 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_PREFIX = 512
-"""Longest prompt before the text: instructions are the only part of it that varies much."""
+MAX_INSTRUCTION = 500
+"""Longest instruction, in tokens."""
+
+MAX_REFERENCE_TEXT = 512
+"""Longest text of a reference recording, in tokens: thirty seconds of fast speech have some 150."""
+
+_FRAME_OF_PROMPT = 16
+"""Positions of a prompt that are always there: role, language, speaker, begin-of-text, begin-of-codec."""
 
 SLOW_FRAMES_PER_TOKEN = 4
 """Slow speech: a slot takes no more text than it has frames to say it in."""
@@ -56,9 +64,17 @@ class TalkerEngine:
     """
 
     def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
-        self.checkpoint, self.options = checkpoint, options
+        self.checkpoint = checkpoint
         text = min(options.max_text, options.max_frames // SLOW_FRAMES_PER_TOKEN)
-        self.shape = TableShape(options.slots, MAX_PREFIX, text, options.max_frames)
+        self.shape = TableShape(
+            slots=options.slots,
+            prefix=_longest_prompt(checkpoint) + text,
+            text=text,
+            frames=options.max_frames,
+            groups=checkpoint.groups,
+            hidden=checkpoint.talker.hidden,
+        )
+        self.options = replace(options, kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(options.device))
         self._free = list(reversed(range(options.slots)))
         self._epoch = 0
         self._live: dict[int, Generation] = {}
@@ -68,6 +84,14 @@ class TalkerEngine:
         self._wake_due = False
         self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
+
+    def _kv_cache_bytes(self, device: str) -> int | None:
+        """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
+        if device != "cpu":
+            return None
+        size = self.checkpoint.talker
+        per_position = 2 * size.layers * size.kv_heads * size.head_dim * 4
+        return per_position * (self.max_positions + 256) * (self.shape.slots + 1)
 
     @property
     def free_slots(self) -> int:
@@ -102,10 +126,7 @@ class TalkerEngine:
             tables=tables_path,
             frames=address,
             owner_pid=os.getpid(),
-            slots=self.shape.slots,
-            prefix=self.shape.prefix,
-            text=self.shape.text,
-            max_frames=self.shape.frames,
+            shape=self.shape,
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.
@@ -118,14 +139,15 @@ class TalkerEngine:
         self._receiver = asyncio.create_task(self._receive(channel), name="talker-frames")
 
     @property
-    def _max_positions(self) -> int:
+    def max_positions(self) -> int:
+        """The longest that a generation can become, prompt and all."""
         return self.shape.prefix + self.shape.frames + 1
 
     def _load(self, wiring: Wiring) -> AsyncLLM:
         # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
         with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
-            write_engine_folder(self.checkpoint, self.shape.slots, self._max_positions, Path(name))
-            return load_engine(Path(name), wiring, self.options, self._max_positions)
+            write_engine_folder(self.checkpoint, self.shape.slots, self.max_positions, Path(name))
+            return load_engine(Path(name), wiring, self.options, self.max_positions)
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
@@ -236,6 +258,13 @@ class TalkerEngine:
                     generation.released()
                 else:
                     generation.take(int(record[2]), int(record[3]), record[HEADER:])
+
+
+def _longest_prompt(checkpoint: TalkerCheckpoint) -> int:
+    """Positions that a prompt can take besides those of the text to be spoken."""
+    if checkpoint.model_type == "base":
+        return _FRAME_OF_PROMPT + MAX_REFERENCE_TEXT + MAX_REFERENCE_FRAMES
+    return _FRAME_OF_PROMPT + (MAX_INSTRUCTION if takes_instructions(checkpoint) else 0)
 
 
 def _shut_down_late(loading: asyncio.Future[AsyncLLM]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import EngineLost, GenerationFailed
 from ..speech import FinishReason
 from .frames import FrameFlag
-from .prompt import Prefix
+from .prompt import Prompt
 from .tables import Field, Option, SlotTables
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ class Sampling:
     predictor_top_k: int
     predictor_top_p: float
     seed: int
+    early_end: bool = False
+    """Whether speech may end before all text was read, as in the reference."""
 
 
 class Engine(Protocol):
@@ -77,6 +79,7 @@ class Generation:
         self._tables = tables
         self._row = tables.control[slot]
         self._engine = engine
+        self._prompt: Prompt | None = None
         self._released = asyncio.Event()
         self._request: asyncio.Task[int] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -85,11 +88,15 @@ class Generation:
         self._error: Exception | None = None
         self._over = False
 
-    def prepare(self, prefix: Prefix, sampling: Sampling, frame_cap: int) -> None:
-        """Fill the slot's tables; the first token may follow. Raises ValueError when the prefix does not fit."""
-        if len(prefix) > self._tables.shape.prefix:
-            raise ValueError(f"the prompt has {len(prefix)} positions, more than {self._tables.shape.prefix}")
-        self._tables.prefix[self.slot, : len(prefix)] = prefix
+    def prepare(self, prompt: Prompt, sampling: Sampling, frame_cap: int) -> None:
+        """Fill the slot's tables; the first token may follow. Raises ValueError when the prompt does not fit."""
+        shape = self._tables.shape
+        # With all the text the slot takes, so that no text can make it fail later.
+        if (positions := prompt.positions(shape.text)) > shape.prefix:
+            raise ValueError(f"the prompt has {positions} positions, more than {shape.prefix}")
+        self._prompt = prompt
+        if prompt.speaker_vector is not None:
+            self._tables.speaker[self.slot] = prompt.speaker_vector
         self._tables.options[self.slot, list(Option)] = (
             sampling.temperature,
             sampling.top_p,
@@ -101,7 +108,7 @@ class Generation:
         row[Field.TOP_K] = sampling.top_k
         row[Field.PREDICTOR_TOP_K] = sampling.predictor_top_k
         row[Field.SEED] = sampling.seed
-        row[Field.PREFIX_LEN] = len(prefix)
+        row[Field.EARLY_END] = sampling.early_end
         self.cap(frame_cap)
 
     @property
@@ -115,7 +122,7 @@ class Generation:
         return int(self._row[Field.TEXT_LEN])
 
     def feed(self, tokens: Sequence[int]) -> None:
-        """Append text tokens; at most `room` of them. The first ones start the generation."""
+        """Append text tokens; at most `room` of them. The generation begins when the prompt has what it needs."""
         if not tokens:
             return
         begin = self.tokens
@@ -124,19 +131,38 @@ class Generation:
             raise ValueError(f"{end} text tokens do not fit into {self._tables.shape.text}")
         self._tables.text[self.slot, begin:end] = tokens
         self._row[Field.TEXT_LEN] = end
-        if self._request is None:
-            # From here on the engine takes the row for this generation's.
-            self._row[Field.EPOCH] = self.epoch
-            # The prompt ends with the position that carries the first text token.
-            self._request = self._engine.submit(self, int(self._row[Field.PREFIX_LEN]) + 1)
-            self._watcher = asyncio.create_task(self._watch(self._request), name=f"generation-{self.epoch}")
-        else:
-            self._engine.wake()
+        self._go_on()
 
     def close_text(self) -> None:
         """No more text comes: end of speech may be drawn once all of it was read."""
         self._row[Field.CLOSED] = 1
-        self._engine.wake()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """There is more to read: begin if it is enough to begin with."""
+        if self._request is not None:
+            self._engine.wake()
+        elif self.tokens and (self._row[Field.CLOSED] or self._may_begin):
+            self._begin()
+
+    @property
+    def _may_begin(self) -> bool:
+        needed = self._prompt.text_needed if self._prompt is not None else None
+        return needed is not None and self.tokens >= needed
+
+    def _begin(self) -> None:
+        assert self._prompt is not None, "a generation is prepared before it is fed"
+        text, codec = self._prompt.text, self._prompt.codec(self.tokens)
+        prefix = self._tables.prefix[self.slot]
+        prefix[: len(text), 0] = text
+        prefix[: len(codec), 1:] = codec
+        begin = len(codec) - 1
+        self._row[Field.PREFIX_LEN] = begin
+        self._row[Field.TEXT_LEAD] = begin - len(text)
+        # From here on the engine takes the row for this generation's.
+        self._row[Field.EPOCH] = self.epoch
+        self._request = self._engine.submit(self, len(codec))
+        self._watcher = asyncio.create_task(self._watch(self._request), name=f"generation-{self.epoch}")
 
     def cap(self, frames: int) -> None:
         """Force the end after `frames` frames, at most what the slot holds; in effect when the text is closed."""

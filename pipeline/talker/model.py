@@ -71,9 +71,8 @@ class VoxgateTalker(nn.Module):
         checkpoint, wiring = self._checkpoint, self._wiring
         tables = wiring.attach()
         with torch.inference_mode():
-            codes = torch.zeros(
-                wiring.slots + 1, wiring.max_frames, checkpoint.groups, dtype=torch.int32, device=self._device
-            )
+            shape = wiring.shape
+            codes = torch.zeros(shape.slots + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
             self._embed = InputEmbedding(weights, checkpoint, tables, codes)
             predictor = _predictor_for(self._device)(
                 weights,
@@ -100,7 +99,7 @@ class VoxgateTalker(nn.Module):
         assert self._embed is not None, "weights are loaded before the first step"
         slots, positions = input_ids.long(), positions.long()
         # vLLM's own warm-up passes ids and positions that no session ever has.
-        embedded = self._embed(slots.clamp(max=self._wiring.slots - 1), positions)
+        embedded = self._embed(slots.clamp(max=self._wiring.shape.slots - 1), positions)
         hidden = self.model(input_ids, positions, None, inputs_embeds=embedded)
         identity = torch.stack([slots >> 8, slots & 255, positions >> 8, positions & 255], -1)
         return torch.cat([hidden, identity.to(hidden.dtype)], -1)
@@ -110,9 +109,9 @@ class VoxgateTalker(nn.Module):
         assert self._step is not None, "weights are loaded before the first step"
         hidden, identity = torch.split(hidden_states, [self._hidden, _IDENTITY], -1)
         identity = identity.float().round().long()
-        slots = (identity[:, 0] << 8 | identity[:, 1]).clamp(max=self._wiring.slots - 1)
+        slots = (identity[:, 0] << 8 | identity[:, 1]).clamp(max=self._wiring.shape.slots - 1)
         tokens = self._step(hidden, slots, identity[:, 2] << 8 | identity[:, 3])
-        logits = hidden.new_zeros(len(tokens), self._wiring.slots + 1, dtype=torch.float32)
+        logits = hidden.new_zeros(len(tokens), self._wiring.shape.slots + 1, dtype=torch.float32)
         return logits.scatter_(1, tokens[:, None], 1.0)
 
 

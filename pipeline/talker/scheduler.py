@@ -75,7 +75,8 @@ def _may_step(computed: int, row: list[int]) -> bool:
     frame = computed - row[Field.PREFIX_LEN]
     if frame < 0:
         return True
-    return frame < row[Field.CREDIT] and (frame < row[Field.TEXT_LEN] or bool(row[Field.CLOSED]))
+    has_text = frame + row[Field.TEXT_LEAD] < row[Field.TEXT_LEN] or bool(row[Field.CLOSED])
+    return frame < row[Field.CREDIT] and has_text
 
 
 class HoldingScheduler(_Holding, Scheduler):

@@ -21,7 +21,7 @@ class FrameStep:
     """Samples codebook 0, completes the frame and keeps the per-slot state that generation rules need.
 
     Deviation from the reference, for speech whose text is still being written: end of speech cannot be drawn before
-    end-of-text was read (section B.8).
+    end-of-text was read (section B.8), unless the slot says `Field.EARLY_END`.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class FrameStep:
         penalty = options[:, Option.REPETITION_PENALTY, None]
         if bool((penalty != 1).any()):
             logits = penalise(logits, self._seen[rows], penalty)
-        may_end = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.TEXT_LEN]) & (frame >= MIN_FRAMES)
+        token = frame + control[:, Field.TEXT_LEAD]
+        text_read = (control[:, Field.CLOSED] == 1) & (token >= control[:, Field.TEXT_LEN])
+        may_end = (text_read | (control[:, Field.EARLY_END] == 1)) & (frame >= MIN_FRAMES)
         logits[:, self._end].masked_fill_(~may_end, -torch.inf)
         candidates = Candidates.of(
             options[:, Option.TEMPERATURE], control[:, Field.TOP_K], options[:, Option.TOP_P], self._end + 1

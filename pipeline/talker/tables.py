@@ -27,6 +27,7 @@ class Field(IntEnum):
     EPOCH = 0
     """Number of the slot's present owner, from 1; 0 while the slot is free."""
     PREFIX_LEN = 1
+    """Position where speech begins: the step there makes frame 0, the step `n` positions on makes frame `n`."""
     TEXT_LEN = 2
     CLOSED = 3
     """1 when no more text comes: the talker then reads end-of-text and padding."""
@@ -37,6 +38,13 @@ class Field(IntEnum):
     SEED = 6
     TOP_K = 7
     PREDICTOR_TOP_K = 8
+    TEXT_LEAD = 9
+    """How far the text is ahead of the speech: frame `n` is made where text token `n + TEXT_LEAD` is read.
+
+    Below zero while the prompt's own text outlasts its frames.
+    """
+    EARLY_END = 10
+    """1 when end of speech may be drawn before all text was read, as the reference does."""
 
 
 class Option(IntEnum):
@@ -51,12 +59,17 @@ class Option(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """Capacity: `slots` sessions, each with a prefix, a text and frames of at most these lengths."""
+    """Capacity: `slots` sessions, each with a prompt, a text and frames of at most these lengths.
+
+    `groups`, `hidden`: codes of a frame, and the talker's width.
+    """
 
     slots: int
     prefix: int
     text: int
     frames: int
+    groups: int
+    hidden: int
 
     @property
     def end_token(self) -> int:
@@ -65,7 +78,8 @@ class TableShape:
 
     @property
     def nbytes(self) -> int:
-        return self.slots * (8 * len(Field) + 4 * len(Option) + 8 * self.prefix + 4 * self.text)
+        prefix = 4 * (1 + self.groups) * self.prefix
+        return self.slots * (8 * len(Field) + 4 * len(Option) + prefix + 4 * self.text + 4 * self.hidden)
 
 
 def look_up(table: Tensor, *index: Tensor) -> Tensor:
@@ -76,8 +90,9 @@ def look_up(table: Tensor, *index: Tensor) -> Tensor:
 class SlotTables:
     """Views over one shared mapping.
 
-    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix, 2],
-    text and codec id of each position; `text`: int32 [slots, text].
+    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix,
+    1 + groups], a position's text id and its row of every codebook's table (`prompt.NO_ENTRY` for none); `text`: int32
+    [slots, text]; `speaker`: float32 [slots, hidden], for positions that say `prompt.SPEAKER`.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -94,8 +109,9 @@ class SlotTables:
 
         self.control: NDArray[np.int64] = view(np.int64, shape.slots, len(Field))  # type: ignore[assignment]  # view() is generic
         self.options: NDArray[np.float32] = view(np.float32, shape.slots, len(Option))  # type: ignore[assignment]  # same
-        self.prefix: NDArray[np.int32] = view(np.int32, shape.slots, shape.prefix, 2)  # type: ignore[assignment]  # same
+        self.prefix: NDArray[np.int32] = view(np.int32, shape.slots, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # same
         self.text: NDArray[np.int32] = view(np.int32, shape.slots, shape.text)  # type: ignore[assignment]  # same
+        self.speaker: NDArray[np.float32] = view(np.float32, shape.slots, shape.hidden)  # type: ignore[assignment]  # same
 
     @classmethod
     def create(cls, shape: TableShape) -> tuple[SlotTables, str]:

@@ -23,21 +23,15 @@ class Wiring:
     tables: str
     frames: str
     owner_pid: int
-    slots: int
-    prefix: int
-    text: int
-    max_frames: int
-
-    @property
-    def shape(self) -> TableShape:
-        return TableShape(self.slots, self.prefix, self.text, self.max_frames)
+    shape: TableShape
 
     def as_config(self) -> dict[str, Any]:
         return {KEY: asdict(self)}
 
     @classmethod
     def of(cls, vllm_config: Any) -> Wiring:
-        return cls(**vllm_config.additional_config[KEY])
+        fields = vllm_config.additional_config[KEY]
+        return cls(**fields | {"shape": TableShape(**fields["shape"])})
 
     def connect(self) -> zmq.Socket[bytes]:
         """A socket to send the gateway records by; never blocks the engine's end."""

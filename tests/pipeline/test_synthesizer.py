@@ -6,11 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.speech import EngineState, SamplingOptions, SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.voice import ClonedVoice
 
 
 @pytest.fixture
@@ -50,30 +52,64 @@ def test_what_the_voice_has_not_is_refused_by_name(
     synthesizer: QwenSynthesizer, request_: SpeechRequest, error: type[Exception], named: str
 ) -> None:
     with pytest.raises(error, match=named):
-        synthesizer._plan(request_.voice, request_)
+        synthesizer._plan(request_)
 
 
 def test_a_seed_and_options_are_taken_and_the_rest_is_the_voices_own(synthesizer: QwenSynthesizer) -> None:
     asked = SpeechRequest(voice="slt", seed=5, sampling=SamplingOptions(temperature=0.1, top_k=3))
-    sampling = synthesizer._plan("slt", asked).sampling
+    sampling = synthesizer._plan(asked).sampling
     assert (sampling.seed, sampling.temperature, sampling.top_k) == (5, 0.1, 3)
     assert (sampling.predictor_temperature, sampling.repetition_penalty) == (0.6, 1.0)
 
 
 def test_without_a_seed_each_utterance_gets_its_own(synthesizer: QwenSynthesizer) -> None:
-    seeds = {synthesizer._plan("slt", SpeechRequest(voice="slt")).sampling.seed for _ in range(8)}
+    seeds = {synthesizer._plan(SpeechRequest(voice="slt")).sampling.seed for _ in range(8)}
     assert len(seeds) == 8
 
 
 def test_generation_runs_ahead_by_whole_frames(demo_folder: Path) -> None:
     synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(ahead_ms=1000))
-    assert synthesizer._plan("slt", SpeechRequest(voice="slt")).ahead_frames == 13
+    assert synthesizer._plan(SpeechRequest(voice="slt")).ahead_frames == 13
 
 
-def test_a_model_of_another_kind_is_refused(demo_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "base"
+def kind(demo_folder: Path, folder: Path, model_type: str, **talker: object) -> Path:
+    """The demo voice, said to be a model of another kind."""
     shutil.copytree(demo_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"tts_model_type": "base"}))
-    with pytest.raises(CheckpointError, match="base"):
+    config = json.loads((folder / "config.json").read_text()) | {"tts_model_type": model_type}
+    config["talker_config"] |= talker
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_model_of_unknown_kind_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "other", "tts_from_smell")
+    with pytest.raises(CheckpointError, match="tts_from_smell model; there are: custom_voice, voice_design, base"):
         QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_a_model_of_named_voices_must_name_some(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "nameless", "custom_voice", spk_id={})
+    with pytest.raises(CheckpointError, match="names no speakers"):
+        QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_a_base_model_speaks_with_the_voices_it_is_given(demo_folder: Path, tmp_path: Path) -> None:
+    base = QwenSynthesizer(kind(demo_folder, tmp_path / "base", "base", spk_id={}), SynthesizerOptions())
+    assert base.default_voice == ""
+    base.add_voice(ClonedVoice("Ada", np.ones(320, np.float32)))
+    assert list(base.voices) == ["ada"]
+    assert base.default_voice == "ada"
+    assert base._plan(SpeechRequest("ADA")).prompt.speaker_vector is not None
+    base.remove_voice("ada")
+    assert not base.voices
+
+
+def test_a_generation_is_no_longer_than_its_text_can_be(
+    demo_folder: Path, tmp_path: Path, synthesizer: QwenSynthesizer
+) -> None:
+    assert synthesizer._build_talker().shape.frames == 400
+    folder = kind(demo_folder, tmp_path / "long", "custom_voice")
+    generation = json.loads((folder / "generation_config.json").read_text()) | {"max_new_tokens": 8192}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    shape = QwenSynthesizer(folder, SynthesizerOptions())._build_talker().shape
+    assert (shape.text, shape.frames) == (512, 2048)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
-from voxgate.pipeline.speech import FRAME_SAMPLES, FinishReason, SpeechChunk
+from voxgate.pipeline.speech import FRAME_SAMPLES, FinishReason, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
+from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.talker.tables import Field
 from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
@@ -27,7 +28,13 @@ from voxgate.pipeline.words import SpokenClock
 from ..fakes.virtual_time import run
 from .talker.fake_engine import END_OF_TEXT, FakeEngine
 
-PREFIX = [(1, -1), (5, 512)]
+PROMPT = Prompt(
+    text=(1, 5),
+    head=np.array([[-1] * 16, [512] + [-1] * 15], np.int32),
+    context=np.array([[513] + [-1] * 15], np.int32),
+    layout=TextLayout.STREAMING,
+    filler=512,
+)
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 1000)
 STORY = "one two three. four five six! seven eight. nine ten eleven twelve?"
 
@@ -95,7 +102,7 @@ class Bench:
         self.codec = FakeCodec()
         self.tokenizer = tokenizer
         self.over: list[UtteranceSpeech] = []
-        plan = Plan(PREFIX, SAMPLING, max_frames, ahead_frames, VoiceFile(text=rules, limits=limits or FrameLimits()))
+        plan = Plan(PROMPT, SAMPLING, max_frames, ahead_frames, VoiceFile(text=rules, limits=limits or FrameLimits()))
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
             plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append

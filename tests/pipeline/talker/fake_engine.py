@@ -23,7 +23,7 @@ class FakeEngine:
     """
 
     def __init__(self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2) -> None:
-        self.tables, _ = SlotTables.create(TableShape(slots, 16, text, frames))
+        self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
         self.free_slots = list(range(slots))
         self.opened: list[Generation] = []
         self.aborted: list[Generation] = []

@@ -20,7 +20,7 @@ from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.speech import FinishReason
 from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
-from voxgate.pipeline.talker.prompt import custom_voice_prefix
+from voxgate.pipeline.talker.prompt import custom_voice_prompt
 
 from .plain_talker import Options, PlainTalker, Spoken
 
@@ -95,7 +95,7 @@ def begin(engine: TalkerEngine, case: Case) -> Generation:
         o.predictor_top_p,
         case.seed,
     )
-    generation.prepare(custom_voice_prefix(engine.checkpoint, "slt", "auto"), sampling, case.cap)
+    generation.prepare(custom_voice_prompt(engine.checkpoint, "slt", "auto"), sampling, case.cap)
     return generation
 
 

@@ -17,11 +17,12 @@ from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.wiring import Wiring
 
 PREFIX = 9
-SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16)
+SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8)
 
 
-def row(*, tokens: int, closed: bool, credit: int) -> list[int]:
+def row(*, tokens: int, closed: bool, credit: int, lead: int = 0) -> list[int]:
     values = [0] * len(Field)
+    values[Field.TEXT_LEAD] = lead
     values[Field.PREFIX_LEN], values[Field.TEXT_LEN] = PREFIX, tokens
     values[Field.CLOSED], values[Field.CREDIT] = int(closed), credit
     return values
@@ -49,6 +50,23 @@ STEPS = [
 @pytest.mark.parametrize(("computed", "tokens", "closed", "credit", "expected"), STEPS)
 def test_a_step_needs_text_and_credit(computed: int, tokens: int, closed: bool, credit: int, expected: bool) -> None:
     assert _may_step(computed, row(tokens=tokens, closed=closed, credit=credit)) is expected
+
+
+@pytest.mark.parametrize(
+    ("frame", "lead", "tokens", "expected"),
+    [
+        (0, 2, 2, False),
+        (0, 2, 3, True),
+        (4, 2, 6, False),
+        (4, 2, 7, True),
+        (0, -2, 0, True),  # the prompt's own text is still being read
+        (2, -2, 0, False),
+        (2, -2, 1, True),
+    ],
+)
+def test_text_is_needed_as_far_as_it_is_ahead_of_the_speech(frame: int, lead: int, tokens: int, expected: bool) -> None:
+    assert _may_step(PREFIX + frame, row(tokens=tokens, closed=False, credit=9, lead=lead)) is expected
+    assert _may_step(PREFIX + frame, row(tokens=tokens, closed=True, credit=9, lead=lead))
 
 
 @dataclass
@@ -107,7 +125,7 @@ class Bench:
         self.channel = self.context.socket(zmq.PULL)
         self.channel.setsockopt(zmq.RCVTIMEO, 5000)
         self.channel.bind(address)
-        wiring = Wiring("nowhere", path, address, os.getpid(), SHAPE.slots, SHAPE.prefix, SHAPE.text, SHAPE.frames)
+        wiring = Wiring("nowhere", path, address, os.getpid(), SHAPE)
         self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
         for slot in range(SHAPE.slots):
             self.tables.control[slot] = row(tokens=5, closed=True, credit=5)

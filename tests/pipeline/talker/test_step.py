@@ -16,7 +16,7 @@ from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape
 
 from .small_model import small_checkpoint
 
-SHAPE = TableShape(slots=4, prefix=8, text=16, frames=20)
+SHAPE = TableShape(slots=4, prefix=8, text=16, frames=20, groups=4, hidden=21)
 PREFIX = 5
 BOOK = 20
 

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape
 
-SHAPE = TableShape(slots=3, prefix=4, text=5, frames=6)
+SHAPE = TableShape(slots=3, prefix=4, text=5, frames=6, groups=2, hidden=7)
 
 ANOTHER_PROCESS = """
 import sys
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
-tables = SlotTables.attach(TableShape(3, 4, 5, 6), sys.argv[1])
+tables = SlotTables.attach(TableShape(3, 4, 5, 6, 2, 7), sys.argv[1])
 print(tables.control[2, Field.SEED], tables.options[1, 4], tables.prefix[2, 3, 1], tables.text[2, 4])
 tables.control[0, Field.CREDIT] = 41
 """
 
 
 def fill(tables: SlotTables) -> None:
-    for number, array in enumerate((tables.control, tables.options, tables.prefix, tables.text), 1):
+    for number, array in enumerate((tables.control, tables.options, tables.prefix, tables.text, tables.speaker), 1):
         array[:] = (np.arange(array.size) + 1000 * number).reshape(array.shape)
 
 
@@ -33,7 +33,7 @@ def open_files() -> int:
 
 def test_tables_begin_empty() -> None:
     tables, _ = SlotTables.create(SHAPE)
-    for array in (tables.control, tables.options, tables.prefix, tables.text):
+    for array in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker):
         assert not array.any()
 
 
@@ -41,19 +41,21 @@ def test_each_table_has_its_shape() -> None:
     tables, _ = SlotTables.create(SHAPE)
     assert tables.control.shape == (3, len(Field))
     assert tables.options.shape == (3, len(Option))
-    assert tables.prefix.shape == (3, 4, 2)
+    assert tables.prefix.shape == (3, 4, 3)
     assert tables.text.shape == (3, 5)
-    assert [a.dtype for a in (tables.control, tables.options, tables.prefix, tables.text)] == [
+    assert tables.speaker.shape == (3, 7)
+    assert [a.dtype for a in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)] == [
         np.int64,
         np.float32,
         np.int32,
         np.int32,
+        np.float32,
     ]
 
 
 def test_the_tables_fill_their_memory_exactly_and_do_not_overlap() -> None:
     tables, path = SlotTables.create(SHAPE)
-    arrays = (tables.control, tables.options, tables.prefix, tables.text)
+    arrays = (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)
     assert sum(array.nbytes for array in arrays) == SHAPE.nbytes == Path(path).stat().st_size
     fill(tables)
     for number, array in enumerate(arrays, 1):
