@@ -5,6 +5,11 @@ VoxgateError
 │   ├── BadMessage          malformed, unknown or out-of-range field (`param` names it)
 │   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
 │   ├── BadVoice            a voice given to the gateway cannot be spoken with
+│   ├── VoiceExists / TooManyVoices
+│   ├── UnusableAudio       a recording no voice can be made of
+│   │   ├── UnreadableAudio     no sound file that is read here
+│   │   ├── SilentAudio / ClippedAudio
+│   │   └── AudioTooShort / AudioTooLong / AudioTooLarge
 │   └── EmptyText / TextTooLong
 ├── AtCapacity              no room now; try again after `retry_after_ms`
 └── EngineError             our side failed
@@ -71,6 +76,60 @@ class BadVoice(RequestError):
     """A voice handed in cannot be used with this model; `param` names the part of it that is wrong."""
 
     code = "bad_voice"
+
+
+class VoiceExists(RequestError):
+    """There is a voice of that name already."""
+
+    code = "voice_exists"
+
+
+class TooManyVoices(RequestError):
+    """As many voices are kept as the limit allows; one has to be removed first."""
+
+    code = "too_many_voices"
+
+
+class UnusableAudio(RequestError):
+    """No voice can be made of this recording; the message says what would be needed."""
+
+    code = "unusable_audio"
+
+
+class UnreadableAudio(UnusableAudio):
+    """It is no sound file of a kind that is read here, or a broken one."""
+
+    code = "unreadable_audio"
+
+
+class SilentAudio(UnusableAudio):
+    """There is next to nothing to hear in it."""
+
+    code = "silent_audio"
+
+
+class ClippedAudio(UnusableAudio):
+    """It was recorded too loud: its peaks are cut off."""
+
+    code = "clipped_audio"
+
+
+class AudioTooShort(UnusableAudio):
+    """It is too short to tell a voice from."""
+
+    code = "audio_too_short"
+
+
+class AudioTooLong(UnusableAudio):
+    """It lasts longer than the limit."""
+
+    code = "audio_too_long"
+
+
+class AudioTooLarge(UnusableAudio):
+    """The file has more bytes than the limit."""
+
+    code = "audio_too_large"
 
 
 class EmptyText(RequestError):

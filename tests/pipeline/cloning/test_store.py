@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from voxgate.pipeline.cloning.store import VoiceStore, checked_name
+from voxgate.pipeline.cloning.voice_file import to_bytes
+from voxgate.pipeline.errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
+
+from .voices import in_context_voice, parts, stored_voice
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VoiceStore:
+    return VoiceStore(tmp_path / "voices", most_voices=3)
+
+
+def test_a_voice_is_there_until_it_is_removed(store: VoiceStore) -> None:
+    assert store.load_all() == {}
+    store.add(in_context_voice("bob"))
+    store.add(stored_voice("ada"))
+    again = VoiceStore(store.folder)
+    assert again.names() == ["ada", "bob"]
+    assert parts(again.load("BOB")) == parts(in_context_voice("bob"))
+    assert list(again.load_all()) == ["ada", "bob"]
+    store.remove("bob")
+    assert again.names() == ["ada"]
+    with pytest.raises(UnknownVoice):
+        again.load("bob")
+    with pytest.raises(UnknownVoice):
+        store.remove("bob")
+
+
+def test_a_voice_takes_no_others_place(store: VoiceStore) -> None:
+    store.add(stored_voice("ada"))
+    with pytest.raises(VoiceExists):
+        store.add(stored_voice("ada", description="another"))
+    assert store.load("ada").voice.description == ""
+    assert [path.name for path in store.folder.iterdir()] == ["ada.safetensors"]
+
+
+def test_there_is_room_for_so_many(store: VoiceStore) -> None:
+    for name in ("a", "b", "c"):
+        store.add(stored_voice(name))
+    with pytest.raises(TooManyVoices, match="3 voices"):
+        store.add(stored_voice("d"))
+    store.remove("a")
+    store.add(stored_voice("d"))
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../ada", "a/b", "a\\b", "-ada", "_ada", "ada.x", "ä", "a b", "a\n", "a" * 65, "a\0"]
+)
+def test_names_that_are_not_safe(store: VoiceStore, name: str) -> None:
+    for refuse in (store.load, store.remove, checked_name):
+        with pytest.raises(BadVoice) as caught:
+            refuse(name)
+        assert caught.value.param == "name"
+    assert not store.folder.exists()
+
+
+def test_names_are_in_lower_case(store: VoiceStore) -> None:
+    assert checked_name("Ada-Lovelace_2") == "ada-lovelace_2"
+    with pytest.raises(BadVoice, match="lower case"):
+        store.add(stored_voice("Ada"))
+
+
+def test_a_broken_file_costs_no_other_voice(store: VoiceStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.add(stored_voice("ada"))
+    store.add(stored_voice("bob"))
+    broken = store.folder / "bob.safetensors"
+    broken.write_bytes(broken.read_bytes()[:50])
+    with caplog.at_level(logging.WARNING):
+        assert list(store.load_all()) == ["ada"]
+        assert list(store.load_all()) == ["ada"]
+    assert [record.getMessage() for record in caplog.records if "bob is not offered" in record.getMessage()]
+    assert len(caplog.records) == 1
+    assert broken.exists()
+    store.remove("bob")
+    assert not broken.exists()
+
+
+def test_a_voice_under_another_name_is_not_it(store: VoiceStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.add(stored_voice("ada"))
+    (store.folder / "eve.safetensors").write_bytes(to_bytes(stored_voice("ada")))
+    assert list(store.load_all()) == ["ada"]
+    assert "holds a voice named 'ada'" in caplog.text
+
+
+def test_what_is_no_voice_file_is_left_alone(store: VoiceStore) -> None:
+    store.add(stored_voice("ada"))
+    (store.folder / "README").write_text("mine")
+    (store.folder / "sub.safetensors").mkdir()
+    (store.folder / ".half.draft").write_bytes(b"x")
+    (store.folder / "Not Safe.safetensors").write_bytes(b"x")
+    assert store.names() == ["ada"]
+
+
+def test_the_version_tells_of_changes_by_others(store: VoiceStore) -> None:
+    empty = store.version()
+    other = VoiceStore(store.folder)
+    other.add(stored_voice("ada"))
+    one = store.version()
+    assert one != empty
+    assert store.version() == one
+    other.remove("ada")
+    assert store.version() == empty
+
+
+def test_nothing_is_left_when_the_disk_is_full(store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        store.add(stored_voice("ada"))
+    assert list(store.folder.iterdir()) == []
