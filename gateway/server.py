@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
-import random
-import secrets
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
-from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from ..pipeline.errors import AtCapacity, VoxgateError
 from ..pipeline.speech import Synthesizer
-from .access.caller import Caller
 from .access.configured import configured_access, configured_keys
-from .access.credential import credential_of
-from .access.origins import origin_and_host
 from .admission import Admission
 from .audio import EncoderFactory
-from .connection import Connection
-from .dialects.endpoint import Handshake, find_endpoint
 from .dialects.registry import ENDPOINTS
 from .engine import EngineWatch
-from .errors import Draining, Forbidden
+from .errors import Forbidden
+from .handshake import Door, confirm_subprotocol
 from .http.documents import Documents
 from .http.doorstep import Doorstep
 from .http.pages import page_routes
-from .http.reply import Reply, not_found, refusal
+from .http.reply import refusal
 from .http.service import CALLER, HttpService
 from .http.tokens import token_routes
 from .loop_lag import watch_lag
@@ -46,7 +35,7 @@ from .metrics import CONTENT_TYPE, Metrics
 from .observer import Observer
 from .opening import Offer
 from .retirement import Retirement
-from .session import Session
+from .sessions import Sessions
 from .settings import Settings, SettingsError
 from .state import GatewayState
 from .telemetry import Telemetry, UsageLog
@@ -54,13 +43,9 @@ from .tls import load_certificate, tls_context
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
 
 _HANDSHAKE_S = 5.0
-_FULL_RETRY_MS = 2000
-_DRAINING_RETRY_MS = 1000
-_IDLE_CLOSE_SPREAD_S = 0.5
-"""Idle sockets close within this time, not all at once: their clients come back somewhere else."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_S = 2.0
-"""What is left after the drain's deadline gets so long to end properly."""
+"""What is left at the very end gets so long to end properly."""
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +74,10 @@ class Gateway:
         self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms)
         self._retirement = Retirement(self._admission)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready)
-        self._sessions: set[Session] = set()
-        self._draining = False
-        self._drained_s = 0.0
-        """The drain's deadline."""
-        self._empty = asyncio.Event()
-        self._run_id = secrets.token_hex(4)
-        self._numbers = itertools.count(1)
+        self._sessions = Sessions(self._offer, self._admission, self._retirement, self._observer)
+        self._door = Door(self._access, self._offer, self._sessions, self._observer)
         self._server: Server
-        documents = Documents(self._offer, self._admission, self._engine, self._sessions, lambda: self._draining)
+        documents = Documents(self._offer, self._admission, self._engine, self._sessions)
         sockets = [web.get(endpoint.pattern, _upgrade_required) for endpoint in ENDPOINTS]
         public = [*documents.public_routes(), *sockets, *page_routes()]
         metrics = web.get("/metrics", self._exposition)
@@ -118,7 +98,8 @@ class Gateway:
             self._converse,
             settings.host,
             settings.port,
-            process_request=self._admit,
+            process_request=self._door.admit,
+            process_response=confirm_subprotocol,
             create_connection=cast(type[ServerConnection], self._connection),
             ssl=self._tls,
             compression=None,
@@ -152,27 +133,11 @@ class Gateway:
 
     async def drain(self) -> None:
         """Take nothing new, let speech under way finish until the deadline, then close what is left."""
-        self._draining = True
-        deadline_s = self._settings.drain_s
-        now_s = asyncio.get_running_loop().time()
-        log.info("draining %d sockets", len(self._sessions))
-        self._drained_s = now_s + deadline_s
-        for session in tuple(self._sessions):
-            self._tell_drain(session)
-        if not await self._emptied(deadline_s):
-            for session in tuple(self._sessions):
-                session.end_now()
-            await self._emptied(_LAST_S)
-
-    def _tell_drain(self, session: Session) -> None:
-        now_s = asyncio.get_running_loop().time()
-        left_s = max(0.0, self._drained_s - now_s)
-        idle_close_s = now_s + random.uniform(0, min(_IDLE_CLOSE_SPREAD_S, left_s))
-        session.drain(round(left_s * 1000), idle_close_s)
+        await self._sessions.drain(self._settings.drain_s)
 
     async def close(self) -> None:
         """Cut what is still open, and stop the engine."""
-        self._draining = True
+        self._sessions.shut()
         if self._watching is not None:
             self._watching.cancel()
         self._server.close(code=1012, reason="shutting down")
@@ -183,14 +148,6 @@ class Gateway:
         await self._retirement.finish(_LAST_S)
         await self._synthesizer.close()
 
-    async def _emptied(self, timeout_s: float) -> bool:
-        if self._sessions:
-            self._empty.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._empty.wait()
-        return not self._sessions
-
     # Connections
 
     def _connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> Doorstep:
@@ -199,67 +156,7 @@ class Gateway:
 
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
-        name = f"{self._run_id}-{next(self._numbers)}"
-        connection = Connection(websocket, self._retirement)
-        session = Session(
-            name,
-            websocket.caller,
-            self._offer,
-            self._admission,
-            websocket.dialect,
-            connection.wake,
-            self._observer,
-        )
-        self._sessions.add(session)
-        self._observer.session_opened(session.dialect)
-        websocket.caller.sockets += 1
-        if self._draining:  # its handshake was under way when the drain began
-            self._tell_drain(session)
-        log.info("session opened", extra={"session": name, "key": websocket.caller.name})
-        try:
-            await connection.run(session)
-        finally:
-            websocket.caller.sockets -= 1
-            self._sessions.discard(session)
-            if not self._sessions:
-                self._empty.set()
-            self._observer.session_closed(session.dialect)
-            log.info("session closed", extra={"session": name, "code": websocket.close_code})
-
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Refuse handshakes that must not or cannot be served; None lets one go on."""
-        assert isinstance(connection, BoundedConnection)
-        path = urlsplit(request.path).path
-        if (found := find_endpoint(ENDPOINTS, path)) is None:
-            return self._refuse(not_found(path), "not_found")
-        endpoint, parts = found
-        query = dict(parse_qsl(urlsplit(request.path).query))
-        try:
-            connection.caller = self._caller(connection, request.headers, query)
-            self._check_room()
-            connection.dialect = endpoint.open(Handshake(parts, query), self._offer)
-        except VoxgateError as error:
-            return self._refuse(endpoint.refuse(error), error.code)
-        return None
-
-    def _caller(self, connection: ServerConnection, headers: Headers, query: Mapping[str, str]) -> Caller:
-        """Who opens a socket. Raises AccessError."""
-        origin, host = origin_and_host(headers.get_all("Origin"), headers.get_all("Host"))
-        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
-        caller = self._access.admit(credential_of(headers, query), origin, host, peer)
-        caller.check_socket()
-        return caller
-
-    def _check_room(self) -> None:
-        """Raises Draining, AtCapacity."""
-        if self._draining:
-            raise Draining("the gateway is shutting down", retry_after_ms=_DRAINING_RETRY_MS)
-        if len(self._sessions) >= self._settings.sockets:
-            raise AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)
-
-    def _refuse(self, reply: Reply, reason: str) -> Response:
-        self._observer.handshake_refused(reason)
-        return _response(reply)
+        await self._sessions.run(websocket, websocket.caller, websocket.dialect)
 
     # Watching
 
@@ -273,7 +170,7 @@ class Gateway:
             queued=self._admission.queued,
             queue_limit=self._settings.queue_length,
             engine=self._synthesizer.state,
-            draining=self._draining,
+            draining=self._sessions.draining,
             leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
         )
 
@@ -302,14 +199,6 @@ async def _upgrade_required(_: web.Request) -> web.Response:
     response = refusal(HTTPStatus.UPGRADE_REQUIRED, "upgrade_required", message).response()
     response.headers["Upgrade"] = "websocket"
     return response
-
-
-def _response(reply: Reply) -> Response:
-    headers = Headers(reply.headers)
-    headers["Content-Type"] = reply.content_type
-    headers["Content-Length"] = str(len(reply.body))
-    headers["Connection"] = "close"
-    return Response(reply.status.value, reply.status.phrase, headers, reply.body)
 
 
 async def serve(

@@ -32,6 +32,10 @@ class SocketClosed(Exception):
 class Socket(Protocol):
     """What a connection needs of a socket."""
 
+    @property
+    def close_code(self) -> int | None:
+        """What it was closed with; None while it is open."""
+
     async def receive(self) -> str | bytes:
         """The next message. Raises SocketClosed. Cancelling it loses nothing."""
 

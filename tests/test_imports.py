@@ -29,7 +29,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "vllm": ("pipeline/talker/",),
     "opuslib": ("codecs/",),
     "lameenc": ("codecs/",),
-    "websockets": ("gateway/server.py", "gateway/websocket.py", "client/"),
+    "websockets": ("gateway/server.py", "gateway/handshake.py", "gateway/websocket.py", "client/"),
 }
 """Where a library may be imported."""
 

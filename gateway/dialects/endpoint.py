@@ -29,8 +29,6 @@ class Endpoint:
     pattern: str
     open: Callable[[Handshake, Offer], Dialect]
     refuse: Callable[[VoxgateError], Reply] = error_reply
-    subprotocols: tuple[str, ...] = ()
-    """Names a client may ask for; the first of its own that is listed is confirmed."""
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named parts of `path`, decoded; None when it is another."""

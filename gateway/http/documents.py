@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
@@ -10,25 +10,24 @@ from aiohttp import web
 from ..admission import Admission
 from ..engine import EngineWatch
 from ..opening import Offer
+from ..sessions import Sessions
 from .reply import Reply, json_reply
 
 
 class Documents:
-    """Answers from the state of the moment; `sessions` are the open ones."""
+    """Answers from the state of the moment."""
 
     def __init__(
         self,
         offer: Offer,
         admission: Admission,
         engine: EngineWatch,
-        sessions: Sized,
-        draining: Callable[[], bool],
+        sessions: Sessions,
     ) -> None:
         self._offer = offer
         self._admission = admission
         self._engine = engine
         self._sessions = sessions
-        self._draining = draining
 
     def public_routes(self) -> list[web.RouteDef]:
         """What a probe, and a page that has no key yet, may ask."""
@@ -42,7 +41,7 @@ class Documents:
         return [_get("/v1/voices", self._voices)]
 
     def _readyz(self) -> Reply:
-        reason = "the gateway is shutting down" if self._draining() else self._engine.reason
+        reason = "the gateway is shutting down" if self._sessions.draining else self._engine.reason
         if reason is None:
             return json_reply(HTTPStatus.OK, {"ready": True})
         return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
@@ -60,7 +59,7 @@ class Documents:
         return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
 
     def _limits(self) -> Reply:
-        settings, admission, draining = self._offer.settings, self._admission, self._draining()
+        settings, admission, draining = self._offer.settings, self._admission, self._sessions.draining
         document = {
             "accepting": not draining and len(self._sessions) < settings.sockets,
             "ready": not draining and self._engine.reason is None,

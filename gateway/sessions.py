@@ -1,0 +1,118 @@
+"""The open sessions of a gateway: takes them in, counts them, and sees them off when it shuts down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import secrets
+from collections.abc import Iterator
+
+from ..pipeline.errors import AtCapacity
+from .access.caller import Caller
+from .admission import Admission
+from .connection import Connection
+from .dialects.dialect import Dialect
+from .errors import Draining
+from .observer import Observer
+from .opening import Offer
+from .retirement import Retirement
+from .session import Session
+from .websocket import Socket
+
+_FULL_RETRY_MS = 2000
+_DRAINING_RETRY_MS = 1000
+_IDLE_CLOSE_SPREAD_S = 0.5
+"""Idle sockets close within this time, not all at once: their clients come back somewhere else."""
+_LAST_S = 2.0
+"""What is left after the drain's deadline gets so long to end properly."""
+
+log = logging.getLogger(__name__)
+
+
+class Sessions:
+    """At most `offer.settings.sockets` at once, over WebSockets and plain HTTP alike."""
+
+    def __init__(self, offer: Offer, admission: Admission, retirement: Retirement, observer: Observer) -> None:
+        self._offer = offer
+        self._admission = admission
+        self._retirement = retirement
+        self._observer = observer
+        self._open: set[Session] = set()
+        self._drained_s: float | None = None
+        """Draining: its deadline."""
+        self._empty = asyncio.Event()
+        self._run_id = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._open))
+
+    @property
+    def draining(self) -> bool:
+        """Nothing new is taken."""
+        return self._drained_s is not None
+
+    def check_room(self) -> None:
+        """Raises Draining, AtCapacity."""
+        if self.draining:
+            raise Draining("the gateway is shutting down", retry_after_ms=_DRAINING_RETRY_MS)
+        if len(self._open) >= self._offer.settings.sockets:
+            raise AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)
+
+    async def run(self, socket: Socket, caller: Caller, dialect: Dialect) -> None:
+        """Serve one socket until it is closed; cancelling it gives every utterance up."""
+        name = f"{self._run_id}-{next(self._numbers)}"
+        connection = Connection(socket, self._retirement)
+        session = Session(name, caller, self._offer, self._admission, dialect, connection.wake, self._observer)
+        self._open.add(session)
+        self._observer.session_opened(dialect.name)
+        caller.sockets += 1
+        if self.draining:  # its handshake was under way when the drain began
+            self._tell_drain(session)
+        log.info("session opened", extra={"session": name, "key": caller.name})
+        try:
+            await connection.run(session)
+        finally:
+            caller.sockets -= 1
+            self._open.discard(session)
+            if not self._open:
+                self._empty.set()
+            self._observer.session_closed(dialect.name)
+            log.info("session closed", extra={"session": name, "code": socket.close_code})
+
+    def shut(self) -> None:
+        """Take nothing new."""
+        if self._drained_s is None:
+            self._drained_s = asyncio.get_running_loop().time()
+
+    async def drain(self, deadline_s: float) -> None:
+        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+        log.info("draining %d sockets", len(self._open))
+        self._drained_s = asyncio.get_running_loop().time() + deadline_s
+        for session in self:
+            self._tell_drain(session)
+        if not await self._emptied(deadline_s):
+            for session in self:
+                session.end_now()
+            await self._emptied(_LAST_S)
+
+    def _tell_drain(self, session: Session) -> None:
+        assert self._drained_s is not None
+        now_s = asyncio.get_running_loop().time()
+        left_s = max(0.0, self._drained_s - now_s)
+        idle_close_s = now_s + random.uniform(0, min(_IDLE_CLOSE_SPREAD_S, left_s))
+        session.drain(round(left_s * 1000), idle_close_s)
+
+    async def _emptied(self, timeout_s: float) -> bool:
+        if self._open:
+            self._empty.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._empty.wait()
+        return not self._open
