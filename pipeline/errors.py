@@ -15,7 +15,8 @@ VoxgateError
 └── EngineError             our side failed
     ├── EngineNotReady      still loading, or restarting
     ├── EngineLost          the engine died under this utterance
-    └── GenerationFailed    this utterance alone failed
+    ├── GenerationFailed    this utterance alone failed
+    └── CloningFailed       a voice could not be made of a recording; speech is not concerned
 """
 
 from __future__ import annotations
@@ -179,3 +180,9 @@ class GenerationFailed(EngineError):
     """This utterance alone failed; others are unaffected."""
 
     code = "generation_failed"
+
+
+class CloningFailed(EngineError):
+    """A voice could not be made of a recording, through no fault of the recording's; speech is not concerned."""
+
+    code = "cloning_failed"

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
@@ -36,11 +37,10 @@ class VoiceStore:
     def __init__(self, folder: Path, most_voices: int = MOST_VOICES) -> None:
         self.folder = folder
         self._most_voices = most_voices
-        self._warned: set[tuple[str, str]] = set()
 
-    def version(self) -> tuple[tuple[str, int, int], ...]:
-        """Differs after any change of the folder: name, time and size of every file."""
-        return tuple((path.name, stat.st_mtime_ns, stat.st_size) for path, stat in self._files())
+    def versions(self) -> dict[str, tuple[int, int, int]]:
+        """For every name what differs after its file was written anew; files are not read."""
+        return {path.stem: (stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in self._files()}
 
     def names(self) -> list[str]:
         return [path.stem for path, _ in self._files()]
@@ -59,16 +59,16 @@ class VoiceStore:
             raise BadVoice(f"{path.name} holds a voice named {stored.name!r}", param="name")
         return stored
 
-    def load_all(self) -> dict[str, StoredVoice]:
-        """Every voice that can be read; the others are warned of, once each, and left where they are."""
+    def load_all(self, names: Iterable[str] | None = None) -> dict[str, StoredVoice]:
+        """Those of `names`, or of all voices, that can be read; the others are warned of and left where they are."""
         voices = {}
-        for name in self.names():
+        for name in self.names() if names is None else names:
             try:
                 voices[name] = self.load(name)
             except UnknownVoice:
                 continue  # removed a moment ago
             except (BadVoice, OSError) as error:
-                self._warn(name, str(error))
+                log.warning("the voice %s is not offered: %s (%s)", name, error, self._path(name))
         return voices
 
     def add(self, stored: StoredVoice) -> None:
@@ -112,8 +112,3 @@ class VoiceStore:
                     if NAME.fullmatch(path.stem) and path.is_file():
                         found.append((path, path.stat()))
         return found
-
-    def _warn(self, name: str, reason: str) -> None:
-        if (name, reason) not in self._warned:
-            self._warned.add((name, reason))
-            log.warning("the voice %s is not offered: %s (%s)", name, reason, self._path(name))

@@ -1,0 +1,132 @@
+"""How a voice is made: of a recording, of a speaker vector, or of two other voices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checkpoint import CheckpointError
+from ..errors import BadVoice
+from ..speech import SAMPLE_RATE_HZ, Pcm
+from ..voice import ClonedVoice
+from .space import speaker_space
+from .store import checked_name
+from .voice_file import Origin, StoredVoice
+
+if TYPE_CHECKING:
+    from .recording import RecordingLimits
+
+TRAILING_SILENCE_MS = 500
+MOST_TEXT = 1000
+"""Characters that anyone says in the longest recording, with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceDraft:
+    """What is told about a voice that is to be made.
+
+    `text`: what is said in the recording, word for word; with it the voice speaks in context, without it from the
+    speaker vector alone. `trailing_silence_ms` goes behind the recording before it is encoded, or the first word
+    spoken may go on with its last sound (spec section H.5); 0 leaves it as the reference does.
+    """
+
+    name: str
+    text: str | None = None
+    languages: tuple[str, ...] = ()
+    description: str = ""
+    trailing_silence_ms: int = TRAILING_SILENCE_MS
+
+    def checked(self) -> VoiceDraft:
+        """With its name in lower case. Raises BadVoice."""
+        name = checked_name(self.name)
+        if self.text is not None and not self.text.strip():
+            raise BadVoice("the text is empty; leave it out to use the speaker vector alone", param="text")
+        if self.text is not None and len(self.text) > MOST_TEXT:
+            raise BadVoice(f"the text of a recording has at most {MOST_TEXT} characters", param="text")
+        if len(self.description) > MOST_TEXT or sum(map(len, self.languages)) > MOST_TEXT:
+            raise BadVoice(f"a description has at most {MOST_TEXT} characters", param="description")
+        text = None if self.text is None else self.text.strip()
+        languages = tuple(language.strip().lower() for language in self.languages if language.strip())
+        return VoiceDraft(name, text, languages, self.description, self.trailing_silence_ms)
+
+
+def voice_from_recording(
+    folder: Path, checkpoint: str, draft: VoiceDraft, file: bytes, limits: RecordingLimits
+) -> StoredVoice:
+    """Listen to a recording with the encoders of the Base checkpoint in `folder`, called `checkpoint`.
+
+    Takes seconds and loads torch. Raises BadVoice, UnusableAudio, CheckpointError.
+    """
+    from .recording import read_recording
+    from .speaker_encoder import SpeakerEncoder
+
+    draft = draft.checked()
+    pcm = read_recording(file, limits)
+    codes = None
+    if draft.text is not None:
+        codes = _codes(folder, pcm, draft.trailing_silence_ms, round(limits.most_s * SAMPLE_RATE_HZ))
+    import torch
+
+    vector = SpeakerEncoder.from_checkpoint(folder).encode(torch.from_numpy(pcm)).numpy()
+    voice = ClonedVoice(draft.name, vector, draft.text, codes, draft.languages, draft.description)
+    return StoredVoice(voice, _origin(checkpoint, speaker_space(folder), "recording"))
+
+
+def voice_from_vector(
+    folder: Path, checkpoint: str, draft: VoiceDraft, vector: NDArray[np.float32], width: int
+) -> StoredVoice:
+    """A voice of a given speaker vector, for a checkpoint that takes vectors of `width`. Raises BadVoice."""
+    draft = draft.checked()
+    voice = ClonedVoice(draft.name, vector, languages=draft.languages, description=draft.description)
+    if len(voice.speaker_vector) != width:
+        message = f"the vector has {len(voice.speaker_vector)} numbers where {checkpoint} takes {width}"
+        raise BadVoice(message, param="speaker_vector")
+    return StoredVoice(voice, _origin(checkpoint, speaker_space(folder), "vector"))
+
+
+def blend(draft: VoiceDraft, one: StoredVoice, other: StoredVoice, weight: float) -> StoredVoice:
+    """A voice between two of one model: `weight` 0 is `one`, 1 is `other`. Its recording is neither's.
+
+    Vectors are mixed, and keep the length that lies between theirs. Raises BadVoice.
+    """
+    draft = draft.checked()
+    if not 0 <= weight <= 1:
+        raise BadVoice("the weight of the second voice is between 0 and 1", param="weight")
+    a, b = (stored.voice.speaker_vector.astype(np.float64) for stored in (one, other))
+    if len(a) != len(b) or one.origin.space != other.origin.space:
+        raise BadVoice(f"{one.name} and {other.name} were made with different models", param="voices")
+    mixed = (1 - weight) * a + weight * b
+    length = float(np.linalg.norm(mixed))
+    if not length:
+        raise BadVoice(f"{one.name} and {other.name} cancel each other out at this weight", param="weight")
+    mixed *= ((1 - weight) * np.linalg.norm(a) + weight * np.linalg.norm(b)) / length
+    languages = draft.languages or tuple(x for x in one.voice.languages if x in other.voice.languages)
+    voice = ClonedVoice(draft.name, mixed.astype(np.float32), languages=languages, description=draft.description)
+    source = f"blend of {one.name} and {other.name} at {weight:g}"
+    return StoredVoice(voice, _origin(one.origin.checkpoint, one.origin.space, source))
+
+
+def _codes(folder: Path, pcm: Pcm, silence_ms: int, most_samples: int) -> NDArray[np.int64]:
+    import torch
+
+    from ...codecs.neural.document import CodecFormatError
+    from ...codecs.neural.encoder import CodecEncoder
+
+    silence = min(silence_ms * SAMPLE_RATE_HZ // 1000, most_samples - len(pcm))
+    padded = np.concatenate([pcm, np.zeros(max(0, silence), np.float32)])
+    try:
+        codes: NDArray[np.int64] = (
+            CodecEncoder.from_checkpoint(folder / "speech_tokenizer").encode(torch.from_numpy(padded)).numpy()
+        )
+    except CodecFormatError as error:
+        raise CheckpointError(str(error)) from error
+    return codes
+
+
+def _origin(checkpoint: str, space: str, source: str) -> Origin:
+    return Origin(checkpoint, space, source, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -1,0 +1,54 @@
+"""Makes one voice in a process of its own, and ends: `python -m voxgate.pipeline.cloning.worker`, by its pipes.
+
+Strangers' files are parsed here, with the least priority and none of the gateway's memory, sockets or voices in reach.
+The process can be stopped at any moment, and never outlives the gateway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import CloningFailed, VoxgateError
+from .job import CloningJob, answer, error_answer
+from .making import voice_from_recording
+from .recording import RecordingLimits
+from .voice_file import to_bytes
+
+PR_SET_PDEATHSIG = 1
+LEAST_PRIORITY = 19
+
+
+def main() -> None:
+    with suppress(AttributeError, OSError):  # not on Linux: then the deadline ends us
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ctrl-C reaches the whole process group; whether we go on is the gateway's to decide.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(LEAST_PRIORITY)
+    job = CloningJob.from_bytes(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(make(job))
+
+
+def make(job: CloningJob) -> bytes:
+    """The answer to a job; never raises."""
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        limits = RecordingLimits(job.most_bytes, job.most_s)
+        stored = voice_from_recording(Path(job.folder), job.checkpoint, job.draft, job.recording, limits)
+    except VoxgateError as error:
+        return error_answer(error)
+    except Exception as error:
+        logging.exception("no voice was made")
+        return error_answer(CloningFailed(f"no voice was made: {type(error).__name__}"))
+    return answer(to_bytes(stored))
+
+
+if __name__ == "__main__":
+    main()

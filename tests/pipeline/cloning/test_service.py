@@ -1,0 +1,117 @@
+"""The process that listens to recordings: what it answers, and that it never outlasts its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from voxgate.pipeline.checkpoint import CheckpointError
+from voxgate.pipeline.cloning.job import CloningJob, voice_file_of
+from voxgate.pipeline.cloning.making import VoiceDraft, voice_from_recording
+from voxgate.pipeline.cloning.recording import RecordingLimits
+from voxgate.pipeline.cloning.service import CloningService
+from voxgate.pipeline.cloning.voice_file import from_bytes
+from voxgate.pipeline.cloning.worker import make
+from voxgate.pipeline.errors import AtCapacity, BadVoice, CloningFailed, SilentAudio
+
+from .small_base import recording
+
+DRAFT = VoiceDraft("ada", text="Grüße.", languages=("german",), description="A\ntone.")
+
+
+def job(folder: Path, file: bytes) -> CloningJob:
+    return CloningJob(str(folder), "small", DRAFT, 1 << 20, 30.0, file)
+
+
+def service(folder: Path = Path("nowhere"), **options: Any) -> CloningService:
+    return CloningService(folder, "small", **{"most_bytes": 1 << 20, "most_s": 30.0} | options)
+
+
+def test_a_job_survives_the_pipe() -> None:
+    sent = job(Path("somewhere"), b"\n\n\x00")
+    assert CloningJob.from_bytes(sent.to_bytes()) == sent
+
+
+def test_the_worker_makes_the_voice(base: Path) -> None:
+    stored = from_bytes(voice_file_of(make(job(base, recording()))))
+    direct = voice_from_recording(base, "small", DRAFT, recording(), RecordingLimits())
+    np.testing.assert_array_equal(stored.voice.speaker_vector, direct.voice.speaker_vector)
+    np.testing.assert_array_equal(stored.voice.reference_codes, direct.voice.reference_codes)
+    assert stored.voice.description == "A\ntone."
+
+
+def test_the_worker_reports_errors_by_their_kind(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(SilentAudio) as caught:
+        voice_file_of(make(job(base, recording(level=0))))
+    assert caught.value.param == "audio"
+    with pytest.raises(CheckpointError):
+        voice_file_of(make(job(tmp_path, recording())))
+
+
+def test_an_unforeseen_failure_is_the_processes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("voxgate.pipeline.cloning.worker.voice_from_recording", fail)
+    with pytest.raises(CloningFailed, match="MemoryError"):
+        voice_file_of(make(job(base, recording())))
+
+
+async def test_a_process_of_its_own_makes_a_voice(base: Path) -> None:
+    async with asyncio.timeout(60):
+        stored = await service(base).clone(DRAFT, recording())
+    assert stored.voice.speaker_vector.shape == (24,)
+
+
+def script(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+async def test_a_process_that_dies_is_an_error() -> None:
+    abort = (sys.executable, "-c", "import os; os.abort()")
+    with pytest.raises(CloningFailed, match="without an answer"):
+        await service(command=abort).clone(DRAFT, recording())
+
+
+def hanging() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "321987" in child.cmdline()]
+
+
+async def test_a_process_that_hangs_is_stopped() -> None:
+    with pytest.raises(CloningFailed, match=r"within 0\.2 s"):
+        await service(command=("sleep", "321987"), deadline_s=0.2).clone(DRAFT, b"x")
+    assert not hanging()
+
+
+async def test_cancelling_stops_the_process_and_frees_the_turn() -> None:
+    cloning = service(command=("sleep", "321987"))
+    making = asyncio.create_task(cloning.clone(DRAFT, b"x"))
+    async with asyncio.timeout(20):
+        while not hanging():
+            await asyncio.sleep(0.01)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+    assert not hanging()
+    async with asyncio.timeout(20), cloning._turn:
+        pass
+
+
+async def test_the_queue_is_short() -> None:
+    cloning = service(most_waiting=1)
+    with cloning.place(), cloning.place():
+        with pytest.raises(AtCapacity) as caught, cloning.place():
+            pass
+        assert caught.value.retry_after_ms
+    with cloning.place():
+        pass
+
+
+async def test_a_bad_draft_starts_no_process() -> None:
+    with pytest.raises(BadVoice):
+        await service(command=("/nonexistent",)).clone(VoiceDraft("../x"), b"")
