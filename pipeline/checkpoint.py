@@ -109,9 +109,10 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
     config = _Fields(folder / "config.json")
     talker = config.sub("talker_config")
     predictor = talker.sub("code_predictor_config")
+    model_type = config.get("tts_model_type", str)
     checkpoint = TalkerCheckpoint(
         folder=folder,
-        model_type=config.get("tts_model_type", str),
+        model_type=model_type,
         model_size=config.get("tts_model_size", str),
         talker=_size(talker),
         predictor=_size(predictor),
@@ -138,7 +139,7 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
             think_bos=talker.get("codec_think_bos_id", int),
             think_eos=talker.get("codec_think_eos_id", int),
         ),
-        speakers=talker.rows("spk_id"),
+        speakers=talker.rows("spk_id", optional=model_type != "custom_voice"),
         dialects={
             name.lower(): dialect
             for name, dialect in talker.get("spk_is_dialect", dict, {}).items()
@@ -215,6 +216,8 @@ class _Fields:
 
     def get(self, name: str, kind: type[T], default: T = _REQUIRED) -> T:
         value = self._values.get(name, default)
+        if value is None and default is not _REQUIRED:
+            value = default
         if kind is float and type(value) is int:
             value = float(value)
         if value is _REQUIRED:
@@ -223,8 +226,10 @@ class _Fields:
             raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
         return value
 
-    def rows(self, name: str) -> dict[str, int]:
+    def rows(self, name: str, *, optional: bool = False) -> dict[str, int]:
         """A table of embedding rows by lower-case name."""
+        if optional and self._values.get(name) is None:
+            return {}
         table = self.sub(name)
         return {key.lower(): table.get(key, int) for key in table._values}
 

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..codecs.neural.config import DecoderConfig
+from ..codecs.neural.decoder_shapes import check_tensors
+from ..codecs.neural.document import CodecFormatError
 from .catalog import VoiceCatalog
-from .checkpoint import CheckpointError, load_checkpoint
+from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
 from .codec.service import CodecService
 from .credit import CreditRounds
 from .errors import AtCapacity, EngineNotReady
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.engine import EngineOptions, TalkerEngine
 from .talker.generation import Sampling
+from .talker.weights import check_weights
 from .text.rules import load_voice_file
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
@@ -28,6 +32,22 @@ MODEL_TYPES = ("custom_voice", "voice_design", "base")
 MAX_GENERATION_FRAMES = 2048
 """Longest single generation, 164 s: a slot takes no more text than is said in that time, and the rest of a text goes
 on in the next generation. Checkpoints allow four times as much, in memory that would be kept for nothing."""
+
+
+def check_files(checkpoint: TalkerCheckpoint) -> None:
+    """Whether talker and codec are all there and fit each other, without reading a weight. Raises CheckpointError."""
+    check_weights(checkpoint)
+    folder = checkpoint.codec_folder
+    try:
+        codec = DecoderConfig.from_checkpoint(folder)
+        check_tensors(folder, codec)
+    except CodecFormatError as error:
+        raise CheckpointError(str(error)) from error
+    if (codec.num_quantizers, codec.codebook_size) != (checkpoint.groups, checkpoint.codebook):
+        raise CheckpointError(
+            f"{folder} decodes {codec.num_quantizers} codebooks of {codec.codebook_size} codes, but the talker makes "
+            f"{checkpoint.groups} of {checkpoint.codebook}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +107,12 @@ class QwenSynthesizer:
         if self._checkpoint.model_type == "custom_voice" and not self._checkpoint.speakers:
             raise CheckpointError(f"{folder} names no speakers")
         self._options = options
-        self._rules = load_voice_file(folder)
-        self._tokenizer: TextTokenizer = load_tokenizer(folder)
+        check_files(self._checkpoint)
+        try:
+            self._rules = load_voice_file(folder)
+            self._tokenizer: TextTokenizer = load_tokenizer(folder)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{folder}: {error}") from error
         self.slots, self.max_characters = options.slots, options.max_characters
         self._catalog = VoiceCatalog(self._checkpoint, self._rules, self._tokenizer)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices

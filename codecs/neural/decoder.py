@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
+from .decoder_shapes import RESIDUAL_DILATIONS
 from .history import HistoryLayout, Passage, StreamState
 from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
 from .transformer import Positions, WindowedLayer, root_mean_square
-from .weights import RESIDUAL_DILATIONS, load_tensors
+from .weights import load_tensors
 
 
 class CodecDecoder:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..checkpoint import CheckpointError, TalkerCheckpoint
+from ..checkpoint import TalkerCheckpoint
 from .plugin import ARCHITECTURE
+from .weights import check_weights
 
 
 def write_engine_folder(checkpoint: TalkerCheckpoint, slots: int, max_positions: int, folder: Path) -> None:
     """Describe the talker as what its backbone is, a Qwen3 (section C: its M-RoPE equals ordinary rotary embedding).
 
-    vLLM's vocabulary is the slots and end of speech. Raises CheckpointError when there are no weights.
+    vLLM's vocabulary is the slots and end of speech. Raises CheckpointError, naming the tensors, when the weights are
+    not those of the checkpoint's configuration.
     """
-    weights = sorted(checkpoint.folder.glob("*.safetensors"))
-    if not weights:
-        raise CheckpointError(f"{checkpoint.folder} holds no *.safetensors")
-    for path in [*weights, *checkpoint.folder.glob("*.safetensors.index.json")]:
+    # Other files, such as a second copy in other pieces, are kept from vLLM, which would read them too.
+    for path in check_weights(checkpoint):
         (folder / path.name).symlink_to(path.resolve())
     size = checkpoint.talker
     config = {

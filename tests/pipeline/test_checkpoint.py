@@ -11,101 +11,7 @@ from typing import Any
 import pytest
 from voxgate.pipeline.checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
 
-PUBLISHED_LAYERS = {
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1_000_000,
-}
-
-PUBLISHED = {
-    "architectures": ["Qwen3TTSForConditionalGeneration"],
-    "model_type": "qwen3_tts",
-    "tokenizer_type": "qwen3_tts_tokenizer_12hz",
-    "tts_model_size": "1b7",
-    "tts_model_type": "custom_voice",
-    "assistant_token_id": 77091,
-    "im_start_token_id": 151644,
-    "im_end_token_id": 151645,
-    "tts_pad_token_id": 151671,
-    "tts_bos_token_id": 151672,
-    "tts_eos_token_id": 151673,
-    "talker_config": {
-        **PUBLISHED_LAYERS,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "vocab_size": 3072,
-        "text_vocab_size": 151936,
-        "text_hidden_size": 2048,
-        "num_code_groups": 16,
-        "codec_pad_id": 2148,
-        "codec_bos_id": 2149,
-        "codec_eos_token_id": 2150,
-        "codec_think_id": 2154,
-        "codec_nothink_id": 2155,
-        "codec_think_bos_id": 2156,
-        "codec_think_eos_id": 2157,
-        "codec_language_id": {
-            "chinese": 2055,
-            "english": 2050,
-            "german": 2053,
-            "italian": 2070,
-            "portuguese": 2071,
-            "spanish": 2054,
-            "japanese": 2058,
-            "korean": 2064,
-            "french": 2061,
-            "russian": 2069,
-            "beijing_dialect": 2074,
-            "sichuan_dialect": 2062,
-        },
-        "spk_id": {
-            "serena": 3066,
-            "vivian": 3065,
-            "uncle_fu": 3010,
-            "ryan": 3061,
-            "aiden": 2861,
-            "ono_anna": 2873,
-            "sohee": 2864,
-            "eric": 2875,
-            "dylan": 2878,
-        },
-        "spk_is_dialect": {
-            "serena": False,
-            "vivian": False,
-            "uncle_fu": False,
-            "ryan": False,
-            "aiden": False,
-            "ono_anna": False,
-            "sohee": False,
-            "eric": "sichuan_dialect",
-            "dylan": "beijing_dialect",
-        },
-        "code_predictor_config": {
-            **PUBLISHED_LAYERS,
-            "hidden_size": 1024,
-            "intermediate_size": 3072,
-            "num_hidden_layers": 5,
-            "vocab_size": 2048,
-            "num_code_groups": 16,
-        },
-    },
-}
-
-GENERATION = {
-    "do_sample": True,
-    "repetition_penalty": 1.05,
-    "temperature": 0.9,
-    "top_p": 1.0,
-    "top_k": 50,
-    "subtalker_dosample": True,
-    "subtalker_temperature": 0.9,
-    "subtalker_top_p": 1.0,
-    "subtalker_top_k": 50,
-    "max_new_tokens": 8192,
-}
+from .published import GENERATION, PUBLISHED, PUBLISHED_LAYERS, published_config
 
 REQUIRED = [
     "tts_model_type",
@@ -219,6 +125,25 @@ def test_the_published_small_model_loads(write: Callable[..., Path]) -> None:
 def test_the_published_tokenizers_newline_needs_no_mention(write: Callable[..., Path]) -> None:
     assert load_checkpoint(write()).text_ids.newline == 198
     assert load_checkpoint(write({"newline_token_id": 7})).text_ids.newline == 7
+
+
+@pytest.mark.parametrize(
+    ("model_type", "model_size"),
+    [("custom_voice", "0b6"), ("custom_voice", "1b7"), ("voice_design", "1b7"), ("base", "0b6"), ("base", "1b7")],
+)
+def test_every_published_checkpoint_loads(write: Callable[..., Path], model_type: str, model_size: str) -> None:
+    folder = write()
+    (folder / "config.json").write_text(json.dumps(published_config(model_type, model_size)))
+    loaded = load_checkpoint(folder)
+    assert (loaded.model_type, loaded.model_size) == (model_type, model_size)
+    assert bool(loaded.speakers) == (model_type == "custom_voice")
+    assert len(loaded.languages) == (12 if model_type == "custom_voice" else 10)
+
+
+@pytest.mark.parametrize("absent", [..., None])
+def test_a_model_without_speakers_may_leave_their_table_out(write: Callable[..., Path], absent: object) -> None:
+    folder = write({"tts_model_type": "base", "talker_config.spk_id": absent, "talker_config.spk_is_dialect": absent})
+    assert load_checkpoint(folder).speakers == {}
 
 
 def test_only_speakers_of_a_dialect_have_one(write: Callable[..., Path]) -> None:

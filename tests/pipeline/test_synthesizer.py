@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
+from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.speech import EngineState, SamplingOptions, SpeechRequest
@@ -74,11 +79,17 @@ def test_generation_runs_ahead_by_whole_frames(demo_folder: Path) -> None:
 
 def kind(demo_folder: Path, folder: Path, model_type: str, **talker: object) -> Path:
     """The demo voice, said to be a model of another kind."""
-    shutil.copytree(demo_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(demo_folder, folder, copy_function=os.symlink)
     config = json.loads((folder / "config.json").read_text()) | {"tts_model_type": model_type}
     config["talker_config"] |= talker
-    (folder / "config.json").write_text(json.dumps(config))
+    rewrite(folder / "config.json", config)
     return folder
+
+
+def rewrite(path: Path, values: dict[str, object]) -> None:
+    """In place of a link to the demo voice's own file."""
+    path.unlink()
+    path.write_text(json.dumps(values))
 
 
 def test_a_model_of_unknown_kind_is_refused(demo_folder: Path, tmp_path: Path) -> None:
@@ -110,6 +121,52 @@ def test_a_generation_is_no_longer_than_its_text_can_be(
     assert synthesizer._build_talker().shape.frames == 400
     folder = kind(demo_folder, tmp_path / "long", "custom_voice")
     generation = json.loads((folder / "generation_config.json").read_text()) | {"max_new_tokens": 8192}
-    (folder / "generation_config.json").write_text(json.dumps(generation))
+    rewrite(folder / "generation_config.json", generation)
     shape = QwenSynthesizer(folder, SynthesizerOptions())._build_talker().shape
     assert (shape.text, shape.frames) == (512, 2048)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("model.safetensors", "neither model.safetensors nor"),
+        ("tokenizer.json", "vocab.json"),
+        ("generation_config.json", "generation_config.json"),
+        ("speech_tokenizer/config.json", "no codec configuration"),
+        ("speech_tokenizer/model.safetensors", "neither model.safetensors nor"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(demo_folder: Path, tmp_path: Path, name: str, told: str) -> None:
+    folder = kind(demo_folder, tmp_path / "lacking", "custom_voice")
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=told):
+        QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_a_voice_file_with_a_mistake_is_told_so(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "mistaken", "custom_voice")
+    for content in ("[text", "[text]\nclosing_marc = '.'"):
+        (folder / "voice.toml").unlink()
+        (folder / "voice.toml").write_text(content)
+        with pytest.raises(CheckpointError, match="mistaken"):
+            QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_the_codec_must_be_the_talkers(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "other", "custom_voice")
+    path = folder / "speech_tokenizer" / "config.json"
+    config = json.loads(path.read_text())
+    config["decoder_config"]["codebook_size"] = 500
+    rewrite(path, config)
+    with pytest.raises(CheckpointError, match=r"\[512, 96\] instead of \[500, 96\]"):
+        QwenSynthesizer(folder, SynthesizerOptions())
+    config["decoder_config"]["codebook_size"] = 512
+    rewrite(path, config)
+    shapes = dict(decoder_shapes(DecoderConfig.from_checkpoint(path.parent)))
+    fewer = {name: torch.zeros(shape) for name, shape in shapes.items() if ".rvq_rest.vq.layers.14." not in name}
+    (path.parent / "model.safetensors").unlink()
+    save_file({f"decoder.{name}": tensor for name, tensor in fewer.items()}, path.parent / "model.safetensors")
+    config["decoder_config"]["num_quantizers"] = 15
+    rewrite(path, config)
+    with pytest.raises(CheckpointError, match="decodes 15 codebooks of 512 codes, but the talker makes 16 of 512"):
+        QwenSynthesizer(folder, SynthesizerOptions())

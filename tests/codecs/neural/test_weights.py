@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from voxgate.codecs.neural.decoder_shapes import tensor_shapes
 from voxgate.codecs.neural.document import CodecFormatError
-from voxgate.codecs.neural.weights import load_tensors, random_tensors, tensor_shapes
+from voxgate.codecs.neural.weights import load_tensors, random_tensors
 
 from .conftest import PUBLISHED, SMALL
 

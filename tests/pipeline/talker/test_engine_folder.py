@@ -41,17 +41,17 @@ def test_the_vocabulary_is_the_slots_and_end_of_speech(checkpoint: TalkerCheckpo
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 17
 
 
-def test_sharded_weights_come_with_their_index(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_what_vllm_would_read_besides_is_left_out(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     source, folder = tmp_path / "source", tmp_path / "engine"
     source.mkdir()
     folder.mkdir()
-    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
-    for name in [*names, "vocab.json"]:
-        (source / name).touch()
+    (source / "model.safetensors").symlink_to(checkpoint.folder / "model.safetensors")
+    (source / "consolidated.safetensors").touch()
     write_engine_folder(replace(checkpoint, folder=source), 4, 100, folder)
-    assert sorted(path.name for path in folder.iterdir() if path.is_symlink()) == names
+    assert [path.name for path in folder.iterdir() if path.is_symlink()] == ["model.safetensors"]
 
 
-def test_a_checkpoint_without_weights_is_refused(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"holds no \*\.safetensors"):
-        write_engine_folder(replace(checkpoint, folder=tmp_path), 16, 900, tmp_path)
+def test_weights_of_other_sizes_are_refused_before_vllm_sees_them(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    wider = replace(checkpoint, text_vocab=checkpoint.text_vocab + 1)
+    with pytest.raises(CheckpointError, match=r"talker\.model\.text_embedding\.weight \[2048, 256\] instead of \[2049"):
+        write_engine_folder(wider, 16, 900, tmp_path)
