@@ -28,6 +28,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
 
+_noise = logging.getLogger(f"{__name__}.noise")
+"""Where the server reports what is not HTTP, with a traceback each: anybody could fill the log with that."""
+_noise.setLevel(logging.CRITICAL)
+
 
 class HttpService:
     """Serves `public` routes to everyone and `keyed` ones to callers; it listens to nothing itself.
@@ -49,6 +53,7 @@ class HttpService:
             application,
             handler_cancellation=True,
             access_log=None,
+            logger=_noise,
             keepalive_timeout=_KEEP_ALIVE_S,
             lingering_time=0.0,
             shutdown_timeout=0.5,

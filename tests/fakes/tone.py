@@ -201,7 +201,7 @@ class ToneSpeech:
         self.lose(EngineLost("closed"))
         await asyncio.sleep(self._script.close_s)
         self.closed = True
-        self._owner.open_speeches.pop(self, None)
+        self._owner.freed(self)
 
 
 class ToneSynthesizer:
@@ -244,6 +244,10 @@ class ToneSynthesizer:
         self._state = EngineState.DEAD
         for speech in tuple(self.open_speeches):
             speech.lose(EngineLost("the engine died"))
+
+    def freed(self, speech: ToneSpeech) -> None:
+        """The engine confirms the end of a speech."""
+        self.open_speeches.pop(speech, None)
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
         if self._state is not EngineState.READY:

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import random
+import time
+
+from ..card import Trial, row
+from ..dialects import DIALECTS, Dialect
+from ..fuzz import spoilt
+from ..oracle import percentile
+
+
+@row(
+    "S4",
+    "wire fuzz in process, all dialects",
+    "10^6 inputs, only documented errors, p99 ≤ 200 µs",
+    light_s=4,
+    nightly_s=150,
+    timed=True,
+)
+def wire_fuzz(trial: Trial) -> None:
+    each = trial.size(1_000_000, light=10_000) // len(DIALECTS)
+    took_us: list[float] = []
+    problems: list[str] = []
+    for dialect in DIALECTS:
+        problems += _fuzz(dialect, each, random.Random(trial.seed), took_us)
+    trial.note("inputs", each * len(DIALECTS))
+    trial.note("dialects", ", ".join(dialect.name for dialect in DIALECTS))
+    trial.equal("undocumented", len(problems), 0)
+    trial.missed += problems[:5]
+    trial.most("p99 µs", percentile(took_us, 99), 200, timed=True)
+    trial.note("max µs", max(took_us))
+
+
+def _fuzz(dialect: Dialect, inputs: int, chance: random.Random, took_us: list[float]) -> list[str]:
+    session, now_s, problems = dialect.open(), 0.0, []
+    for _ in range(inputs):
+        payload = spoilt(chance, dialect.examples)
+        now_s += chance.choice([0.0, 0.01, 5.0])
+        began_ns = time.perf_counter_ns()
+        try:
+            session.take(payload, now_s)
+        except Exception as escaped:
+            problems.append(f"{dialect.name}: {payload[:100]!r} raises {type(escaped).__name__}: {escaped}"[:300])
+            session = dialect.open()
+            continue
+        took_us.append((time.perf_counter_ns() - began_ns) / 1000)
+        if problem := session.settle(now_s):
+            problems.append(f"{dialect.name}: {payload[:100]!r} brings {problem}")
+    return problems
