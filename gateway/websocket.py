@@ -71,6 +71,10 @@ class BoundedConnection(ServerConnection):
                     sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, SEND_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        if self.request is not None and self.state is State.CONNECTING:
+            # Frames before the handshake's answer: the library would read them, and fail if it comes to refuse.
+            self.transport.abort()
+            return
         super().data_received(data)
         # The library answers pings without regard to flow control.
         if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:

@@ -13,6 +13,8 @@ HEAD_BYTES = 16_384
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_EARLY = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+"""A client that sends frames has to wait for the handshake's answer (RFC 6455, section 4.1)."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -45,15 +47,19 @@ class Doorstep(asyncio.Protocol):
         self._head += data
         end = self._head.find(_HEAD_END, searched)
         if 0 <= end <= HEAD_BYTES:
-            self._hand_over(bytes(self._head[:end]))
+            self._hand_over(bytes(self._head[:end]), len(self._head) > end + len(_HEAD_END))
         elif len(self._head) > HEAD_BYTES:
             self._refuse(_TOO_LARGE)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._deadline.cancel()
 
-    def _hand_over(self, head: bytes) -> None:
-        server = self._websocket() if _UPGRADE.search(head) else self._http()
+    def _hand_over(self, head: bytes, more: bool) -> None:
+        upgrade = _UPGRADE.search(head) is not None
+        if upgrade and more:
+            self._refuse(_EARLY)
+            return
+        server = self._websocket() if upgrade else self._http()
         if server is None:
             self._refuse(_FULL)
             return

@@ -134,3 +134,14 @@ def test_one_connection_too_many_is_told_to_come_back() -> None:
         assert transport.closed == "closed"
 
     run(scene())
+
+
+def test_frames_before_the_handshakes_answer_are_refused() -> None:
+    async def scene() -> None:
+        transport = Transport()
+        arrive(transport).data_received(SOCKET + b"\x81\x80\x00\x00\x00\x00")
+        assert transport.written.startswith(b"HTTP/1.1 400 ")
+        assert transport.closed
+        assert transport.protocol is None
+
+    run(scene())

@@ -59,6 +59,8 @@ async def _one(port: int, chance: random.Random) -> None:
     bad_request = chance.random() < 0.2
     request = _spoilt_request(chance) if bad_request else upgrade()
     _, wire = await loop.create_connection(lambda: Wire(request), "127.0.0.1", port)
+    if chance.random() < 0.8:  # the others do not wait for the answer
+        await asyncio.wait([wire.answered], timeout=PATIENCE_S)
     for piece in _pieces(chance, _bytes(chance)):
         if wire.closed.done():
             break
