@@ -1,0 +1,157 @@
+"""Written expressions become words as the text comes in; what comes out does not depend on how it was cut.
+
+What is decided on is one written word: it is held back until the character after it is known, and a number until the
+next word has shown that it does not belong to it ("5 km", "$5 million", "12 May"). Everything else passes as it is.
+"""
+
+# ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from ..traced import Trace, TracedText
+from ..verbatim import Verbatim
+from .verbal import Verbaliser
+
+MAX_WORD = 128
+"""A longer run without white space is cut here, and read as it is written."""
+
+_OPENERS = "([{\"'“‘„«»¿¡「『（《"
+_CLOSERS = ")]}\"'”’»«」』）》,;:!?…、。，；：！？"
+_WIDE_MARKS = frozenset("、。，；：！？「」『』（）《》…")
+_FOLLOWER = re.compile(r"[^\s.,;:!?)\]}\"'”’»…、。，；：！？]*")
+_YEAR_SIGNS = ("年", "년")
+
+
+class Normaliser:
+    """One text in one language (see `normal.phrases`)."""
+
+    def __init__(self, language: str, closing_mark: str = "") -> None:
+        self._verbaliser = _verbaliser(language)
+        self._verbatim = Verbatim(closing_mark)
+        self._out = Trace()
+        self._tail = ""
+        self._ends: list[int] = []
+        self._follows_month = False
+
+    def push(self, text: TracedText) -> TracedText:
+        """Take in a fragment; returns what is now certain."""
+        self._tail += text.text
+        self._ends += text.ends
+        return self._verbatim.push(self._take(final=False))
+
+    def flush(self) -> TracedText:
+        """Complete the text, with a closing mark where one is wanted; then a new one begins."""
+        rest = self._verbatim.push(self._take(final=True))
+        mark = self._verbatim.flush()
+        self._follows_month = False
+        return TracedText(rest.text + mark.text, rest.ends + mark.ends)
+
+    def _take(self, *, final: bool) -> TracedText:
+        begin = 0
+        while begin < len(self._tail) and (end := self._next(begin, final=final)) is not None:
+            begin = end
+        self._tail = self._tail[begin:]
+        del self._ends[:begin]
+        return self._out.take()
+
+    def _next(self, begin: int, *, final: bool) -> int | None:
+        """Say what stands at `begin`; returns where it ends, None while more text could change it."""
+        tail = self._tail
+        if _stands_alone(tail[begin]):
+            self._pass(begin, begin + 1)
+            return begin + 1
+        limit = min(len(tail), begin + MAX_WORD)
+        end = next((at for at in range(begin, limit) if _stands_alone(tail[at])), limit)
+        if end == len(tail) and not final and end - begin < MAX_WORD:
+            return None
+        if end - begin == MAX_WORD:
+            self._pass(begin, end)
+            return end
+        first, last = _without_marks(tail, begin, end)
+        reach = self._reach(first, last, end, final=final)
+        if reach is None:
+            return None
+        self._say(begin, first, last, end, reach)
+        return max(end, reach)
+
+    def _reach(self, first: int, last: int, end: int, *, final: bool) -> int | None:
+        """Where an expression that begins at `first` ends: at `last` or after the next word; None if unknown yet."""
+        tail = self._tail
+        if not any(map(str.isdigit, tail[first:last])):
+            return last
+        if end < len(tail) and tail[end] in self._verbaliser.phrases.magnitudes and last == end:
+            return end + 1
+        ordinal = tail[last:end] == "." and self._verbaliser.phrases.locale == "de"
+        if end == len(tail) or tail[end] != " " or (last != end and not ordinal):
+            return last
+        found = _FOLLOWER.match(tail, end + 1)
+        assert found is not None, "it matches nothing, too"
+        word, known = found[0], self._verbaliser.followers
+        if found.end() == len(tail) and not final:
+            beginnings = (word, word.lower())
+            return None if any(name.startswith(beginnings) for name in known) else last
+        if word not in known and word.lower() not in known:
+            return last
+        short = word.lower() in self._verbaliser.months and tail[found.end() : found.end() + 1] == "."
+        return found.end() + (short and len(word) <= 5)
+
+    def _say(self, begin: int, first: int, last: int, end: int, reach: int) -> None:
+        tail, say = self._tail, self._verbaliser.say
+        follows_month = self._follows_month and self._verbaliser.phrases.month_first
+        if reach > last:
+            blank = "" if tail[end] == " " else " "  # a sign of a magnitude is read like a word
+            said = say(tail[first:end] + blank + tail[end:reach], follows_month=follows_month)
+            if said is not None:
+                self._put(begin, first, reach, reach, said)
+                return
+        # An abbreviation's period is part of it.
+        stop = min(last + 1, end)
+        said = self._verbaliser.phrases.abbreviations.get(tail[first:stop].lower())
+        if said is None and first < last:
+            stop = last
+            said = say(tail[first:last], follows_month=follows_month, is_year=tail[end : end + 1] in _YEAR_SIGNS)
+        if said is not None:
+            self._put(begin, first, stop, end, said)
+        else:
+            self._pass(begin, end)
+        self._follows_month = tail[first:last].lower() in self._verbaliser.months
+        if reach > max(last, end):
+            self._pass(end, reach)
+
+    def _put(self, begin: int, first: int, last: int, end: int, said: str) -> None:
+        """What was written from `first` to `last` as `said`, and the punctuation around it as it is."""
+        self._pass(begin, first)
+        size = last - first
+        for n, char in enumerate(said, 1):
+            self._out.add(char, self._ends[first + -(-n * size // len(said)) - 1])
+        rest = last
+        if rest < end and said.endswith(".") and self._tail[rest] == ".":
+            rest += 1
+        self._pass(rest, end)
+        self._follows_month = False
+
+    def _pass(self, begin: int, end: int) -> None:
+        for at in range(begin, end):
+            self._out.add(self._tail[at], self._ends[at])
+
+
+@lru_cache
+def _verbaliser(language: str) -> Verbaliser:
+    return Verbaliser(language)
+
+
+def _without_marks(text: str, begin: int, end: int) -> tuple[int, int]:
+    first, last = begin, end
+    while first < last and text[first] in _OPENERS:
+        first += 1
+    while last > first and (text[last - 1] in _CLOSERS or text[last - 1] == "."):
+        last -= 1
+    return first, last
+
+
+def _stands_alone(char: str) -> bool:
+    """White space, and letters and marks of scripts without case, which have no blanks between words."""
+    return char.isspace() or char in _WIDE_MARKS or (unicodedata.category(char) in ("Lo", "Lm") and char not in "ºª")

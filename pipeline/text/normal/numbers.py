@@ -1,0 +1,99 @@
+"""Numbers as words of a language (num2words; cn2an for Chinese)."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import cn2an
+from num2words import CONVERTER_CLASSES, num2words
+
+MAX_DIGITS = 12
+"""A longer number is read digit by digit."""
+
+
+class Numbers:
+    """Says numbers in the language of `locale`; `decimal` is the mark before the fraction as it is written."""
+
+    def __init__(self, locale: str, decimal: str) -> None:
+        self._locale = locale[:2]
+        self._converter: Any = CONVERTER_CLASSES.get(self._locale)
+        group = "," if decimal == "." else "."
+        self._grouped = re.compile(rf"\d{{1,3}}(?:[{group}\u00a0\u202f]\d{{3}})+(?:[{decimal}]\d+)?")
+        self._plain = re.compile(rf"\d+(?:[{decimal}]\d+)?")
+        self._marks = str.maketrans({group: "", "\u00a0": "", "\u202f": "", decimal: "."})
+
+    def parse(self, written: str) -> str | None:
+        """A number as digits with "." before its fraction; None if it is not written as this language does."""
+        if self._grouped.fullmatch(written) or self._plain.fullmatch(written):
+            return written.translate(self._marks)
+        # A point before anything but three digits can only be a decimal one.
+        return written if re.fullmatch(r"\d+\.(?:\d{1,2}|\d{4,})", written) else None
+
+    def cardinal(self, number: str) -> str:
+        """ "342", "3.05" or "007" in words."""
+        whole, _, fraction = number.partition(".")
+        if len(whole) > MAX_DIGITS or (len(whole) > 1 and whole[0] == "0") or len(fraction) > MAX_DIGITS:
+            return self.digits(number)
+        return _cardinal(self._locale, number)
+
+    def digits(self, number: str) -> str:
+        """ "007" digit by digit."""
+        blank = "" if self._locale in ("zh", "ja") else " "
+        return blank.join(_cardinal(self._locale, digit) for digit in number if digit.isdigit())
+
+    def ordinal(self, number: str) -> str:
+        """ "23" as a rank; where words have a gender, the one of a day in a date."""
+        gender = {"gender": "n"} if self._locale == "ru" else {}
+        said = str(num2words(int(number), lang=self._locale, to="ordinal", **gender))
+        return said + "r" if self._locale == "de" else said
+
+    def year(self, number: str) -> str:
+        """ "1998" as a year; in Chinese digit by digit."""
+        if self._locale == "zh":
+            return self.digits(number)
+        if self._locale == "en" and number.startswith("200"):
+            return self.cardinal(number)
+        to = "year" if self._locale in ("en", "de") else "cardinal"
+        return str(num2words(int(number), lang=self._locale, to=to))
+
+    def coins(self, currency: str, count: int, *, minor: bool = False) -> str | None:
+        """The currency's name as it goes with `count`, or that of its hundredth; None where it is not known."""
+        forms = _CHINESE_COINS.get(currency) if self._locale == "zh" else self._coin_forms(currency)
+        if forms is None or not forms[minor]:
+            return None
+        form = forms[minor]
+        return form if isinstance(form, str) else str(self._converter.pluralize(count, form))
+
+    def _coin_forms(self, currency: str) -> Any:
+        if self._locale == "ja":
+            return _JAPANESE_COINS.get(currency)
+        return self._converter.CURRENCY_FORMS.get(currency)
+
+
+@lru_cache(maxsize=8192)
+def _cardinal(locale: str, number: str) -> str:
+    try:
+        if locale == "zh":
+            return str(cn2an.an2cn(number))
+        return str(num2words(Decimal(number) if "." in number else int(number), lang=locale))
+    except Exception:
+        # The libraries fail in many ways where a language lacks something; then the number stays as it is written.
+        return number
+
+
+_CHINESE_COINS = {
+    "USD": ("美元", "美分"),
+    "EUR": ("欧元", "欧分"),
+    "GBP": ("英镑", "便士"),
+    "JPY": ("日元", ""),
+    "CNY": ("元", "分"),
+}
+_JAPANESE_COINS = {
+    "USD": ("ドル", "セント"),
+    "EUR": ("ユーロ", "セント"),
+    "GBP": ("ポンド", "ペンス"),
+    "JPY": ("円", ""),
+}
