@@ -59,11 +59,12 @@ class Start(_Message):
     format: FormatFields = FormatFields()
     sampling: SamplingFields = SamplingFields()
     seed: Count | None = None
+    normalise: bool | None = None
     words: bool = False
     pacing: Literal["playback", "none"] = "playback"
 
-    def request(self, default_voice: str) -> SpeechRequest:
-        """What the pipeline is asked for."""
+    def request(self, default_voice: str, *, normalise: bool = False) -> SpeechRequest:
+        """What the pipeline is asked for; the arguments are for what the message leaves open."""
         sampling = self.sampling.model_dump(exclude={"max_frames"})
         return SpeechRequest(
             voice=self.voice or default_voice,
@@ -72,6 +73,7 @@ class Start(_Message):
             sampling=SamplingOptions(**sampling),
             seed=self.seed,
             max_frames=self.sampling.max_frames,
+            normalise=normalise if self.normalise is None else self.normalise,
         )
 
 

@@ -41,7 +41,7 @@ class Offer:
         """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""
         if self.synthesizer.state is not EngineState.READY:
             raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
-        request = message.request(self.default_voice)
+        request = message.request(self.default_voice, normalise=self.settings.normalise)
         self._check(request)
         try:
             audio_format = message.format.audio_format()

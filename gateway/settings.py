@@ -56,6 +56,10 @@ class Settings(BaseModel):
 
     checkpoint: str = Field("demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.')
     voice: str | None = Field(None, description="Voice for utterances that name none; the model's own by default.")
+    normalise: bool = Field(
+        False,
+        description="Say numbers, dates, money, units and the like in words, unless a client asks otherwise.",
+    )
 
     sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(

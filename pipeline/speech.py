@@ -51,6 +51,8 @@ class SpeechRequest:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     seed: int | None = None
     max_frames: int | None = None
+    normalise: bool = False
+    """Say numbers, dates, money and the like in words of `language`, where the voice has no spoken form of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,10 @@ class QwenSynthesizer:
         plan = self._plan(request)
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
+        normalise = request.language.lower() if request.normalise else None
         speech = UtteranceSpeech(
             plan,
-            UtteranceText(self._rules.text, self._tokenizer, self.max_characters),
+            UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise),
             SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
             processes.talker.open,
             processes.codec.open(),

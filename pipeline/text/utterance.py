@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import EmptyText, TextTooLong
 from .incremental import IncrementalTokenizer, Token
+from .normal.normaliser import Normaliser, is_normal_language
 from .rules import TextRules
 from .sanitize import Sanitizer
 from .sentences import LOOK_BACK, ends_sentence
@@ -35,10 +36,13 @@ class UtteranceText:
     The tokens do not depend on how the text was cut into fragments.
     """
 
-    def __init__(self, rules: TextRules, tokenizer: TextTokenizer, max_characters: int) -> None:
+    def __init__(
+        self, rules: TextRules, tokenizer: TextTokenizer, max_characters: int, normalise: str | None = None
+    ) -> None:
+        """`normalise`: the language to say numbers and the like in; a voice with a spoken form has its own way."""
         self._max_characters = max_characters
         self._sanitizer = Sanitizer(tokenizer.control_tokens)
-        self._form = SpokenForm(rules.closing_mark) if rules.spoken_form else Verbatim(rules.closing_mark)
+        self._form = _form(rules, normalise)
         self._tokenizer = IncrementalTokenizer(tokenizer)
         self._fragments: list[str] = []
         self._said: list[str] = []
@@ -101,3 +105,11 @@ class UtteranceText:
         self._said, self._dropped = [said[spare:]], start + spare
         del self._ends[:spare]
         return speech
+
+
+def _form(rules: TextRules, normalise: str | None) -> SpokenForm | Normaliser | Verbatim:
+    if rules.spoken_form:
+        return SpokenForm(rules.closing_mark)
+    if normalise is not None and is_normal_language(normalise):
+        return Normaliser(normalise, rules.closing_mark)
+    return Verbatim(rules.closing_mark)

@@ -176,3 +176,11 @@ def test_replies_leave_out_what_does_not_apply() -> None:
         "received": 12,
     }
     assert json.loads(messages.Pong().encode()) == {"type": "pong"}
+
+
+def test_normalisation_is_the_gateways_choice_unless_the_client_says() -> None:
+    plain = messages.Start(type="start", utterance="a")
+    assert [plain.request("v", normalise=default).normalise for default in (False, True)] == [False, True]
+    for wanted in (False, True):
+        asked = messages.Start(type="start", utterance="a", normalise=wanted)
+        assert [asked.request("v", normalise=default).normalise for default in (False, True)] == [wanted, wanted]

@@ -11,13 +11,22 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from ..traced import Trace, TracedText
+from ..traced import EMPTY, Trace, TracedText
 from ..verbatim import Verbatim
+from .phrases import PHRASES
 from .verbal import Verbaliser
 
 MAX_WORD = 128
 """A longer run without white space is cut here, and read as it is written."""
 
+AUTO = "auto"
+_LANGUAGE_OF_SCRIPT = {
+    "CYRILLIC": "russian",
+    "HANGUL": "korean",
+    "HIRAGANA": "japanese",
+    "KATAKANA": "japanese",
+    "CJK": "chinese",
+}
 _OPENERS = "([{\"'“‘„«»¿¡「『（《"
 _CLOSERS = ")]}\"'”’»«」』）》,;:!?…、。，；：！？"
 _WIDE_MARKS = frozenset("、。，；：！？「」『』（）《》…")
@@ -25,11 +34,21 @@ _FOLLOWER = re.compile(r"[^\s.,;:!?)\]}\"'”’»…、。，；：！？]*")
 _YEAR_SIGNS = ("年", "년")
 
 
+def is_normal_language(language: str) -> bool:
+    """Whether texts in `language` can be normalised; "auto" can."""
+    return language == AUTO or _base(language) in PHRASES
+
+
 class Normaliser:
-    """One text in one language (see `normal.phrases`)."""
+    """One text in one language of `normal.phrases`, or in "auto": the one that its first letter suggests.
+
+    The first letter tells Russian, Korean, Japanese kana and Chinese apart; any other begins an English text.
+    """
 
     def __init__(self, language: str, closing_mark: str = "") -> None:
-        self._verbaliser = _verbaliser(language)
+        self._given = None if language == AUTO else _verbaliser(_base(language))
+        self._verbaliser = self._given or _verbaliser("english")
+        self._chosen = self._given is not None
         self._verbatim = Verbatim(closing_mark)
         self._out = Trace()
         self._tail = ""
@@ -40,14 +59,28 @@ class Normaliser:
         """Take in a fragment; returns what is now certain."""
         self._tail += text.text
         self._ends += text.ends
+        if not self._chosen and not self._choose():
+            return EMPTY
         return self._verbatim.push(self._take(final=False))
 
     def flush(self) -> TracedText:
         """Complete the text, with a closing mark where one is wanted; then a new one begins."""
+        if not self._chosen:
+            self._choose()
         rest = self._verbatim.push(self._take(final=True))
         mark = self._verbatim.flush()
         self._follows_month = False
+        self._chosen = self._given is not None
         return TracedText(rest.text + mark.text, rest.ends + mark.ends)
+
+    def _choose(self) -> bool:
+        letter = next(filter(str.isalpha, self._tail[:MAX_WORD]), None)
+        if letter is None and len(self._tail) < MAX_WORD:
+            return False
+        script = unicodedata.name(letter or "A", "").partition(" ")[0]
+        self._verbaliser = _verbaliser(_LANGUAGE_OF_SCRIPT.get(script, "english"))
+        self._chosen = True
+        return True
 
     def _take(self, *, final: bool) -> TracedText:
         begin = 0
@@ -136,6 +169,11 @@ class Normaliser:
     def _pass(self, begin: int, end: int) -> None:
         for at in range(begin, end):
             self._out.add(self._tail[at], self._ends[at])
+
+
+def _base(language: str) -> str:
+    """Dialects are written as Chinese is."""
+    return "chinese" if language.endswith("_dialect") else language
 
 
 @lru_cache

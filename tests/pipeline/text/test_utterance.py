@@ -128,3 +128,16 @@ def test_too_long_a_text_is_refused_and_nothing_of_it_taken(tokenizers: dict[str
     assert text.characters == 6
     assert text.source == "hello "
     assert text.push("you ")
+
+
+def test_normalisation_is_for_voices_without_a_spoken_form(tokenizers: dict[str, TextTokenizer]) -> None:
+    tokenizer = tokenizers["qwen2"]
+
+    def ids(rules: TextRules, source: str, normalise: str | None) -> list[int]:
+        text = UtteranceText(rules, tokenizer, 100, normalise)
+        return [token.id for token in text.push(source) + text.end()]
+
+    plain = TextRules()
+    assert ids(plain, "5 km", "english") == ids(plain, "five kilometers", None)
+    assert ids(plain, "5 km", "klingon") == ids(plain, "5 km", None) != ids(plain, "5 km", "auto")
+    assert ids(ENGLISH, "5 km", "german") == ids(ENGLISH, "5 km", None)

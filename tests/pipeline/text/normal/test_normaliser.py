@@ -7,7 +7,7 @@ import os
 import random
 
 import pytest
-from voxgate.pipeline.text.normal.normaliser import MAX_WORD, Normaliser
+from voxgate.pipeline.text.normal.normaliser import MAX_WORD, Normaliser, is_normal_language
 from voxgate.pipeline.text.normal.phrases import PHRASES
 from voxgate.pipeline.text.traced import TracedText
 
@@ -109,7 +109,7 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("language", PHRASES)
+@pytest.mark.parametrize("language", ["auto", *PHRASES])
 def test_any_fragmentation_gives_the_words_of_the_whole_text(language: str) -> None:
     rng = random.Random(language)
     for _ in range(int(os.environ.get("VOXGATE_FUZZ", "4000")) // 10):
@@ -164,6 +164,39 @@ def test_words_keep_their_place_in_the_text() -> None:
     assert reached["is"] == 5
     assert 6 < reached["four"] < reached["dollars"] < reached["cents,"] == 12
     assert reached["ok"] == 15
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("5 km", "five kilometers"),
+        ("5", "five"),
+        ("5 км", "пять километров"),
+        ("第5", "第五"),
+        ("5원, 5%", "오원, 오 퍼센트"),
+        ("の5%", "の五パーセント"),
+        ("... 5", "... five"),
+        ("1" * MAX_WORD + "1 км", "1" * MAX_WORD + "one kilometer"),
+    ],
+)
+def test_the_first_letter_chooses_the_language(text: str, said: str) -> None:
+    assert normal("auto", text)[0] == said
+    assert normal("auto", *text)[0] == said
+
+
+def test_a_flush_lets_the_next_text_choose_anew() -> None:
+    normaliser = Normaliser("auto")
+    normaliser.push(traced("да 5"))
+    assert normaliser.flush().text == "пять"
+    normaliser.push(traced("yes 5", 4))
+    assert normaliser.flush().text == "five"
+
+
+def test_dialects_are_written_as_chinese_is() -> None:
+    assert is_normal_language("sichuan_dialect")
+    assert is_normal_language("auto")
+    assert not is_normal_language("klingon")
+    assert normal("sichuan_dialect", "5")[0] == "五"
 
 
 def test_the_closing_mark_and_a_flush() -> None:
