@@ -50,7 +50,7 @@ class Verbaliser:
         self.phrases: Phrases = PHRASES[language]
         self._numbers = Numbers(self.phrases.locale, self.phrases.decimal)
         names = {width: get_month_names(width, locale=self.phrases.locale) for width in ("wide", "abbreviated")}
-        self._month_names = dict(names["wide"])
+        self._month_names: dict[int, str] = dict(names["wide"])
         self.months = {name.lower().rstrip("."): name for width in names.values() for name in width.values()}
         """Month names in full and short, lower case and without a period."""
         self.followers = frozenset((*UNITS, *_CURRENCIES, "%", *self.phrases.magnitudes, *self.months))
@@ -99,8 +99,7 @@ class Verbaliser:
         return self.phrases.blank.join(filter(None, words))
 
     def _full_month(self, name: str) -> str:
-        written = self.months[name]
-        return next((full for full in self._month_names.values() if full.lower().startswith(name[:3])), written)
+        return next((full for full in self._month_names.values() if full.lower().startswith(name)), name)
 
     def _day(self, number: str) -> str:
         number = str(int(number))
