@@ -20,14 +20,10 @@ from pathlib import Path
 import psutil
 
 from ..client import AudioFormat, Utterance, connect
+from .load.text import SENTENCES
 from .playback import Playback
 from .process_tree import tree_usage
 
-SENTENCES = (
-    "The bakery on the corner sells fresh bread every morning, and the coffee is very good. ",
-    "I found three restaurants near your hotel that are still open, and one of them has a garden. ",
-    "Please remember to water the plants while I am away, and lock the door when you leave. ",
-)
 WORDS_PER_S = 25.0
 """Text arrives about as fast as a language model writes it."""
 BUFFERS_MS = (0, 80, 200)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+_AUDIBLE_S = 0.001
+"""Nobody hears a shorter pause, and clocks are no better."""
+
 
 @dataclass(slots=True)
 class Playback:
@@ -39,7 +42,7 @@ class Playback:
         count = 0
         for at_s, pts, _ in self.arrivals:
             due_s = shift_s + pts / self.sample_rate_hz
-            if at_s > due_s:
+            if at_s - due_s > _AUDIBLE_S:
                 count += 1
                 shift_s += at_s - due_s
         return count

@@ -83,6 +83,10 @@ class Session:
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})
 
+    def abort(self) -> None:
+        """Cut the connection at once, without a word to the gateway; utterances under way raise SessionLost."""
+        self._socket.transport.abort()
+
     async def _send(self, message: dict[str, Any]) -> None:
         try:
             await self._socket.send(json.dumps(message))

@@ -1,0 +1,84 @@
+"""Runs one step of a load in as many processes as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .plan import Load
+from .sample import Sample
+from .worker import encode
+
+STREAMS_PER_PROCESS = 150
+"""A core keeps time for about twice as many real-time listeners."""
+_START_S = 1.5
+"""Interpreters take so long to start; the load begins when all are there."""
+_LINE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class StepResult:
+    """Everything that one step's listeners reported."""
+
+    samples: list[Sample] = field(default_factory=list)
+    lags_ms: list[float] = field(default_factory=list)
+    """How late the clients' own event loops were."""
+    client_cpu_s: float = 0.0
+    seconds: float = 0.0
+    """From the beginning to the last sample."""
+
+
+def processes_for(load: Load, wanted: int | None = None) -> int:
+    """`wanted`, or what the load needs, at most one a core."""
+    listeners = load.streams or len(load.arrivals_s())
+    return wanted or max(1, min(len(os.sched_getaffinity(0)), -(-listeners // STREAMS_PER_PROCESS)))
+
+
+async def run_step(load: Load, processes: int, on_sample: Callable[[Sample], None]) -> StepResult:
+    """Run `load`; `on_sample` sees each sample as it comes. Raises RuntimeError when a process fails."""
+    result = StepResult()
+    begin_s = time.monotonic() + _START_S
+
+    async def run_part(part: int) -> None:
+        process = await _start()
+        try:
+            await _talk(process, dataclasses.replace(load, part=part, parts=processes))
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def _talk(process: Process, part: Load) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(encode(part, begin_s).encode() + b"\n")
+        async for line in process.stdout:
+            fields = json.loads(line)
+            if "lags_ms" in fields:
+                result.lags_ms += fields["lags_ms"]
+                result.client_cpu_s += fields["cpu_s"]
+            else:
+                sample = Sample.from_fields(fields)
+                result.samples.append(sample)
+                result.seconds = time.monotonic() - begin_s
+                on_sample(sample)
+        if await process.wait():
+            raise RuntimeError("a process of listeners failed; its reason is above")
+
+    async with asyncio.TaskGroup() as parts:
+        for part in range(processes):
+            parts.create_task(run_part(part))
+    return result
+
+
+async def _start() -> Process:
+    module = f"{__package__}.worker"
+    command = (sys.executable, "-m", module)
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=_LINE_BYTES)

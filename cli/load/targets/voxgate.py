@@ -1,0 +1,75 @@
+"""This project's own protocol, through its own client: a gap in the numbering is a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from ....client import AudioFormat, Session, SpeechError, Utterance, connect
+from ....client import Refused as ClientRefused
+from ....client.events import Audio, Queued, Started
+from ....codecs.opus import OpusDecoder
+from ....codecs.pcm import encode_s16le
+from .line import Refused, TargetOptions
+
+
+class VoxgateLine:
+    """With codec "opus" the packets are decoded, so that silence can be told from sound."""
+
+    rate_hz = 24_000
+
+    def __init__(
+        self, stack: AsyncExitStack, session: Session, utterance: Utterance, decoder: OpusDecoder | None
+    ) -> None:
+        self.queue_ms: float | None = None
+        self._stack, self._session, self._utterance, self._decoder = stack, session, utterance, decoder
+
+    async def send(self, text: str) -> None:
+        await self._utterance.send(text)
+
+    async def end(self) -> None:
+        await self._utterance.end()
+
+    async def interrupt(self, played_ms: int) -> None:
+        await self._utterance.interrupt(played_ms)
+
+    async def audio(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        queued_s: float | None = None
+        try:
+            async for event in self._utterance.events():
+                match event:
+                    case Queued():
+                        queued_s = queued_s or loop.time()
+                    case Started():
+                        self.queue_ms = 0.0 if queued_s is None else 1000 * (loop.time() - queued_s)
+                    case Audio() if event.samples:
+                        yield (
+                            event.payload
+                            if self._decoder is None
+                            else encode_s16le(self._decoder.decode(event.payload))
+                        )
+        except SpeechError as error:
+            raise Refused(error.code) from error
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    def abort(self) -> None:
+        self._session.abort()
+
+
+async def open_line(options: TargetOptions) -> VoxgateLine:
+    headers = {"Authorization": f"Bearer {options.key}"} if options.key else None
+    opus = options.codec == "opus"
+    async with AsyncExitStack() as opening:
+        try:
+            session = await opening.enter_async_context(
+                connect(options.url, headers=headers, open_timeout_s=options.open_timeout_s)
+            )
+        except ClientRefused as refusal:
+            raise Refused(refusal.code or f"http_{refusal.status}") from refusal
+        wanted = AudioFormat(codec="opus" if opus else "pcm")
+        utterance = await opening.enter_async_context(session.utterance(voice=options.voice or None, format=wanted))
+        return VoxgateLine(opening.pop_all(), session, utterance, OpusDecoder(wanted.sample_rate) if opus else None)
