@@ -9,11 +9,16 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState, Synthesizer
 from .flags import add_flags, given_flags
+
+if TYPE_CHECKING:
+    from ..pipeline.cloning.library import Catalog, VoiceLibrary
+    from ..pipeline.synthesizer import QwenSynthesizer
 
 EPILOG = """Every flag can also be set in the environment (--lead-ms as VOXGATE_LEAD_MS) or in the file
 given with --config (lead_ms = 400). A flag beats the environment, the environment beats the file.
@@ -65,28 +70,34 @@ async def _serve(settings: Settings) -> None:
     from ..gateway import log
     from ..gateway.server import serve
     from ..gateway.tracing import tracing_from
+    from ..pipeline.hub import checkpoint_folder
 
     log.configure(settings.log_level, settings.log_format)
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
-    synthesizer = build_synthesizer(settings)
+    folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
+    synthesizer = build_synthesizer(settings, folder)
+    library = build_library(settings, folder, synthesizer)
+    await library.refresh()
+    watching = asyncio.create_task(library.watch(), name="voices")
     reporting: list[asyncio.Task[None]] = []
 
     def on_listening(port: int) -> None:
         report = report_progress(synthesizer, settings.checkpoint, page_address(settings.host, port))
         reporting.append(asyncio.create_task(report, name="progress"))
 
+    observers = [] if tracing is None else [tracing]
+    uploads = library if settings.voice_uploads else None
     try:
-        await serve(settings, synthesizer, PacketEncoder, on_listening, [] if tracing is None else [tracing])
+        await serve(settings, synthesizer, PacketEncoder, on_listening, observers, uploads)
     finally:
-        for task in reporting:
+        for task in (watching, *reporting):
             task.cancel()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
 
-def build_synthesizer(settings: Settings) -> Synthesizer:
-    """The voice of `settings.checkpoint`, not started yet. Raises CheckpointError."""
-    from ..pipeline.hub import checkpoint_folder
+def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
+    """The voice model in `folder`, not started yet. Raises CheckpointError."""
     from ..pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
 
     device = choose_device(settings.device)
@@ -103,7 +114,25 @@ def build_synthesizer(settings: Settings) -> Synthesizer:
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
     )
-    return QwenSynthesizer(checkpoint_folder(settings.checkpoint), options)
+    return QwenSynthesizer(folder, options)
+
+
+def build_library(settings: Settings, folder: Path, catalog: Catalog) -> VoiceLibrary:
+    """The stored voices beside the model in `folder`, none of them offered yet. Raises CheckpointError."""
+    from ..pipeline.cloning.library import VoiceLibrary
+    from ..pipeline.cloning.service import CloningService
+    from ..pipeline.cloning.space import speaker_space
+    from ..pipeline.cloning.store import VoiceStore
+
+    space = speaker_space(folder)
+    cloning = CloningService(
+        folder,
+        settings.checkpoint,
+        most_bytes=settings.voice_upload_mb << 20,
+        most_s=settings.voice_upload_s,
+    )
+    store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
+    return VoiceLibrary(store, catalog, space, cloning if space else None)
 
 
 def choose_device(wanted: str) -> str:

@@ -16,6 +16,7 @@ from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.server import ServerProtocol
 
+from ..pipeline.cloning.library import VoiceLibrary
 from ..pipeline.speech import Synthesizer
 from .access.configured import configured_access, configured_keys
 from .admission import Admission
@@ -30,6 +31,7 @@ from .http.pages import page_routes
 from .http.reply import refusal
 from .http.service import CALLER, HttpService
 from .http.tokens import token_routes
+from .http.voices import voice_routes
 from .loop_lag import watch_lag
 from .metrics import CONTENT_TYPE, Metrics
 from .observer import Observer
@@ -53,7 +55,7 @@ log = logging.getLogger(__name__)
 class Gateway:
     """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop.
 
-    `observers` are told what happens, beside the gateway's own metrics.
+    `observers` are told what happens, beside the gateway's own metrics. With a `library`, voices can be made over HTTP.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Gateway:
         synthesizer: Synthesizer,
         encoder_factory: EncoderFactory,
         observers: Sequence[Observer] = (),
+        library: VoiceLibrary | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = Metrics(self._state)
@@ -82,6 +85,8 @@ class Gateway:
         public = [*documents.public_routes(), *sockets, *page_routes()]
         metrics = web.get("/metrics", self._exposition)
         keyed = [*documents.keyed_routes(), *token_routes(self._access), metrics]
+        if library is not None:
+            keyed += voice_routes(library, self._access)
         self._http = HttpService(public, keyed, self._access, settings.sockets)
 
     @property
@@ -207,6 +212,7 @@ async def serve(
     encoder_factory: EncoderFactory,
     on_listening: Callable[[int], None] | None = None,
     observers: Sequence[Observer] = (),
+    library: VoiceLibrary | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
 
@@ -214,7 +220,7 @@ async def serve(
     address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
     drain.
     """
-    gateway = Gateway(settings, synthesizer, encoder_factory, observers)
+    gateway = Gateway(settings, synthesizer, encoder_factory, observers, library)
     await gateway.open()
     loop = asyncio.get_running_loop()
     stop, stop_now = asyncio.Event(), asyncio.Event()

@@ -60,6 +60,13 @@ class Settings(BaseModel):
         False,
         description="Say numbers, dates, money, units and the like in words, unless a client asks otherwise.",
     )
+    voices_dir: Path = Field(
+        Path("~/.local/share/voxgate/voices"), description="Folder of voices made of recordings (see `voxgate voices`)."
+    )
+    voices_limit: Annotated[int, Field(ge=1)] = Field(200, description="Most voices kept in that folder.")
+    voice_uploads: bool = Field(True, description="Whether voices can be made and removed over HTTP.")
+    voice_upload_mb: Annotated[int, Field(ge=1, le=100)] = Field(20, description="Largest recording.")
+    voice_upload_s: Annotated[float, Field(ge=1, le=30)] = Field(30, description="Longest recording.")
 
     sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(

@@ -64,6 +64,7 @@ class VoiceCatalog:
             name=name,
             languages=_together(offered_languages(self._checkpoint), voice.languages),
             description=voice.description,
+            cloned=True,
         )
 
     def remove(self, name: str) -> None:

@@ -64,6 +64,8 @@ class VoiceInfo:
     description: str = ""
     instructions: bool = False
     needs_instructions: bool = False
+    cloned: bool = False
+    """Made of a recording, not the model's own."""
 
 
 class FinishReason(StrEnum):

@@ -57,6 +57,11 @@ class Access:
             raise Unauthorized("an API key is needed" if not credential else "this API key is not valid")
         return self._caller(key.name, key.limits.over(self._defaults))
 
+    def check_key(self, credential: str | None) -> None:
+        """Raises Unauthorized for what a token may not do: it is for speaking, and a browser holds it."""
+        if self.keyed and (credential is None or self._ring.find(credential, self._clock()) is None):
+            raise Unauthorized("this takes an API key")
+
     def issue_token(self, credential: str | None, ttl_s: int) -> tuple[str, datetime]:
         """A token in the name of the key, and when it expires.
 

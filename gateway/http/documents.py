@@ -53,6 +53,7 @@ class Documents:
                 "languages": voice.languages,
                 "description": voice.description,
                 "instructions": voice.instructions,
+                "cloned": voice.cloned,
             }
             for voice in self._offer.synthesizer.voices.values()
         ]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from voxgate.pipeline.errors import (
     AtCapacity,
+    BadVoice,
     EmptyText,
     EngineLost,
     EngineNotReady,
     GenerationFailed,
     TextTooLong,
+    UnknownVoice,
 )
 from voxgate.pipeline.speech import (
     FRAME_MS,
@@ -30,8 +31,11 @@ from voxgate.pipeline.speech import (
     VoiceInfo,
     WordTime,
 )
+from voxgate.pipeline.voice import ClonedVoice
 
 DEFAULT_SEED = 7
+TONE_WIDTH = 8
+"""Numbers in a speaker vector; they make no difference."""
 
 
 def frame_count(characters: int, frames_per_character: float) -> int:
@@ -209,7 +213,7 @@ class ToneSynthesizer:
 
     def __init__(self, script: Script | None = None, *, slots: int = 4, max_characters: int = 2000) -> None:
         self.script = script or Script()
-        self.voices: Mapping[str, VoiceInfo] = {
+        self.voices: dict[str, VoiceInfo] = {
             "ada": VoiceInfo("ada", ("auto", "english"), "a tone"),
             "bob": VoiceInfo("bob", ("auto", "english", "german"), "another tone", instructions=True),
         }
@@ -248,6 +252,16 @@ class ToneSynthesizer:
     def freed(self, speech: ToneSpeech) -> None:
         """The engine confirms the end of a speech."""
         self.open_speeches.pop(speech, None)
+
+    def add_voice(self, voice: ClonedVoice) -> None:
+        if len(voice.speaker_vector) != TONE_WIDTH:
+            raise BadVoice("a vector of another model", param="speaker_vector")
+        self.voices[voice.name] = VoiceInfo(voice.name, ("auto", *voice.languages), voice.description, cloned=True)
+
+    def remove_voice(self, name: str) -> None:
+        if name not in self.voices or not self.voices[name].cloned:
+            raise UnknownVoice(f"no voice {name!r} was added", param="voice")
+        del self.voices[name]
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
         if self._state is not EngineState.READY:

@@ -116,6 +116,7 @@ async def test_probes_and_documents() -> None:
             "languages": ["auto", "english", "german"],
             "description": "another tone",
             "instructions": True,
+            "cloned": False,
         }
         async with dial(served):
             limits = json.loads((await get(served.port, "/v1/limits?x=1"))[2])

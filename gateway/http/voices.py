@@ -1,0 +1,152 @@
+"""`POST /v1/voices` and `DELETE /v1/voices/{name}`: voices made of recordings, by who holds an API key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from aiohttp import BodyPartReader, web
+from aiohttp.multipart import MultipartReader
+
+from ...pipeline.cloning.library import VoiceLibrary
+from ...pipeline.cloning.making import VoiceDraft
+from ...pipeline.errors import (
+    AudioTooLarge,
+    BadMessage,
+    TooManyVoices,
+    UnknownVoice,
+    UnsupportedOption,
+    VoiceExists,
+    VoxgateError,
+)
+from ..access.access import Access
+from ..access.credential import credential_of
+from .reply import Reply, error_reply, json_reply, refusal
+
+VOICES_PATH = "/v1/voices"
+RECEIVE_S = 60.0
+"""Longest time that a recording may take to arrive."""
+_MOST_FIELD_BYTES = 8192
+_FIELDS = ("name", "text", "language", "description")
+_CREDENTIALS = ("token", "authorization")
+
+
+@dataclass(slots=True)
+class _Upload:
+    recording: bytes = b""
+    fields: dict[str, list[str]] = field(default_factory=dict)
+
+    def draft(self) -> VoiceDraft:
+        """Raises BadMessage."""
+        for name, values in self.fields.items():
+            if name not in _FIELDS:
+                raise BadMessage(f"unknown field {name!r}; there are: audio, {', '.join(_FIELDS)}", param=name)
+            if len(values) > 1 and name != "language":
+                raise BadMessage(f"{name} is given twice", param=name)
+        if not self.recording:
+            raise BadMessage("the recording is missing: send it as the body, or as the part 'audio'", param="audio")
+        name, text, description = (self.fields.get(key, [""])[0] for key in ("name", "text", "description"))
+        if not name:
+            raise BadMessage("the voice's name is missing", param="name")
+        return VoiceDraft(name, text or None, tuple(self.fields.get("language", ())), description)
+
+
+def voice_routes(library: VoiceLibrary, access: Access) -> list[web.RouteDef]:
+    """Routes for callers; where keys are configured, a browser's token is not enough."""
+
+    async def add(request: web.Request) -> web.Response:
+        access.check_key(credential_of(request.headers, request.query))
+        try:
+            with library.listening().place():
+                upload = await _receive(request, library.listening().most_bytes)
+                stored = await library.add(upload.draft(), upload.recording)
+        except VoxgateError as error:
+            return _refused(error).response()
+        document = {
+            "name": stored.name,
+            "in_context": stored.voice.in_context,
+            "languages": stored.voice.languages,
+            "description": stored.voice.description,
+        }
+        return json_reply(HTTPStatus.CREATED, document, {"Location": f"{VOICES_PATH}/{stored.name}"}).response()
+
+    async def remove(request: web.Request) -> web.Response:
+        access.check_key(credential_of(request.headers, request.query))
+        try:
+            await library.remove(request.match_info["name"])
+        except VoxgateError as error:
+            return _refused(error).response()
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
+    return [web.post(VOICES_PATH, add), web.delete(VOICES_PATH + "/{name}", remove)]
+
+
+def _refused(error: VoxgateError) -> Reply:
+    match error:
+        case UnknownVoice():
+            status = HTTPStatus.NOT_FOUND
+        case VoiceExists() | TooManyVoices() | UnsupportedOption():
+            status = HTTPStatus.CONFLICT
+        case AudioTooLarge():
+            status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        case _:
+            return error_reply(error)
+    return refusal(status, error.code, error.message)
+
+
+async def _receive(request: web.Request, most_bytes: int) -> _Upload:
+    """The whole upload. Raises AudioTooLarge, BadMessage."""
+    upload = _Upload()
+    for name, value in request.query.items():
+        if name not in _CREDENTIALS:
+            upload.fields.setdefault(name, []).append(value)
+    if request.content_length is not None and request.content_length > most_bytes + len(_FIELDS) * _MOST_FIELD_BYTES:
+        raise AudioTooLarge(f"a recording has at most {most_bytes} bytes", param="audio")
+    try:
+        async with asyncio.timeout(RECEIVE_S):
+            if request.content_type.startswith("multipart/"):
+                await _receive_parts(await request.multipart(), upload, most_bytes)
+            else:
+                upload.recording = await _limited(request.content.iter_any(), most_bytes)
+    except TimeoutError:
+        raise BadMessage(f"the recording did not arrive within {RECEIVE_S:g} s") from None
+    except ValueError as error:
+        raise BadMessage(f"the body is no multipart form: {error}") from error
+    return upload
+
+
+async def _receive_parts(form: MultipartReader, upload: _Upload, most_bytes: int) -> None:
+    parts = 0
+    async for part in form:
+        parts += 1
+        if not isinstance(part, BodyPartReader) or part.name is None or parts > 20:
+            raise BadMessage("a form of a few named parts is expected")
+        if part.name == "audio":
+            if upload.recording:
+                raise BadMessage("audio is given twice", param="audio")
+            upload.recording = await _limited(_chunks(part), most_bytes)
+        else:
+            text = await _limited(_chunks(part), _MOST_FIELD_BYTES, part.name)
+            try:
+                upload.fields.setdefault(part.name, []).append(text.decode())
+            except UnicodeDecodeError:
+                raise BadMessage(f"{part.name[:100]} is no UTF-8", param=part.name[:100]) from None
+
+
+async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while chunk := await part.read_chunk():
+        yield bytes(chunk)
+
+
+async def _limited(chunks: AsyncIterator[bytes], most_bytes: int, name: str = "audio") -> bytes:
+    """Everything, or an error as soon as it is too much."""
+    received = bytearray()
+    async for chunk in chunks:
+        received += chunk
+        if len(received) > most_bytes:
+            if name == "audio":
+                raise AudioTooLarge(f"a recording has at most {most_bytes} bytes", param="audio")
+            raise BadMessage(f"{name[:100]} has at most {most_bytes} bytes", param=name[:100])
+    return bytes(received)

@@ -1,0 +1,234 @@
+"""Voices over HTTP: uploads in either form, limits, keys, removal, and a client that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from fakes.packets import FakeEncoder
+from fakes.tone import ToneSynthesizer
+from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.cloning.making import VoiceDraft
+from voxgate.pipeline.cloning.service import CloningService
+from voxgate.pipeline.cloning.store import VoiceStore
+from voxgate.pipeline.cloning.voice_file import StoredVoice
+from voxgate.pipeline.errors import CloningFailed, SilentAudio, VoxgateError
+from voxgate.pipeline.voice import ClonedVoice
+
+PAGE = "https://voice.example"
+MOST_BYTES = 100_000
+
+
+class Listener(CloningService):
+    """Hears nothing, but remembers what it was given; raises what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"), "small", most_bytes=MOST_BYTES, most_s=30.0, most_waiting=1)
+        self.heard: list[tuple[VoiceDraft, bytes]] = []
+        self.error: VoxgateError | None = None
+        self.hold: asyncio.Event | None = None
+        self.cancelled = asyncio.Event()
+
+    async def clone(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
+        self.heard.append((draft, recording))
+        if self.error is not None:
+            raise self.error
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        codes = None if draft.text is None else np.zeros((2, 16), int)
+        voice = ClonedVoice(draft.name, np.ones(8, np.float32), draft.text, codes, draft.languages, draft.description)
+        return StoredVoice(voice)
+
+
+class Place:
+    def __init__(self, client: aiohttp.ClientSession, listener: Listener, served: Gateway) -> None:
+        self.client, self.listener, self.served = client, listener, served
+
+    async def post(self, query: str = "name=Eve", **options: Any) -> tuple[int, dict[str, Any]]:
+        options = {"data": b"sound"} | options
+        async with self.client.post(f"/v1/voices?{query}", **options) as response:
+            return response.status, json.loads(await response.read())
+
+    async def delete(self, name: str, **options: Any) -> int:
+        async with self.client.delete(f"/v1/voices/{name}", **options) as response:
+            return response.status
+
+    async def names(self) -> list[str]:
+        async with self.client.get("/v1/voices") as response:
+            return [voice["name"] for voice in (await response.json())["voices"]]
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, listens: bool = True, takes_uploads: bool = True, **settings: Any
+) -> AsyncIterator[Place]:
+    listener, synthesizer = Listener(), ToneSynthesizer()
+    store = VoiceStore(folder, most_voices=2)
+    library = VoiceLibrary(store, synthesizer, "", listener if listens else None) if takes_uploads else None
+    served = Gateway(Settings(port=0, **settings), synthesizer, FakeEncoder, library=library)
+    await served.open()
+    await synthesizer.start()
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(20):
+            yield Place(client, listener, served)
+    finally:
+        await served.close()
+
+
+async def test_a_raw_body_with_a_query(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        query = "name=Eve&language=german&language=english&description=A%20friend"
+        status, document = await place.post(query, headers={"Content-Type": "audio/wav"})
+        assert status == 201
+        assert document == {
+            "name": "eve",
+            "in_context": False,
+            "languages": ["german", "english"],
+            "description": "A friend",
+        }
+        assert place.listener.heard == [(VoiceDraft("eve", None, ("german", "english"), "A friend"), b"sound")]
+        assert await place.names() == ["ada", "bob", "eve"]
+
+
+async def test_a_form(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        form = aiohttp.FormData()
+        form.add_field("name", "Eve")
+        form.add_field("text", "Grüße!")
+        form.add_field("audio", bytes(range(256)) * 300, filename="eve.mp3", content_type="audio/mpeg")
+        status, document = await place.post("", data=form)
+        assert (status, document["in_context"]) == (201, True)
+        assert place.listener.heard == [(VoiceDraft("eve", "Grüße!"), bytes(range(256)) * 300)]
+
+
+async def test_removal(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        await place.post()
+        assert await place.delete("eve") == 204
+        assert await place.names() == ["ada", "bob"]
+        assert await place.delete("eve") == 404
+        assert await place.delete("ada") == 404  # the model's own
+        assert await place.delete("..%2Feve") == 400
+
+
+def form_of(*parts: tuple[str, bytes]) -> aiohttp.FormData:
+    form = aiohttp.FormData()
+    for name, value in parts:
+        form.add_field(name, io.BytesIO(value))
+    return form
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "status", "error"),
+    [
+        ("", {}, 400, "bad_message"),
+        ("name=eve", {"data": b""}, 400, "bad_message"),
+        ("name=eve&name=max", {}, 400, "bad_message"),
+        ("name=eve&volume=3", {}, 400, "bad_message"),
+        ("name=no/good", {}, 400, "bad_voice"),
+        ("name=ada", {}, 409, "voice_exists"),
+        ("name=eve", {"data": bytes(MOST_BYTES + 1)}, 413, "audio_too_large"),
+        ("name=eve", {"data": form_of(("audio", bytes(MOST_BYTES + 1)))}, 413, "audio_too_large"),
+        ("", {"data": form_of(("name", b"eve"))}, 400, "bad_message"),
+        ("", {"data": form_of(("name", b"\xff"), ("audio", b"x"))}, 400, "bad_message"),
+        ("", {"data": form_of(("name", b"n" * 9000), ("audio", b"x"))}, 400, "bad_message"),
+        ("name=eve", {"data": form_of(("audio", b"x"), ("audio", b"y"))}, 400, "bad_message"),
+        ("name=eve", {"data": form_of(*[("language", b"x")] * 21)}, 400, "bad_message"),
+        ("name=eve", {"data": b"x", "headers": {"Content-Type": "multipart/form-data"}}, 400, "bad_message"),
+        ("name=eve", {"headers": {"Content-Type": "multipart/form-data; boundary=y"}}, 400, "bad_message"),
+    ],
+)
+async def test_what_is_refused(tmp_path: Path, query: str, options: Any, status: int, error: str) -> None:
+    async with serving(tmp_path) as place:
+        answered, document = await place.post(query, **options)
+        assert (answered, document["error"]) == (status, error), document
+        assert place.listener.heard == []
+        assert await place.names() == ["ada", "bob"]
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield bytes(10_000)
+
+
+async def test_a_body_of_unknown_length_ends_at_the_limit(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        with contextlib.suppress(aiohttp.ClientError):  # the gateway need not read on to answer
+            status, document = await place.post(data=endless())
+            assert (status, document["error"]) == (413, "audio_too_large")
+        assert place.listener.heard == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(SilentAudio("nothing to hear"), 400), (CloningFailed("no voice was made"), 500)]
+)
+async def test_what_was_wrong_with_the_recording_is_told(tmp_path: Path, error: VoxgateError, status: int) -> None:
+    async with serving(tmp_path) as place:
+        place.listener.error = error
+        answered, document = await place.post()
+        assert (answered, document["error"], document["message"]) == (status, error.code, error.message)
+
+
+async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        for name in ("a", "b"):
+            assert (await place.post(f"name={name}"))[0] == 201
+        status, document = await place.post("name=c")
+        assert (status, document["error"]) == (409, "too_many_voices")
+
+
+async def test_few_wait_and_who_goes_away_stops_listening(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        place.listener.hold = asyncio.Event()
+        waiting = [asyncio.create_task(place.post(f"name={name}")) for name in ("a", "b")]
+        while len(place.listener.heard) < 2:
+            await asyncio.sleep(0.001)
+        status, document = await place.post("name=c")
+        assert (status, document["error"]) == (503, "at_capacity")
+        assert document["retry_after_ms"] > 0
+        waiting[0].cancel()
+        await place.listener.cancelled.wait()
+        place.listener.hold.set()
+        assert (await waiting[1])[0] == 201
+        assert await place.names() == ["ada", "bob", "b"]
+
+
+async def test_where_there_are_keys_one_is_needed_and_a_token_is_not_enough(tmp_path: Path) -> None:
+    key = {"Authorization": "Bearer k"}
+    async with serving(tmp_path, keys=(f"ada={hash_of('k')}",), allowed_origins=(PAGE,)) as place:
+        assert (await place.post())[0] == 401
+        assert await place.delete("eve") == 401
+        async with place.client.post("/v1/tokens", headers=key) as response:
+            token = (await response.json())["token"]
+        assert (await place.post(f"name=eve&token={token}"))[0] == 401
+        assert (await place.post(headers=key | {"Origin": "https://elsewhere.example"}))[0] == 403
+        assert (await place.post("name=eve&token=k"))[0] == 201
+        assert await place.delete("eve", headers={"Authorization": f"Bearer {token}"}) == 401
+        assert await place.delete("eve", headers=key) == 204
+
+
+async def test_a_model_that_cannot_listen(tmp_path: Path) -> None:
+    async with serving(tmp_path, listens=False) as place:
+        status, document = await place.post()
+        assert (status, document["error"]) == (409, "unsupported_option")
+
+
+async def test_a_gateway_that_takes_no_uploads(tmp_path: Path) -> None:
+    async with serving(tmp_path, takes_uploads=False) as place:
+        assert (await place.post())[0] == 405
+        assert await place.delete("eve") == 404
