@@ -20,6 +20,7 @@ from ..pipeline.cloning.library import VoiceLibrary
 from ..pipeline.speech import Synthesizer
 from .access.configured import configured_access, configured_keys
 from .admission import Admission
+from .agent import Agent
 from .audio import EncoderFactory
 from .dialects.registry import ENDPOINTS
 from .engine import EngineWatch
@@ -70,6 +71,7 @@ class Gateway:
         self._metrics = Metrics(self._state)
         self._observer = Telemetry((self._metrics, UsageLog(), *observers))
         self._watching: asyncio.Task[None] | None = None
+        self._agent = Agent(self._state)
         self._synthesizer = synthesizer
         self._access = configured_access(settings)
         self._tls = tls_context(settings)
@@ -95,6 +97,11 @@ class Gateway:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
+    @property
+    def agent_port(self) -> int | None:
+        """The port where balancers ask for room, if there is one."""
+        return self._agent.port
+
     async def open(self) -> None:
         """Listen. Raises OSError when the address is taken."""
         settings = self._settings
@@ -118,6 +125,8 @@ class Gateway:
             write_limit=WRITE_LIMIT_BYTES,
             backlog=1024,
         )
+        if settings.agent_port is not None:
+            await self._agent.open(settings.host, settings.agent_port)
         self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.lag), name="loop lag")
         log.info("listening on %s:%d", settings.host, self.port)
 
@@ -145,6 +154,7 @@ class Gateway:
         self._sessions.shut()
         if self._watching is not None:
             self._watching.cancel()
+        self._agent.close()
         self._server.close(code=1012, reason="shutting down")
         await self._http.close()
         with contextlib.suppress(TimeoutError):

@@ -28,6 +28,9 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="TCP port; 0 takes any free one.")
+    agent_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None, description="TCP port that tells HAProxy's agent-check how much room there is; none by default."
+    )
     allowed_origins: tuple[str, ...] = Field(
         (),
         description="Origins of web pages that may connect, such as https://example.org; * allows any. "
