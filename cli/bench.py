@@ -9,6 +9,7 @@ import sys
 BENCHES = {
     "local": "this machine alone: engine, codec and gateway in one process tree",
     "ws": "a server that runs already, ours or another's: listeners, ramps, a report",
+    "words": "how exact the word times of the demo voice are; needs flite",
 }
 """Each lives in `bench_<name>.py` with a `configure(parser)` and a `run(parsed)`."""
 

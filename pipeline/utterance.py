@@ -108,8 +108,8 @@ class UtteranceSpeech:
 
     @property
     def pace(self) -> float:
-        """Milliseconds a unit of text took, for the next utterance's word times."""
-        return self._clock.ms_per_weight
+        """How long its words took against the ordinary, for the next utterance's word times."""
+        return self._clock.pace
 
     def push_text(self, fragment: str) -> None:
         self._take(self._text.push(fragment))

@@ -1,8 +1,8 @@
-"""When each word is heard: an estimate from the text's length and the pauses in the audio.
+"""When each word is heard: the text is followed through the audio by what its letters should sound like.
 
-The talker does not say which word it speaks. Within one generation (a segment) words take time in proportion
-to their weight, about one a letter; silences are left out of that time, and a long one fixes the nearest
-punctuation mark in it.
+The talker does not say which word it speaks. `sounds.py` guesses the kinds of sound of a text and `follower.py` finds
+them in the audio; here words are told apart, given out once they are certain, and joined over the generations
+(segments) of an utterance.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import numpy as np
+from .follower import Follower, Path
+from .sounds import MOMENT_MS, Listener, parts_of
+from .speech import Pcm, WordTime
 
-from .speech import SAMPLE_RATE_HZ, Pcm, WordTime
+ORDINARY_PACE = 1.0
 
-DEFAULT_MS_PER_WEIGHT = 52.0
-"""English at an ordinary pace, about 19 letters and blanks a second of sound."""
-
-_WINDOW = SAMPLE_RATE_HZ // 50
-_WINDOW_MS = 20
-_PAUSE_MS = 200
-_MARGIN_MS = 160
-"""Speech that must follow a word before it is given out; a pause may still move what is nearer."""
-_SILENCE_RMS = 0.008
-_SILENCE_RATIO = 0.06
+_MARGIN_MS = 240
+"""Speech that must follow a word before it is given out; what comes may still move what is nearer."""
+_PACE_LEARNT = 0.3
+"""How much of a segment's pace goes into the next: one odd segment must not spoil it."""
+_PACE_CHANGE = (0.6, 1.6)
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_WIDE}][^\w\s]*|[^\s{_WIDE}]+")
@@ -35,30 +32,29 @@ class _Word:
     text: str
     start: int
     end: int
-    weight: float
-    pauses: bool
 
 
 class SpokenClock:
     """Word times of one utterance, in milliseconds of its audio; fed in the order things happen."""
 
-    def __init__(self, ms_per_weight: float = DEFAULT_MS_PER_WEIGHT) -> None:
-        self._pace = ms_per_weight
-        """Expected, learnt from segment to segment."""
+    def __init__(self, pace: float = ORDINARY_PACE) -> None:
+        self._pace = pace
         self._source = ""
         self._scanned = 0
+        self._open = False
+        """The last word may still grow."""
         self._words: list[_Word] = []
         self._times: list[WordTime] = []
         self._given = 0
         self._finished = False
-        self._audio_ms = 0.0
-        self._rest: Pcm = np.zeros(0, np.float32)
-        self._loudest = 0.0
+        self._listener = Listener()
+        self._moments = 0
+        self._path: Path | None = None
         self._begin_segment()
 
     @property
-    def ms_per_weight(self) -> float:
-        """The pace in force; a good first value for the next utterance of the same voice."""
+    def pace(self) -> float:
+        """How long words take against the ordinary; a good first value for the next utterance of the same voice."""
         return self._pace
 
     def text(self, source: str, committed_chars: int) -> None:
@@ -68,12 +64,10 @@ class SpokenClock:
 
     def audio(self, pcm: Pcm) -> None:
         """The next audio, float32 [n] at 24 kHz."""
-        pcm = np.concatenate([self._rest, pcm]) if len(self._rest) else pcm
-        count = len(pcm) // _WINDOW
-        windows = pcm[: count * _WINDOW].reshape(count, _WINDOW)
-        self._rest = pcm[count * _WINDOW :].copy()
-        for power in np.einsum("ij,ij->i", windows, windows) / _WINDOW:
-            self._hear(float(power) ** 0.5)
+        costs = self._listener.hear(pcm)
+        self._moments += len(costs)
+        self._follower.hear(costs)
+        self._path = self._follower.path()
 
     def segment_end(self, source_end: int | None = None) -> None:
         """One generation is complete: the audio so far speaks the text up to `source_end` (None: all
@@ -89,19 +83,18 @@ class SpokenClock:
 
     def finish(self) -> None:
         """Text and audio are complete; every word has its time from now on."""
-        self._scan(len(self._source), whole=True)
-        self._close_segment(len(self._words))
-        self._begin_segment()
+        self.segment_end()
         self._finished = True
 
     def take_words(self) -> list[WordTime]:
         """Words whose time is certain enough since the last call, in order, never revised."""
-        while len(self._times) < len(self._words):
-            word = self._words[len(self._times)]
-            end = self._place(self._fixed[0] + word.weight)
-            if end + _MARGIN_MS > self._active_ms():
+        certain = self._moments - _MARGIN_MS // MOMENT_MS
+        while len(self._times) < len(self._words) - self._open:
+            span = self._span(len(self._times))
+            if span is None or self._segment_moment + span[1] > certain:
                 break
-            self._fix(word, end)
+            self._fix(span)
+            self._follower.settle(len(self._times) - 1 - self._segment_word, span[1])
         taken = self._times[self._given :]
         self._given = len(self._times)
         return taken
@@ -111,131 +104,95 @@ class SpokenClock:
         for time in self._times:
             if time.end_ms > played_ms:
                 return time.start
-        weight = self._fixed[0]
-        for word in self._words[len(self._times) :]:
-            weight += word.weight
-            end = self._place(weight)
-            if end > self._active_ms() or self._wall_ms(end) > played_ms:
-                return word.start
+        for number in range(len(self._times), len(self._words)):
+            span = self._span(number)
+            if span is None or self._ms(span[1]) > played_ms:
+                return self._words[number].start
         if self._finished:
             return len(self._source)
         return self._words[-1].end if self._words else 0
 
-    # Text
-
     def _scan(self, until: int, *, whole: bool) -> None:
+        """Take in the words up to `until`; the last one stays open while text to come may be part of it."""
         for match in _WORD.finditer(self._source, self._scanned):
-            settled = match.end() <= until and match.end() < len(self._source)
-            if not settled and not (whole and match.start() < until):
+            if match.end() > until and not (whole and match.start() < until):
                 return
-            self._words.append(
-                _Word(match[0], match.start(), match.end(), _weight(match[0]), bool(_PAUSES.search(match[0])))
-            )
+            word = _Word(match[0], match.start(), match.end())
+            if self._open:
+                grown = word.text[len(self._words[-1].text) :]
+                self._words[-1] = word
+                if grown:
+                    self._follower.extend_word(parts_of(grown), _pauses(word))
+            else:
+                self._words.append(word)
+                self._follow(word)
+            self._open = not whole and match.end() == len(self._source)
+            if self._open:
+                return
             self._scanned = match.end()
 
-    # Audio: time is counted in active milliseconds, with the pauses left out
+    # Segments
 
     def _begin_segment(self) -> None:
-        self._sounds: list[list[float]] = []
-        """Stretches of speech, [begin, end] in milliseconds of the utterance's audio."""
-        self._segment_ms = self._audio_ms
-        self._fixed = (0.0, 0.0)
-        """Weight and active time of the last word given out."""
-        self._anchors: list[tuple[float, float]] = []
-        """Pauses ahead of it that were matched to punctuation, likewise."""
-        self._segment_weight = 0.0
+        """The words that have no time yet are spoken from here on."""
+        self._segment_word = len(self._times)
+        self._segment_moment = self._moments
+        self._follower = Follower(self._pace)
+        self._path = None
+        for word in self._words[self._segment_word :]:
+            self._follow(word)
 
-    def _hear(self, rms: float) -> None:
-        begin = self._audio_ms
-        self._audio_ms += _WINDOW_MS
-        self._loudest = max(self._loudest, rms)
-        if rms < max(_SILENCE_RMS, _SILENCE_RATIO * self._loudest):
-            return
-        if self._sounds and begin - self._sounds[-1][1] < _PAUSE_MS:
-            self._sounds[-1][1] = self._audio_ms
-            return
-        if self._sounds:
-            self._anchor()
-        self._sounds.append([begin, self._audio_ms])
-
-    def _anchor(self) -> None:
-        """A pause just ended: match it to the nearest punctuation mark, if one is near."""
-        at = self._active_ms()
-        from_weight, from_ms = self._anchors[-1] if self._anchors else self._fixed
-        expected = from_weight + (at - from_ms) / self._pace
-        best: tuple[float, float] | None = None
-        weight = self._fixed[0]
-        for word in self._words[len(self._times) :]:
-            weight += word.weight
-            if word.pauses and weight > from_weight:
-                miss = abs(weight - expected)
-                if miss <= max(8.0, 0.35 * (expected - from_weight)) and (best is None or miss < best[0]):
-                    best = (miss, weight)
-        if best is not None:
-            self._anchors.append((best[1], at))
-
-    def _active_ms(self) -> float:
-        return sum(end - begin for begin, end in self._sounds)
-
-    def _wall_ms(self, active_ms: float) -> float:
-        for begin, end in self._sounds:
-            if active_ms <= end - begin:
-                return begin + active_ms
-            active_ms -= end - begin
-        return self._sounds[-1][1] if self._sounds else self._segment_ms
-
-    # Words in time
-
-    def _place(self, weight: float) -> float:
-        """Active time at which `weight` has been spoken."""
-        from_weight, from_ms = self._fixed
-        for to_weight, to_ms in self._anchors:
-            if weight <= to_weight:
-                return from_ms + (to_ms - from_ms) * (weight - from_weight) / (to_weight - from_weight)
-            from_weight, from_ms = to_weight, to_ms
-        return from_ms + (weight - from_weight) * self._pace
-
-    def _fix(self, word: _Word, end: float) -> None:
-        begin_ms = self._onset_ms(self._fixed[1])
-        if self._times:
-            begin_ms = max(begin_ms, self._times[-1].end_ms)
-        end_ms = max(begin_ms, round(self._wall_ms(end)))
-        self._times.append(WordTime(word.text, word.start, word.end, begin_ms, end_ms))
-        self._fixed = (self._fixed[0] + word.weight, end)
-        self._anchors = [anchor for anchor in self._anchors if anchor[0] > self._fixed[0]]
-
-    def _onset_ms(self, active_ms: float) -> int:
-        """As `_wall_ms`, but after a pause rather than before it."""
-        for begin, end in self._sounds:
-            if active_ms < end - begin:
-                return round(begin + active_ms)
-            active_ms -= end - begin
-        return round(self._sounds[-1][1] if self._sounds else self._segment_ms)
+    def _follow(self, word: _Word) -> None:
+        self._follower.add_word(parts_of(word.text), _pauses(word))
 
     def _close_segment(self, last: int) -> None:
-        """Spread the words up to index `last` over what is left of the segment's audio."""
-        words = self._words[len(self._times) : last]
-        total = self._fixed[0] + sum(word.weight for word in words)
-        active = self._active_ms()
-        self._anchors = [a for a in self._anchors if a[0] < total and a[1] < active]
-        if total > self._fixed[0]:
-            self._anchors.append((total, active))
-        for word in words:
-            self._fix(word, self._place(self._fixed[0] + word.weight))
-        if total and active:
-            # One odd segment must not spoil the pace.
-            self._pace += 0.3 * (min(max(active / total, 0.6 * self._pace), 1.6 * self._pace) - self._pace)
+        """Place the words up to number `last` in what is left of the segment's audio."""
+        if last <= len(self._times):
+            return
+        path = self._follower.path(last - 1 - self._segment_word)
+        if path is None:
+            self._spread(last)
+            return
+        expected = spoken = 0
+        for number in range(len(self._times), last):
+            begin, end = self._follower.span(number - self._segment_word, path) or self._rest()
+            expected += self._follower.steps(number - self._segment_word)
+            spoken += end - begin
+            self._fix((begin, end))
+        if spoken:
+            least, most = _PACE_CHANGE
+            self._pace *= 1 + _PACE_LEARNT * (min(max(spoken / expected, least), most) - 1)
+
+    def _spread(self, last: int) -> None:
+        """The audio is too short to follow: share it out by expected length."""
+        words = range(len(self._times), last)
+        begin, end = self._rest()
+        total = sum(self._follower.steps(number - self._segment_word) for number in words)
+        done = 0
+        for number in words:
+            share = [done, done := done + self._follower.steps(number - self._segment_word)]
+            self._fix((begin + (end - begin) * share[0] // total, begin + (end - begin) * share[1] // total))
+
+    def _rest(self) -> tuple[int, int]:
+        """The moments of the segment behind the last word that has its time."""
+        last_ms = self._times[-1].end_ms if self._times else 0
+        return max(0, last_ms // MOMENT_MS - self._segment_moment), self._moments - self._segment_moment
+
+    # Words in time; moments count from the segment's begin
+
+    def _span(self, number: int) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        return self._follower.span(number - self._segment_word, self._path)
+
+    def _fix(self, span: tuple[int, int]) -> None:
+        word = self._words[len(self._times)]
+        begin_ms = max(self._ms(span[0]), self._times[-1].end_ms if self._times else 0)
+        self._times.append(WordTime(word.text, word.start, word.end, begin_ms, max(begin_ms, self._ms(span[1]))))
+
+    def _ms(self, moment: int) -> int:
+        return (self._segment_moment + moment) * MOMENT_MS
 
 
-def _weight(word: str) -> float:
-    """About the number of letters it takes to spell the word as it is spoken."""
-    spelled = len(word) > 1 and word.isupper() and not set(word) & set("AEIOUY")
-    weight = 1.0
-    for char in word:
-        if char.isdigit():
-            weight += 4
-        elif char.isalpha():
-            weight += 3 if spelled or char >= "\u3040" else 1
-        elif char in "$€£%&+=@":
-            weight += 5
-    return weight
+def _pauses(word: _Word) -> bool:
+    return bool(_PAUSES.search(word.text))

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from voxgate.cli.bench_words import TEXTS, errors
+from voxgate.cli.flite_times import read, spans_ms
+
+
+def test_errors_count_beginnings_and_ends() -> None:
+    row = errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
+    assert (row.words, row.most_ms, row.mean_ms, row.late_ms, row.near) == (2, 300, 80, 80, 0.75)
+
+
+@pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
+def test_every_text_has_a_span_for_each_word() -> None:
+    for text in TEXTS.read_text("utf-8").splitlines():
+        spans = np.array(read(text).spans_ms)
+        assert len(spans) == len(text.split())
+        assert (np.diff(spans.ravel()) >= 0).all()
+        assert (spans[:, 1] - spans[:, 0] >= 20).all()
+
+
+@pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
+def test_spans_follow_speech_that_goes_slower_in_places() -> None:
+    reading = read("the train leaves at noon")
+    pcm = reading.pcm
+    late = np.concatenate([np.zeros(7200, np.float32), pcm, np.zeros(2400, np.float32)])
+    assert np.abs(np.array(spans_ms(reading, late)) - np.array(reading.spans_ms) - 300).max() <= 25
+    # Every second stretch of 50 ms twice: speech at two thirds of the pace.
+    parts = [pcm[at : at + 1200] for at in range(0, len(pcm), 1200)]
+    slow = np.concatenate([part for n, part in enumerate(parts) for _ in range(1 + n % 2)])
+    want = np.interp(np.array(reading.spans_ms), [0, len(pcm) / 24], [0, len(slow) / 24])
+    assert np.abs(np.array(spans_ms(reading, slow)) - want).max() <= 80
