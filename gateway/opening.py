@@ -37,10 +37,23 @@ class Offer:
     def limits(self) -> Limits:
         return self.settings.session_limits(self.synthesizer.max_characters)
 
+    def find_voice(self, name: str) -> str:
+        """The voice that a client of another service means by `name`: ours in any case, or an alias of the settings.
+
+        Raises UnknownVoice, EngineNotReady (voices are known when the model is).
+        """
+        voices, wanted = self.synthesizer.voices, name.lower()
+        if wanted in voices:
+            return wanted
+        aliases = self.settings.aliases
+        if (meant := aliases.get(wanted, aliases.get("*", ""))) in voices:
+            return meant
+        self._check_ready()
+        raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
+
     def utterance(self, message: Start, number: int) -> Utterance:
         """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""
-        if self.synthesizer.state is not EngineState.READY:
-            raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
+        self._check_ready()
         request = message.request(self.default_voice, normalise=self.settings.normalise)
         self._check(request)
         try:
@@ -59,6 +72,10 @@ class Offer:
             outbox_ms=self.settings.ahead_ms,
             words=message.words,
         )
+
+    def _check_ready(self) -> None:
+        if self.synthesizer.state is not EngineState.READY:
+            raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
 
     def _check(self, request: SpeechRequest) -> None:
         voices = self.synthesizer.voices

@@ -22,7 +22,7 @@ from .access.configured import configured_access, configured_keys
 from .admission import Admission
 from .agent import Agent
 from .audio import EncoderFactory
-from .dialects.registry import ENDPOINTS
+from .dialects.registry import ENDPOINTS, http_routes
 from .engine import EngineWatch
 from .errors import Forbidden
 from .handshake import Door, confirm_subprotocol
@@ -30,7 +30,8 @@ from .http.documents import Documents
 from .http.doorstep import Doorstep
 from .http.pages import page_routes
 from .http.reply import refusal
-from .http.service import CALLER, HttpService
+from .http.service import CALLER, HttpService, Routes
+from .http.speech import HttpSpeech
 from .http.tokens import token_routes
 from .http.voices import voice_routes
 from .loop_lag import watch_lag
@@ -84,11 +85,11 @@ class Gateway:
         self._server: Server
         documents = Documents(self._offer, self._admission, self._engine, self._sessions)
         sockets = [web.get(endpoint.pattern, _upgrade_required) for endpoint in ENDPOINTS]
-        public = [*documents.public_routes(), *sockets, *page_routes()]
-        metrics = web.get("/metrics", self._exposition)
-        keyed = [*documents.keyed_routes(), *token_routes(self._access), metrics]
+        public = Routes([*documents.routes(), *sockets, *page_routes()])
+        own = [*token_routes(self._access), web.get("/metrics", self._exposition)]
         if library is not None:
-            keyed += voice_routes(library, self._access)
+            own += voice_routes(library, self._access)
+        keyed = [Routes(own), *http_routes(self._offer, HttpSpeech(self._sessions))]
         self._http = HttpService(public, keyed, self._access, settings.sockets)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..pipeline.speech import FRAME_MS
 from .messages import Limits
@@ -70,6 +70,10 @@ class Settings(BaseModel):
     voice_uploads: bool = Field(True, description="Whether voices can be made and removed over HTTP.")
     voice_upload_mb: Annotated[int, Field(ge=1, le=100)] = Field(20, description="Largest recording.")
     voice_upload_s: Annotated[float, Field(ge=1, le=30)] = Field(30, description="Longest recording.")
+    voice_aliases: tuple[str, ...] = Field(
+        (),
+        description="Other services' names for our voices, as NAME=VOICE (alloy=ada); *=VOICE for every other name.",
+    )
 
     sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -134,6 +138,20 @@ class Settings(BaseModel):
         if self.tls_key is not None and self.tls_certificate is None:
             raise ValueError("tls_key needs tls_certificate")
         return self
+
+    @field_validator("voice_aliases")
+    @classmethod
+    def _alias_pairs(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
+        for pair in pairs:
+            if not all(part.strip() for part in (*pair.partition("="),)):
+                raise ValueError(f"{pair!r} is not NAME=VOICE")
+        return pairs
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Voices by the names other services have for them, all in lower case."""
+        pairs = (pair.lower().partition("=") for pair in self.voice_aliases)
+        return {name.strip(): voice.strip() for name, _, voice in pairs}
 
     def session_limits(self, model_characters: int) -> Limits:
         """What a client is told; `model_characters` is the model's own text limit."""

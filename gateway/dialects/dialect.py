@@ -38,7 +38,7 @@ Step = ClientMessage | Output
 class Dialect:
     """One socket's translator. Everything it is told comes in order; times are of the loop's clock."""
 
-    name: ClassVar[str]
+    name: str
     """In logs and metrics."""
     slow_consumer: ClassVar[CloseCode] = CloseCode.POLICY
     """What closes a socket whose client stopped reading."""

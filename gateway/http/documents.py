@@ -1,4 +1,4 @@
-"""What the gateway says of itself: probes for whoever runs it, voices and limits for its clients."""
+"""What the gateway says of itself to everyone: probes for whoever runs it, limits for its clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Documents:
         self._engine = engine
         self._sessions = sessions
 
-    def public_routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[web.RouteDef]:
         """What a probe, and a page that has no key yet, may ask."""
         return [
             _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
@@ -37,27 +37,11 @@ class Documents:
             _get("/v1/limits", self._limits),
         ]
 
-    def keyed_routes(self) -> list[web.RouteDef]:
-        return [_get("/v1/voices", self._voices)]
-
     def _readyz(self) -> Reply:
         reason = "the gateway is shutting down" if self._sessions.draining else self._engine.reason
         if reason is None:
             return json_reply(HTTPStatus.OK, {"ready": True})
         return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
-
-    def _voices(self) -> Reply:
-        voices = [
-            {
-                "name": voice.name,
-                "languages": voice.languages,
-                "description": voice.description,
-                "instructions": voice.instructions,
-                "cloned": voice.cloned,
-            }
-            for voice in self._offer.synthesizer.voices.values()
-        ]
-        return json_reply(HTTPStatus.OK, {"default": self._offer.default_voice, "voices": voices})
 
     def _limits(self) -> Reply:
         settings, admission, draining = self._offer.settings, self._admission, self._sessions.draining

@@ -10,8 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from ...pipeline.errors import AtCapacity, EngineNotReady, RequestError, VoxgateError
-from ..errors import AccessError, Draining, KeyLimit, RateLimited, Unauthorized
+from ...pipeline.errors import AtCapacity, EngineNotReady, VoxgateError
+from ..errors import Draining, Forbidden, KeyLimit, RateLimited, Unauthorized
+from ..messages import Failed
 
 _QUOTED_CHARACTERS = 200
 """A refusal quotes what it refuses; a client must not make us send long answers."""
@@ -57,21 +58,22 @@ def error_reply(error: VoxgateError) -> Reply:
     return reply
 
 
-def status_of(error: VoxgateError) -> HTTPStatus:
-    """The HTTP status of an error that ends a request before its answer began."""
-    match error:
-        case RateLimited() | KeyLimit():
-            return HTTPStatus.TOO_MANY_REQUESTS
-        case Unauthorized():
-            return HTTPStatus.UNAUTHORIZED
-        case AccessError():
-            return HTTPStatus.FORBIDDEN
-        case AtCapacity() | Draining() | EngineNotReady():
-            return HTTPStatus.SERVICE_UNAVAILABLE
-        case RequestError():
-            return HTTPStatus.BAD_REQUEST
-        case _:
-            return HTTPStatus.INTERNAL_SERVER_ERROR
+def status_of(error: VoxgateError | Failed) -> HTTPStatus:
+    """The HTTP status of what ends a request before its answer began."""
+    return _STATUS.get(error.code) or (HTTPStatus.INTERNAL_SERVER_ERROR if error.retryable else HTTPStatus.BAD_REQUEST)
+
+
+_STATUS = {
+    VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Unauthorized.code: HTTPStatus.UNAUTHORIZED,
+    Forbidden.code: HTTPStatus.FORBIDDEN,
+    RateLimited.code: HTTPStatus.TOO_MANY_REQUESTS,
+    KeyLimit.code: HTTPStatus.TOO_MANY_REQUESTS,
+    AtCapacity.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    Draining.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    EngineNotReady.code: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""By code; of the others, those that are worth another try are our fault, the rest the client's."""
 
 
 def not_found(path: str) -> Reply:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
@@ -14,7 +15,7 @@ from ..access.access import Access
 from ..access.caller import Caller
 from ..access.credential import credential_of
 from ..access.origins import origin_and_host
-from .reply import error_reply, not_found, refusal
+from .reply import Reply, error_reply, not_found, refusal
 
 MAX_BODY_BYTES = 1 << 20
 """Largest body of a request; a route that takes more reads it as a stream."""
@@ -33,22 +34,36 @@ _noise = logging.getLogger(f"{__name__}.noise")
 _noise.setLevel(logging.CRITICAL)
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Routes, and the shape in which they tell errors."""
+
+    routes: Sequence[web.RouteDef]
+    refuse: Callable[[VoxgateError], Reply] = error_reply
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Method and path of each."""
+        for route in self.routes:
+            yield route.method, route.path
+            if route.method == "GET":
+                yield "HEAD", route.path
+
+
 class HttpService:
     """Serves `public` routes to everyone and `keyed` ones to callers; it listens to nothing itself.
 
     A handler is cancelled when its client goes away. It may raise VoxgateError, which becomes a refusal in the
-    gateway's own shape unless the route answers in another. The caller of a keyed route is `request[CALLER]`.
+    shape of its `Routes`. The caller of a keyed route is `request[CALLER]`.
     """
 
-    def __init__(
-        self, public: Iterable[web.RouteDef], keyed: Iterable[web.RouteDef], access: Access, connections: int
-    ) -> None:
-        public = list(public)
-        self._public = frozenset(route.path for route in public)
+    def __init__(self, public: Routes, keyed: Iterable[Routes], access: Access, connections: int) -> None:
+        self._public = frozenset(public.names())
+        keyed = list(keyed)
+        self._refuse = {name: routes.refuse for routes in keyed for name in routes.names()}
         self._access = access
         self._connections = connections
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        application.add_routes([*public, *keyed])
+        application.add_routes([*public.routes, *(route for routes in keyed for route in routes.routes)])
         self._runner = web.AppRunner(
             application,
             handler_cancellation=True,
@@ -87,13 +102,15 @@ class HttpService:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Who may ask, and what becomes of an error."""
+        resource = request.match_info.route.resource
+        route = None if resource is None else (request.method, resource.canonical)
         try:
-            resource = request.match_info.route.resource
-            if resource is not None and resource.canonical not in self._public:
+            if route is not None and route not in self._public:
                 request[CALLER] = self._caller(request)
             return await handler(request)
         except VoxgateError as error:
-            return error_reply(error).response()
+            refuse = self._refuse.get(route, error_reply) if route is not None else error_reply
+            return refuse(error).response()
         except web.HTTPNotFound:
             return not_found(request.path).response()
         except web.HTTPException as error:

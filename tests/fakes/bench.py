@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from fakes.packets import FakeEncoder
 from fakes.sockets import FakeSocket
@@ -13,7 +14,9 @@ from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.admission import Admission
 from voxgate.gateway.connection import Connection
 from voxgate.gateway.dialects.dialect import Dialect
+from voxgate.gateway.dialects.endpoint import Handshake, find_endpoint
 from voxgate.gateway.dialects.native import Native
+from voxgate.gateway.dialects.registry import ENDPOINTS
 from voxgate.gateway.observer import Observer
 from voxgate.gateway.opening import Offer
 from voxgate.gateway.retirement import Retirement
@@ -61,6 +64,14 @@ class Bench:
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket
+
+    def dial(self, url: str, key: str = "peer") -> FakeSocket:
+        """A socket at a path with a query. Raises what its endpoint refuses it with."""
+        parts = urlsplit(url)
+        found = find_endpoint(ENDPOINTS, parts.path)
+        assert found is not None, parts.path
+        endpoint, names = found
+        return self.connect(key, endpoint.open(Handshake(names, dict(parse_qsl(parts.query))), self.offer))
 
     def check_clean(self) -> None:
         """Every speech closed, every slot and every place in the queue given back, no task left."""

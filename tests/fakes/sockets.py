@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from voxgate.gateway.audio_header import AudioHeader, unpack
@@ -88,7 +89,7 @@ class FakeSocket:
         return [json.loads(m) for m in self.sent if isinstance(m, str)]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [m for m in self.messages if m["type"] == kind]
+        return [m for m in self.messages if m.get("type") == kind]
 
     def audio(self, number: int = 1) -> list[tuple[AudioHeader, bytes]]:
         parts = [unpack(m) for m in self.sent if isinstance(m, bytes)]
@@ -100,3 +101,17 @@ class FakeSocket:
             while len(found := self.of(kind)) < count:
                 await asyncio.sleep(0.01)
         return found[count - 1]
+
+    async def when(self, wanted: Callable[[dict[str, Any]], bool], count: int = 1) -> dict[str, Any]:
+        """The `count`th control message that is `wanted`, once it is there; within a minute."""
+        async with asyncio.timeout(60):
+            while len(found := [m for m in self.messages if wanted(m)]) < count:
+                await asyncio.sleep(0.01)
+        return found[count - 1]
+
+    async def hung_up(self) -> int | None:
+        """The code the gateway closed with, once it has; within a minute."""
+        async with asyncio.timeout(60):
+            while self.close_code is None:
+                await asyncio.sleep(0.01)
+        return self.close_code

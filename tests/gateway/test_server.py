@@ -7,10 +7,10 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from fakes.gateways import gateway
 from fakes.packets import FakeEncoder, s16le
 from fakes.tone import Script, ToneSynthesizer, tone_pcm
 from voxgate.gateway.audio_header import unpack
@@ -21,22 +21,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 TEXT = "Well."
-
-
-@contextlib.asynccontextmanager
-async def gateway(
-    synthesizer: ToneSynthesizer | None = None, *, start: bool = True, **options: Any
-) -> AsyncIterator[Gateway]:
-    synthesizer = synthesizer or ToneSynthesizer()
-    served = Gateway(Settings(port=0, **options), synthesizer, FakeEncoder)
-    await served.open()
-    if start:
-        await synthesizer.start()
-    try:
-        yield served
-    finally:
-        await served.close()
-        assert not synthesizer.open_speeches
 
 
 def dial(served: Gateway, **options: Any) -> connect:
@@ -112,7 +96,10 @@ async def test_probes_and_documents() -> None:
         voices = json.loads((await get(served.port, "/v1/voices"))[2])
         assert voices["default"] == "ada"
         assert voices["voices"][1] == {
+            "voice_id": "bob",
             "name": "bob",
+            "category": "premade",
+            "labels": {},
             "languages": ["auto", "english", "german"],
             "description": "another tone",
             "instructions": True,

@@ -14,7 +14,7 @@ from voxgate.gateway.access.access import Access
 from voxgate.gateway.access.keys import KeyRing
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.doorstep import Doorstep
-from voxgate.gateway.http.service import MAX_BODY_BYTES, HttpService
+from voxgate.gateway.http.service import MAX_BODY_BYTES, HttpService, Routes
 from voxgate.pipeline.errors import AtCapacity
 
 
@@ -57,7 +57,7 @@ class Desk:
 @contextlib.asynccontextmanager
 async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
     access = Access(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpService([], desk.routes(), access, connections)
+    service = HttpService(Routes([]), [Routes(desk.routes())], access, connections)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: Doorstep(asyncio.Protocol, service.connection, 5), "127.0.0.1", 0

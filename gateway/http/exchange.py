@@ -1,0 +1,68 @@
+"""A plain HTTP request as a socket: the session's audio becomes the body of the response, as fast as it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from aiohttp import web
+
+from ..websocket import SocketClosed
+
+_LAST_S = 1.0
+"""The end of the body may wait so long for the client."""
+
+
+class Exchange:
+    """Satisfies `websocket.Socket`. Nothing is answered before the first byte of the body is there."""
+
+    def __init__(self, request: web.Request, content_type: str) -> None:
+        self.response = web.StreamResponse(headers={"Content-Type": content_type})
+        self.close_code: int | None = None
+        self._request = request
+        self._waiting: list[bytes] = []
+        self._closed = asyncio.Event()
+
+    @property
+    def begun(self) -> bool:
+        """The status was sent: an error can only cut the body short now."""
+        return self.response.prepared
+
+    async def receive(self) -> str | bytes:
+        """Nothing follows the request; its end is the handler's cancellation."""
+        await self._closed.wait()
+        raise SocketClosed
+
+    def send(self, message: str | bytes) -> None:
+        if self._closed.is_set():
+            raise SocketClosed
+        self._waiting.append(message.encode() if isinstance(message, str) else message)
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self._waiting) or self._request.protocol.writing_paused
+
+    async def drained(self) -> None:
+        try:
+            if not self.response.prepared:
+                await self.response.prepare(self._request)
+            chunk = b"".join(self._waiting)
+            self._waiting.clear()
+            await self.response.write(chunk)  # waits for the client, with an empty chunk too
+        except ConnectionError:
+            raise SocketClosed from None
+
+    async def shut(self, code: int, reason: str) -> None:  # noqa: ARG002 - the interface's signature
+        self.close_code = code
+        try:
+            if self._waiting:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_S):
+                        await self.drained()
+        finally:
+            self._closed.set()
+
+    def cut(self) -> None:
+        """Break the connection off: the client must not take what it has for the whole."""
+        if self._request.transport is not None:
+            self._request.transport.abort()

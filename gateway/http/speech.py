@@ -1,0 +1,36 @@
+"""Speech over plain HTTP: one session with one utterance for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from ..dialects.one_shot import OneShot
+from ..messages import Failed
+from ..sessions import Sessions
+from .exchange import Exchange
+from .reply import Reply
+from .service import CALLER
+
+
+class HttpSpeech:
+    """Answers requests from sessions that queue, pace, drain and fail as those of sockets do."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def answer(
+        self, request: web.Request, speech: OneShot, refuse: Callable[[Failed], Reply]
+    ) -> web.StreamResponse:
+        """Speak; cancelling it frees the slot at once. Raises Draining, AtCapacity, KeyLimit before it begins."""
+        caller = request[CALLER]
+        caller.check_socket()
+        self._sessions.check_room()
+        exchange = Exchange(request, speech.body.content_type)
+        await self._sessions.run(exchange, caller, speech)
+        if speech.failed is not None:
+            if not exchange.begun:
+                return refuse(speech.failed).response()
+            exchange.cut()
+        return exchange.response
