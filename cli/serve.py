@@ -154,9 +154,9 @@ async def report_progress(
         if time.monotonic() - said_at >= interval_s:
             said_at = time.monotonic()
             _tell(f"still loading ({said_at - began:.0f} s)")
-    if synthesizer.state is EngineState.READY:
+    if synthesizer.state.speaks:
         seconds = time.monotonic() - began
-        _tell(f"ready after {seconds:.1f} s for {synthesizer.slots} utterances at once: open {address}")
+        _tell(f"ready after {seconds:.1f} s for {synthesizer.capacity} utterances at once: open {address}")
 
 
 def page_address(host: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""Who may speak: a bounded number of talker slots, and a bounded, fair queue in front of them.
+"""Who may speak: as many as the engine carries, and a bounded, fair queue in front of them.
 
 Limits count active utterances, not sockets: an agent's socket is silent most of the time. The queue takes
 turns between callers (a key; without keys an address), first come first served within one. Nobody waits longer
@@ -41,10 +41,20 @@ class Ticket:
 
 
 class Admission:
-    """Grants slots. Synchronous; time comes in as an argument."""
+    """Grants slots. Synchronous; time comes in as an argument.
 
-    def __init__(self, slots: Callable[[], int], queue_length: int, wait_ms: int) -> None:
-        self._slots = slots
+    `slots`: utterances that may be under way now, which can fall below those that are; `free_slots`: of the engine's
+    own slots, those that nobody holds, so that one whose end was never confirmed counts as taken.
+    """
+
+    def __init__(
+        self,
+        slots: Callable[[], int],
+        queue_length: int,
+        wait_ms: int,
+        free_slots: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        self._slots, self._free_slots = slots, free_slots
         self._queue_length = queue_length
         self._wait_s = wait_ms / 1000
         self._holding = 0
@@ -69,12 +79,12 @@ class Admission:
         """Take a slot or a place in the queue. Raises KeyLimit, and AtCapacity when the queue is full."""
         caller.check_utterance()
         ticket = Ticket(caller, now_s + self._wait_s, on_change)
-        if self._holding < self._slots() and not self._queued:
+        if not self._queued and self._room() > 0:
             caller.utterances += 1
             self._hold(ticket, now_s)
             return ticket
         if self._queued >= self._queue_length:
-            raise self.refusal("every talker slot and every place in the queue is taken")
+            raise self.refusal("as many speak as can be heard without a gap, and every place in the queue is taken")
         self._waiting.setdefault(caller.name, deque()).append(ticket)
         caller.utterances += 1
         self._queued += 1
@@ -100,9 +110,12 @@ class Admission:
         self.admit(now_s)
 
     def admit(self, now_s: float) -> None:
-        """Hand free slots to those who wait; call it also when the number of slots has grown."""
-        granted = []
-        while self._queued and self._holding < self._slots():
+        """Let those in who wait, as far as there is room; call it also when there may be more of it."""
+        if not self._queued:
+            return
+        granted: list[Ticket] = []
+        room = self._room()
+        while self._queued and len(granted) < room:
             key, queue = next(iter(self._waiting.items()))
             ticket = queue.popleft()
             self._queued -= 1
@@ -125,8 +138,13 @@ class Admission:
         ticket.granted_s = now_s
         ticket.position = ticket.eta_ms = 0
 
+    def _room(self) -> float:
+        return min(self._slots() - self._holding, self._free_slots())
+
     def _eta_ms(self, position: int) -> int:
-        return math.ceil(self._mean_ms * position / max(1, self._slots()))
+        """Those who speak leave one by one; some of them first, when more speak than should."""
+        leaving = position + max(0, self._holding - self._slots())
+        return math.ceil(self._mean_ms * leaving / max(1, self._holding))
 
     def _renumber(self, now_s: float, quiet: Ticket | None = None) -> None:
         moved = []

@@ -8,43 +8,52 @@ from collections.abc import Callable
 
 from ..pipeline.errors import EngineError
 from ..pipeline.speech import EngineState, Synthesizer
+from .restarts import Restarts
 
 _LOOK_S = 0.25
-_PAUSE_FIRST_S = 0.5
-_PAUSE_LAST_S = 30.0
 
 log = logging.getLogger(__name__)
 
 
 class EngineWatch:
-    """`reason` says why speech cannot be started, None when it can."""
+    """`on_ready` is called when speech can be started, the first time or again; `on_look` again and again while so."""
 
-    def __init__(self, synthesizer: Synthesizer, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, synthesizer: Synthesizer, on_ready: Callable[[], None], on_look: Callable[[], None] = lambda: None
+    ) -> None:
         self._synthesizer = synthesizer
-        self._on_ready = on_ready
+        self._on_ready, self._on_look = on_ready, on_look
         self._reason = "the voice model is loading"
 
     @property
+    def state(self) -> EngineState:
+        return self._synthesizer.state
+
+    @property
     def reason(self) -> str | None:
-        return None if self._synthesizer.state is EngineState.READY else self._reason
+        """Why speech cannot be started; None when it can."""
+        return None if self.state.speaks else self._reason
 
     async def run(self) -> None:
         """Never returns. Raises EngineError when the very first start fails: then the options are wrong."""
         await self._synthesizer.start()
-        pause_s = _PAUSE_FIRST_S
+        loop, restarts = asyncio.get_running_loop(), Restarts()
         while True:
-            if self._synthesizer.state is EngineState.READY:
+            if self.state.speaks:
                 log.info("engine ready")
+                restarts.ready(loop.time())
                 self._on_ready()
-                pause_s = _PAUSE_FIRST_S
-            while self._synthesizer.state is EngineState.READY:  # noqa: ASYNC110 - the state has no event
+            while self.state.speaks:
                 await asyncio.sleep(_LOOK_S)
+                self._on_look()
+            pause_s = restarts.lost(loop.time())
             self._reason = "the voice model was lost and is being restarted"
-            log.error("engine lost; restarting")
+            if restarts.count > 1:
+                self._reason += f" (failures in a row: {restarts.count})"
+            log.error("engine lost; restarting in %g s", pause_s)
+            await self._synthesizer.close()
+            await asyncio.sleep(pause_s)
             try:
-                await self._synthesizer.close()
                 await self._synthesizer.start()
             except EngineError as error:
                 log.error("engine restart failed: %s", error.message)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_LAST_S)

@@ -74,6 +74,7 @@ class Start(_Message):
             seed=self.seed,
             max_frames=self.sampling.max_frames,
             normalise=normalise if self.normalise is None else self.normalise,
+            paced=self.pacing == "playback",
         )
 
 

@@ -12,7 +12,7 @@ from ..pipeline.errors import (
     UnsupportedFormat,
     UnsupportedOption,
 )
-from ..pipeline.speech import EngineState, SpeechRequest, Synthesizer
+from ..pipeline.speech import SpeechRequest, Synthesizer
 from .audio import EncoderFactory
 from .messages import Limits, Start
 from .settings import Settings
@@ -74,7 +74,7 @@ class Offer:
         )
 
     def _check_ready(self) -> None:
-        if self.synthesizer.state is not EngineState.READY:
+        if not self.synthesizer.state.speaks:
             raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
 
     def _check(self, request: SpeechRequest) -> None:

@@ -41,7 +41,7 @@ from .opening import Offer
 from .retirement import Retirement
 from .sessions import Sessions
 from .settings import Settings, SettingsError
-from .state import GatewayState
+from .state import GatewayState, StepTimes
 from .telemetry import Telemetry, UsageLog
 from .tls import load_certificate, tls_context
 from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
@@ -77,9 +77,11 @@ class Gateway:
         self._access = configured_access(settings)
         self._tls = tls_context(settings)
         self._offer = Offer(settings, synthesizer, encoder_factory)
-        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms)
+        self._admission = Admission(
+            self._slots, settings.queue_length, settings.queue_wait_ms, lambda: self._synthesizer.free_slots
+        )
         self._retirement = Retirement(self._admission)
-        self._engine = EngineWatch(synthesizer, on_ready=self._ready)
+        self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
         self._sessions = Sessions(self._offer, self._admission, self._retirement, self._observer)
         self._door = Door(self._access, self._offer, self._sessions, self._observer)
         self._server: Server
@@ -188,6 +190,11 @@ class Gateway:
             engine=self._synthesizer.state,
             draining=self._sessions.draining,
             leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
+            steps=[
+                StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
+                for part, steps in self._synthesizer.step_times.items()
+                for step in steps
+            ],
         )
 
     async def _exposition(self, request: web.Request) -> web.Response:
@@ -200,13 +207,18 @@ class Gateway:
 
     def _slots(self) -> int:
         limit = self._settings.active_utterances
-        return self._synthesizer.slots if limit is None else min(limit, self._synthesizer.slots)
+        capacity = self._synthesizer.capacity
+        return capacity if limit is None else min(limit, capacity)
 
     def _ready(self) -> None:
         voice = self._settings.voice
         if voice is not None and voice not in self._synthesizer.voices:
             raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
         self._observer.engine_ready()
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        """The engine may carry more than before."""
         self._admission.admit(asyncio.get_running_loop().time())
 
 

@@ -42,7 +42,7 @@ class GatewayState:
     @property
     def ready(self) -> bool:
         """Speech can be started here."""
-        return self.engine is EngineState.READY and not self.draining
+        return self.engine.speaks and not self.draining
 
     @property
     def load(self) -> float:

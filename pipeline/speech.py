@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .step_times import StepSummary
+
 SAMPLE_RATE_HZ = 24_000
 FRAME_SAMPLES = 1920
 """One talker frame: 80 ms at 24 kHz."""
@@ -53,6 +55,8 @@ class SpeechRequest:
     max_frames: int | None = None
     normalise: bool = False
     """Say numbers, dates, money and the like in words of `language`, where the voice has no spoken form of its own."""
+    paced: bool = True
+    """Whether somebody hears it as it is made; speech for a file gives way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,13 @@ class Speech(Protocol):
 class EngineState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    DEGRADED = "degraded"
+    """It speaks, but its steps take longer than their sound: what is under way may run dry, and nothing new begins."""
     DEAD = "dead"
+
+    @property
+    def speaks(self) -> bool:
+        return self in (EngineState.READY, EngineState.DEGRADED)
 
 
 class Synthesizer(Protocol):
@@ -176,7 +186,7 @@ class Synthesizer(Protocol):
     voices: Mapping[str, VoiceInfo]
     """Those on offer now, by lower-case name; they may come and go."""
     slots: int
-    """Utterances that can be spoken at once."""
+    """The most utterances that there can ever be at once."""
     max_characters: int
     """Text limit of one utterance."""
 
@@ -186,6 +196,18 @@ class Synthesizer(Protocol):
 
     @property
     def state(self) -> EngineState: ...
+
+    @property
+    def capacity(self) -> int:
+        """Utterances that can be spoken at once without a gap, as far as is known: 1 to `slots`."""
+
+    @property
+    def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
+        """How long the newest steps of each stage took, by batch size."""
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds or will need again, not even an utterance whose end is not confirmed yet."""
 
     async def start(self) -> None:
         """Load everything; returns when speech can be opened. Raises EngineError, leaving no process behind."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..codecs.neural.config import DecoderConfig
 from ..codecs.neural.decoder_shapes import check_tensors
 from ..codecs.neural.document import CodecFormatError
+from .calibration import FRAMES, calibrate
+from .capacity import Capacity, Stage
 from .catalog import VoiceCatalog
 from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
 from .codec.service import CodecService
 from .credit import CreditRounds
 from .errors import AtCapacity, EngineNotReady
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
+from .step_times import StepSummary
 from .talker.engine import EngineOptions, TalkerEngine
 from .talker.generation import Sampling
 from .talker.weights import check_weights
@@ -56,6 +59,7 @@ class _Processes:
 
     talker: TalkerEngine
     codec: CodecService
+    capacity: Capacity
 
     @property
     def alive(self) -> bool:
@@ -78,7 +82,7 @@ class _Processes:
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
-    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: utterances at once."""
+    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: the most utterances at once."""
 
     slots: int = 16
     ahead_ms: int = 2000
@@ -143,18 +147,43 @@ class QwenSynthesizer:
         """DEAD once a process died or hung, whether or not anyone was speaking."""
         if self._processes is None:
             return self._idle_state
-        return EngineState.READY if self._processes.alive else EngineState.DEAD
+        if not self._processes.alive:
+            return EngineState.DEAD
+        if self._idle_state is EngineState.STARTING:
+            return EngineState.STARTING
+        late = self._processes.capacity.late(len(self._speeches), asyncio.get_running_loop().time())
+        return EngineState.DEGRADED if late else EngineState.READY
+
+    @property
+    def capacity(self) -> int:
+        """Utterances that can be spoken at once without a gap, by the steps' measured times."""
+        if self._processes is None:
+            return self.slots
+        return self._processes.capacity.utterances(asyncio.get_running_loop().time())
+
+    @property
+    def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
+        """The newest steps of "talker" and "codec" by batch size: sessions in a step, frames in a job."""
+        stages = self._processes.capacity.stages if self._processes is not None else ()
+        return {stage.name: stage.times.summaries() for stage in stages}
 
     async def start(self) -> None:
-        """Start both processes side by side; after `close` again. Raises EngineError; neither is left running then."""
+        """Start both processes side by side, and measure what they carry; after `close` again.
+
+        Raises EngineError; neither is left running then.
+        """
         self._idle_state = EngineState.STARTING
-        processes = _Processes(self._build_talker(), self._build_codec())
+        processes = self._build()
         try:
             await processes.start()
+            self._processes = processes
+            await calibrate(processes.capacity, self.slots, lambda: self.open(self._sample()))
+            # A cut utterance tells nothing of how fast the voice speaks.
+            self._pace.clear()
         except BaseException:
-            self._idle_state = EngineState.DEAD
+            await self.close()
             raise
-        self._processes = processes
+        self._idle_state = EngineState.DEAD
 
     async def close(self) -> None:
         """Stop both processes; speeches under way raise EngineLost. Safe to call twice."""
@@ -170,6 +199,18 @@ class QwenSynthesizer:
             return 0
         # An utterance between two generations holds no slot and must find one.
         return self._processes.talker.free_slots - sum(not speech.holds_slot for speech in self._speeches)
+
+    def _sample(self) -> SpeechRequest:
+        """The shortest thing that the model can be asked to say."""
+        voice = self.voices.get(self.default_voice)
+        described = voice is not None and voice.needs_instructions
+        instructions = "A calm voice." if described else None
+        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=FRAMES)
+
+    def _build(self) -> _Processes:
+        talker, codec = self._build_talker(), self._build_codec()
+        stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.max_job_frames))
+        return _Processes(talker, codec, Capacity(stages, self.slots))
 
     def _build_talker(self) -> TalkerEngine:
         options = self._options
@@ -212,7 +253,7 @@ class QwenSynthesizer:
             UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise),
             SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
             processes.talker.open,
-            processes.codec.open(),
+            processes.codec.open(paced=request.paced),
             self._rounds,
             lambda speech: self._closed(voice, speech),
         )
@@ -231,6 +272,7 @@ class QwenSynthesizer:
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
             rules=self._rules,
+            paced=request.paced,
         )
 
     def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:

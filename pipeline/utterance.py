@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
-from .speech import FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
+from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 from .text.rules import VoiceFile
@@ -48,6 +48,8 @@ class Plan:
     ahead_frames: int
     """How far generation may run ahead of the listener."""
     rules: VoiceFile
+    paced: bool = True
+    """Heard as it is made; False for speech that is only stored, as fast as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class UtteranceSpeech:
         self._before = 0
         self._heard = 0
         self._delivered = 0
+        self._first_frame_s: float | None = None
         self._segments: deque[tuple[int, int]] = deque()
         self._capped = False
         self._error: VoxgateError | None = None
@@ -181,7 +184,16 @@ class UtteranceSpeech:
 
     def _grant(self) -> None:
         if self._generation is not None:
-            self._generation.grant(self._heard + self._plan.ahead_frames - self._before)
+            limit = self._heard + self._plan.ahead_frames
+            self._generation.grant(limit - self._before, self._due - self._before)
+
+    @property
+    def _due(self) -> int:
+        """Frames that are urgent no more: those heard or, where nobody listens, those that would have been."""
+        if self._plan.paced or self._first_frame_s is None:
+            return self._heard
+        elapsed_s = asyncio.get_running_loop().time() - self._first_frame_s
+        return min(self._frames, int(elapsed_s * 1000) // FRAME_MS)
 
     async def _speak(self) -> None:
         try:
@@ -232,6 +244,8 @@ class UtteranceSpeech:
                     break
                 if not self._frames:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
+                if self._first_frame_s is None:
+                    self._first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
                 self._codec.push(codes[None])
             self._capped |= generation.finish_reason is FinishReason.LENGTH

@@ -40,8 +40,9 @@ class Documents:
     def _readyz(self) -> Reply:
         reason = "the gateway is shutting down" if self._sessions.draining else self._engine.reason
         if reason is None:
-            return json_reply(HTTPStatus.OK, {"ready": True})
-        return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "reason": reason}, {"Retry-After": "2"})
+            return json_reply(HTTPStatus.OK, {"ready": True, "state": self._engine.state})
+        document = {"ready": False, "state": self._engine.state, "reason": reason}
+        return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, document, {"Retry-After": "2"})
 
     def _limits(self) -> Reply:
         settings, admission, draining = self._offer.settings, self._admission, self._sessions.draining

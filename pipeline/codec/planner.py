@@ -21,7 +21,7 @@ class StreamView:
     """What the planner sees of a stream.
 
     `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those,
-    heard by the listener; `ended`: no more frames will come; `served`: number of the last batch it was in.
+    heard by the listener; `ended`: not to wait for more frames; `served`: number of the last batch it was in.
     """
 
     slot: int

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
+from ..step_times import StepTimes
 from .options import WorkerOptions
 from .planner import plan
 from .stream import CodecStream
@@ -54,7 +55,7 @@ class CodecService:
         threads: int = 1,
         max_job_frames: int = MAX_JOB_FRAMES,
         start_deadline_s: float = 60.0,
-        job_deadline_s: float = 10.0,
+        job_deadline_s: float = 5.0,
         close_deadline_s: float = 2.0,
         on_death: Callable[[EngineLost], None] | None = None,
     ) -> None:
@@ -74,6 +75,8 @@ class CodecService:
         self._serial = 0
         self._planning: asyncio.Handle | None = None
         self._overdue: asyncio.TimerHandle | None = None
+        self.times = StepTimes()
+        """What its jobs take, by the number of frames over all rows."""
 
     @property
     def pid(self) -> int | None:
@@ -94,7 +97,7 @@ class CodecService:
         try:
             async with asyncio.timeout(self._start_deadline_s):
                 await self._launch()
-                kind, _, payload = await self._read_answer()
+                kind, _, _, payload = await self._read_answer()
         except TimeoutError:
             await self.close()
             raise EngineError(f"the codec was not ready within {self._start_deadline_s:g} s") from None
@@ -118,14 +121,17 @@ class CodecService:
             await asyncio.wait((self._reading,))
         await self._end_process()
 
-    def open(self) -> CodecStream:
-        """A new stream in a free slot. Raises AtCapacity, EngineNotReady."""
+    def open(self, *, paced: bool = True) -> CodecStream:
+        """A new stream in a free slot; `paced` when it is heard as it is decoded, not as fast as it is made.
+
+        Raises AtCapacity, EngineNotReady.
+        """
         if self._about is None:
             raise EngineNotReady("the codec is not running")
         if not self._free:
             raise AtCapacity(f"all {self.slots} codec slots are taken")
         slot = self._free.pop()
-        stream = CodecStream(slot, self._checked, self._plan_soon, self._release)
+        stream = CodecStream(slot, self._checked, self._plan_soon, self._release, paced=paced)
         self._streams[slot] = stream
         return stream
 
@@ -150,14 +156,16 @@ class CodecService:
 
     def _dispatch(self) -> None:
         self._planning = None
+        now_s = asyncio.get_running_loop().time()
         while self._about is not None and len(self._in_flight) < JOBS_IN_FLIGHT:
-            views = (stream.view() for stream in self._streams.values())
+            views = (stream.view(now_s) for stream in self._streams.values())
             batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
             if batch is None:
                 return
             streams = tuple(self._streams[slot] for slot in batch.slots)
             self._serial = (self._serial + 1) & 0xFFFF_FFFF
-            codes, resets = zip(*(stream.take(batch.frames, self._serial) for stream in streams), strict=True)
+            taken = (stream.take(batch.frames, self._serial, now_s) for stream in streams)
+            codes, resets = zip(*taken, strict=True)
             self._in_flight[self._serial] = _InFlight(streams, batch.frames)
             self._writer.write(Job(self._serial, batch.slots, resets, np.stack(codes)).pack())
             if self._overdue is None:
@@ -169,7 +177,10 @@ class CodecService:
         self._overdue = None
         if self._in_flight:
             loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(self._job_deadline_s, self._lose, "the codec worker hangs")
+            # What is slow does not hang: two jobs may lie before the one that is waited for.
+            slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
+            deadline_s = self._job_deadline_s + 4 * slowest_s
+            self._overdue = loop.call_later(deadline_s, self._lose, "the codec worker hangs")
 
     async def _read(self) -> None:
         """Deliver answers until the worker is gone."""
@@ -191,21 +202,26 @@ class CodecService:
         if self._on_death is not None:
             self._on_death(lost)
 
-    def _accept(self, kind: AnswerKind, serial: int, payload: bytes) -> None:
+    def _accept(self, kind: AnswerKind, serial: int, seconds: float, payload: bytes) -> None:
         job = self._in_flight.pop(serial)
-        self._expect_answer()
         if kind is AnswerKind.PCM:
+            self.times.record(len(job.streams) * job.frames, seconds, asyncio.get_running_loop().time())
             pcm = np.frombuffer(payload, dtype="<f4").reshape(len(job.streams), -1)
             for stream, row in zip(job.streams, pcm, strict=True):
-                stream.deliver(row, job.frames)
+                if np.isfinite(row).all():
+                    stream.deliver(row, job.frames)
+                else:
+                    # A stream's history holds on to what is no number; other streams have their own.
+                    stream.fail(GenerationFailed("the codec could not decode the speech"))
         else:
             for stream in job.streams:
                 stream.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
+        self._expect_answer()
         self._plan_soon()
 
-    async def _read_answer(self) -> tuple[AnswerKind, int, bytes]:
-        kind, serial, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
-        return AnswerKind(kind), serial, await self._reader.readexactly(length)
+    async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
+        kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
+        return AnswerKind(kind), serial, micros * 1e-6, await self._reader.readexactly(length)
 
     def _fail_all(self, error: EngineLost) -> None:
         self._about = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EngineError
-from ..speech import Pcm
+from ..speech import FRAME_MS, Pcm
 from .planner import StreamView
 from .wire import Codes
 
@@ -28,9 +28,14 @@ class CodecStream:
         check: Callable[[Codes], Codes],
         changed: Callable[[], None],
         release: Callable[[CodecStream], None],
+        *,
+        paced: bool = True,
     ) -> None:
         self.slot = slot
         self.closed = False
+        self._paced = paced
+        self._began_s = 0.0
+        """When its first frames were taken."""
         self._check, self._changed, self._release = check, changed, release
         self._codes: deque[Codes] = deque()
         self._pending = self._decoded = self._heard = self._served = 0
@@ -91,17 +96,22 @@ class CodecStream:
 
     # What follows is the service's side.
 
-    def view(self) -> StreamView:
-        """What the planner needs to know; a stream that failed has nothing more to decode."""
-        pending = 0 if self._error else self._pending
-        return StreamView(
-            self.slot, pending, self._decoded, min(self._heard, self._decoded), self._finished, self._served
-        )
+    def view(self, now_s: float) -> StreamView:
+        """What the planner needs to know; a stream that failed has nothing more to decode.
 
-    def take(self, frames: int, batch: int) -> tuple[Codes, bool]:
+        Nobody listens to a stream that is not paced: it is due as if somebody did, and what is ahead of that can wait.
+        """
+        pending = 0 if self._error else self._pending
+        heard = self._heard if self._paced else int((now_s - self._began_s) * 1000) // FRAME_MS
+        heard = min(heard, self._decoded)
+        return StreamView(self.slot, pending, self._decoded, heard, self._finished or not self._paced, self._served)
+
+    def take(self, frames: int, batch: int, now_s: float) -> tuple[Codes, bool]:
         """Hand out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
         self._served = batch
         first = self._decoded == 0
+        if first:
+            self._began_s = now_s
         parts, wanted = [], frames
         while wanted:
             head = self._codes.popleft()

@@ -1,8 +1,9 @@
 """Messages between the codec service and its worker process, over a stream socket; little endian.
 
 job     serial u32, rows u16, frames u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
-    answer  kind u8, serial u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
-            float32 pcm [rows, frames * 1920] when PCM
+    answer  kind u8, serial u32, micros u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
+            float32 pcm [rows, frames * 1920] when PCM, of NaN where a row alone could not be decoded;
+            micros is how long the job took
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Codes = NDArray[np.int16]
 """int16 [frames, books] of one stream, or [rows, frames, books] of a batch."""
 
 JOB_HEADER = struct.Struct("<IHH")
-ANSWER_HEADER = struct.Struct("<BII")
+ANSWER_HEADER = struct.Struct("<BIII")
 ROW_BYTES = 4
 
 

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from .wire import ANSWER_HEADER, JOB_HEADER, Announcement, AnswerKind, Job
 
 WARM_UP_ROUNDS = 2
 PR_SET_PDEATHSIG = 1
+_UNDECODABLE = (RuntimeError, IndexError, ValueError)
 
 
 @dataclass(slots=True)
@@ -51,6 +53,20 @@ class Worker:
         self.slab.put(slots, state)
         audio: Pcm = np.ascontiguousarray(pcm.numpy(), dtype=np.float32)
         return audio
+
+    def decode_apart(self, job: Job) -> Pcm:
+        """As `decode`, row by row: NaN for those that cannot be decoded. Raises when none can."""
+        rows: list[Pcm] = []
+        for row, (slot, reset) in enumerate(zip(job.slots, job.resets, strict=True)):
+            try:
+                rows.append(self.decode(Job(job.serial, (slot,), (reset,), job.codes[row : row + 1])))
+            except _UNDECODABLE as error:
+                last = error
+                print(f"codec: a stream cannot be decoded: {error!r}", file=sys.stderr, flush=True)
+                rows.append(np.full((1, job.codes.shape[1] * self.decoder.frame_samples), np.nan, np.float32))
+        if np.isnan(rows).all():
+            raise last
+        return np.concatenate(rows)
 
     def warm_up(self, max_rows: int, max_frames: int) -> None:
         """Run every usual shape, so that no listener pays for the first time."""
@@ -75,12 +91,16 @@ def serve(channel: socket.socket, options: WorkerOptions) -> None:
     _answer(channel, AnswerKind.READY, 0, json.dumps(asdict(about)).encode())
     with channel.makefile("rb") as jobs:
         while job := _next_job(jobs, decoder.books):
+            began_s = time.monotonic()
             try:
-                pcm = worker.decode(job)
-            except (RuntimeError, IndexError, ValueError) as error:
+                try:
+                    pcm = worker.decode(job)
+                except _UNDECODABLE:
+                    pcm = worker.decode_apart(job)
+            except _UNDECODABLE as error:
                 _answer(channel, AnswerKind.FAILED, job.serial, f"{type(error).__name__}: {error}".encode())
             else:
-                _answer(channel, AnswerKind.PCM, job.serial, pcm.tobytes())
+                _answer(channel, AnswerKind.PCM, job.serial, pcm.tobytes(), time.monotonic() - began_s)
 
 
 def _next_job(jobs: BinaryIO, books: int) -> Job | None:
@@ -91,8 +111,8 @@ def _next_job(jobs: BinaryIO, books: int) -> Job | None:
     return Job.unpack(header, body, books)
 
 
-def _answer(channel: socket.socket, kind: AnswerKind, serial: int, payload: bytes) -> None:
-    channel.sendall(ANSWER_HEADER.pack(kind, serial, len(payload)))
+def _answer(channel: socket.socket, kind: AnswerKind, serial: int, payload: bytes, seconds: float = 0.0) -> None:
+    channel.sendall(ANSWER_HEADER.pack(kind, serial, round(seconds * 1e6), len(payload)))
     channel.sendall(payload)
 
 

@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import multiprocessing
 import os
 import tempfile
 import uuid
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import zmq
 import zmq.asyncio
+from numpy.typing import NDArray
 
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
+from ..step_times import StepTimes
 from ..voice import MAX_REFERENCE_FRAMES
 from .engine_folder import write_engine_folder
-from .frames import HEADER, FrameFlag, release_mark, unpack
+from .frames import HEADER, PULSE_MARK, FrameFlag, release_mark, unpack
 from .generation import Generation
 from .prompt import takes_instructions
 from .tables import Field, SlotTables, TableShape
 from .vllm_process import load_engine, shut_down_engine
+from .watchdog import Watchdog
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -39,6 +45,11 @@ MAX_REFERENCE_TEXT = 512
 
 _FRAME_OF_PROMPT = 16
 """Positions of a prompt that are always there: role, language, speaker, begin-of-text, begin-of-codec."""
+
+HANG_S = 5.0
+"""An engine that has not answered for so long, and for longer than its slowest step could take, is taken for dead."""
+PULSE_S = 1.0
+"""Pause between looks at whether it answers."""
 
 SLOW_FRAMES_PER_TOKEN = 4
 """Slow speech: a slot takes no more text than it has frames to say it in."""
@@ -81,6 +92,12 @@ class TalkerEngine:
         self._llm: AsyncLLM | None = None
         self._tables: SlotTables | None = None
         self._receiver: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._watchdog = Watchdog(HANG_S)
+        self._processes: set[BaseProcess] = set()
+        self._lost = False
+        self.times = StepTimes()
+        """What its steps take, by the number of sessions in them."""
         self._wake_due = False
         self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
@@ -99,7 +116,7 @@ class TalkerEngine:
 
     @property
     def alive(self) -> bool:
-        return self._llm is not None and not self._llm.errored
+        return self._llm is not None and not self._llm.errored and not self._lost
 
     async def start(self) -> None:
         """Load the model and return when it can generate. Raises EngineError; no process is left then.
@@ -137,6 +154,7 @@ class TalkerEngine:
             loading.add_done_callback(_shut_down_late)
             raise
         self._receiver = asyncio.create_task(self._receive(channel), name="talker-frames")
+        self._watching = asyncio.create_task(self._watch(), name="talker-watchdog")
 
     @property
     def max_positions(self) -> int:
@@ -147,16 +165,20 @@ class TalkerEngine:
         # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
         with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
             write_engine_folder(self.checkpoint, self.shape.slots, self.max_positions, Path(name))
-            return load_engine(Path(name), wiring, self.options, self.max_positions)
+            before = set(multiprocessing.active_children())
+            llm = load_engine(Path(name), wiring, self.options, self.max_positions)
+            self._processes = set(multiprocessing.active_children()) - before
+            return llm
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
         llm, self._llm = self._llm, None
-        if self._receiver is not None:
-            self._receiver.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._receiver
-            self._receiver = None
+        tasks = {task for task in (self._receiver, self._watching) if task is not None}
+        self._receiver = self._watching = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         for generation in list(self._live.values()):
             generation.fail(EngineLost("the engine was stopped"))
         if llm is not None:
@@ -211,13 +233,33 @@ class TalkerEngine:
                 async for output in outputs:
                     steps = len(output.outputs[0].token_ids)
         except EngineDeadError as error:
-            self._died()
+            self._lose("the talker's engine died")
             raise EngineLost("the talker's engine died") from error
         return steps
 
-    def _died(self) -> None:
+    def _lose(self, reason: str) -> None:
+        """Tell every generation under way, and make sure that the process is gone; only the first reason counts."""
+        if self._lost or self._llm is None:
+            return
+        self._lost = True
+        log.error("%s", reason)
+        for process in self._processes:
+            process.kill()
         for generation in list(self._live.values()):
-            generation.fail(EngineLost("the talker's engine died"))
+            generation.fail(EngineLost(reason))
+
+    async def _watch(self) -> None:
+        """Ask the engine for a sign of life again and again; take it for dead when none comes."""
+        loop = asyncio.get_running_loop()
+        while not self._lost:
+            # A long prompt takes the time of a step with as many rows.
+            unread = sum(generation.unread_positions for generation in self._live.values())
+            slowest_s = self.times.curve(loop.time()).at(max(unread, 1)) or 0.0
+            if self._watchdog.hangs(loop.time(), 2 * slowest_s):
+                self._lose("the talker's engine hangs")
+            elif self._watchdog.asks(loop.time()):
+                self._send_aborts([PULSE_MARK])
+            await asyncio.sleep(PULSE_S)
 
     def wake(self) -> None:
         """Have the engine look at its held sessions again: one message per turn of the event loop, for all of them."""
@@ -246,18 +288,33 @@ class TalkerEngine:
             log.warning("the engine could not be told: %r", error)
 
     async def _receive(self, channel: zmq.asyncio.Socket) -> None:
-        groups = self.checkpoint.groups
+        groups, loop = self.checkpoint.groups, asyncio.get_running_loop()
         while True:
-            records = unpack(await channel.recv(), groups)
-            for record in records:
-                generation = self._live.get(int(record[0]))
-                # Records of an earlier owner of the slot may still be on their way.
-                if generation is None or generation.epoch != record[1]:
-                    continue
-                if record[3] & FrameFlag.RELEASED:
-                    generation.released()
-                else:
-                    generation.take(int(record[2]), int(record[3]), record[HEADER:])
+            message = await channel.recv()
+            self._watchdog.heard()
+            try:
+                for record in unpack(message, groups):
+                    self._take(record, loop.time())
+            except Exception:
+                # Nothing that comes this way can be trusted any more.
+                log.exception("a report of the talker's engine cannot be read")
+                self._lose("the talker's engine reports what cannot be read")
+
+    def _take(self, record: NDArray[np.int32], now_s: float) -> None:
+        first, second, number, flags = record[:HEADER].tolist()
+        if flags & FrameFlag.STEP:
+            self.times.record(first, second * 1e-6, now_s)
+            return
+        if flags & FrameFlag.PULSE:
+            return
+        generation = self._live.get(first)
+        # Records of an earlier owner of the slot may still be on their way.
+        if generation is None or generation.epoch != second:
+            return
+        if flags & FrameFlag.RELEASED:
+            generation.released()
+        else:
+            generation.take(number, flags, record[HEADER:])
 
 
 def _longest_prompt(checkpoint: TalkerCheckpoint) -> int:

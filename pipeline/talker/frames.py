@@ -1,4 +1,7 @@
-"""What the engine reports: after each step one record per session that made a frame or ended, and releases of slots."""
+"""What the engine reports: of each step one record per session that made a frame or ended, and how long it took.
+
+Besides, it answers marks that the gateway sends among its requests to abort: that a slot is free, that it is alive.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,22 @@ class FrameFlag(IntFlag):
     RELEASED = 4
     """Not a frame: no step will touch the slot on behalf of this owner any more. Sent without codes."""
 
+    STEP = 8
+    """Not a frame: a step of so many rows took so many microseconds. Sent without codes."""
+
+    PULSE = 16
+    """Not a frame: the answer to `pulse_mark`. Sent without codes."""
+
+    FAILED = 32
+    """With END: this session's numbers came out of order; its speech cannot go on."""
+
 
 Records = NDArray[np.int32]
 """int32 [n, HEADER + groups]"""
 
 
 def unpack(message: bytes, groups: int) -> Records:
-    """The records of one message; a release comes alone and has no codes."""
+    """The records of one message; what is not a frame comes alone and has no codes."""
     values = np.frombuffer(message, np.int32)
     return values.reshape(1, HEADER) if len(values) == HEADER else values.reshape(-1, HEADER + groups)
 
@@ -37,6 +49,17 @@ def pack_release(slot: int, epoch: int) -> bytes:
     """The engine's word that a slot is free of its owner."""
     return np.array([slot, epoch, 0, FrameFlag.RELEASED], np.int32).tobytes()
 
+
+def pack_step(batch: int, seconds: float) -> bytes:
+    """How long a step took that did nothing but make frames."""
+    return np.array([batch, min(round(seconds * 1e6), 2**31 - 1), 0, FrameFlag.STEP], np.int32).tobytes()
+
+
+PULSE = np.array([0, 0, 0, FrameFlag.PULSE], np.int32).tobytes()
+"""The engine's word that it goes round."""
+
+PULSE_MARK = "pulse"
+"""A name that, sent among requests to abort, asks the engine for `PULSE`."""
 
 _MARK = "release"
 

@@ -112,6 +112,11 @@ class Generation:
         self.cap(frame_cap)
 
     @property
+    def unread_positions(self) -> int:
+        """Positions of the prompt that the engine may still have to read before the first frame."""
+        return int(self._row[Field.PREFIX_LEN]) + 1 if self._request is not None and not self.frames else 0
+
+    @property
     def room(self) -> int:
         """Text tokens that still fit."""
         return self._tables.shape.text - int(self._row[Field.TEXT_LEN])
@@ -168,8 +173,12 @@ class Generation:
         """Force the end after `frames` frames, at most what the slot holds; in effect when the text is closed."""
         self._row[Field.FRAME_CAP] = min(frames, self._tables.shape.frames - 1)
 
-    def grant(self, frames: int) -> None:
-        """Allow the generation to run up to its frame number `frames`; never less than was allowed before."""
+    def grant(self, frames: int, heard: int = 0) -> None:
+        """Allow the generation to run up to its frame number `frames`; never less than was allowed before.
+
+        `heard`: frames the listener has heard, which tells how urgent the next one is.
+        """
+        self._row[Field.HEARD] = heard
         if frames > self._row[Field.CREDIT]:
             # The engine may have come to rest at the old limit without our knowing yet, so it is always told.
             self._row[Field.CREDIT] = frames
@@ -180,7 +189,9 @@ class Generation:
         if number != self.frames:
             return self.fail(GenerationFailed(f"frame {number} arrived where {self.frames} was due"))
         self.frames += 1
-        if flags & FrameFlag.END:
+        if flags & FrameFlag.FAILED:
+            self.fail(GenerationFailed("the talker's numbers came out of order"))
+        elif flags & FrameFlag.END:
             self.finish_reason = FinishReason.LENGTH if flags & FrameFlag.CAPPED else FinishReason.END
         else:
             self._ready.append(codes.astype(np.int16))

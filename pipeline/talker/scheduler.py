@@ -1,17 +1,23 @@
 """vLLM schedulers that leave a session out of a step while it lacks text or frame credit.
 
 Held sessions keep their place and their cache; they are only not looked at for one `schedule()` call. When nothing but
-held sessions remain, the engine sleeps until the gateway wakes it.
+held sessions remain, the engine sleeps until the gateway wakes it. When more could step than a step has time for, those
+go first whose listeners are closest to hearing nothing.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from .frames import pack_release, read_release_mark
+from ..speech import FRAME_MS
+from ..step_times import StepTimes
+from .frames import PULSE, PULSE_MARK, pack_release, pack_step, read_release_mark
+from .step_clock import StepClock
 from .tables import Field
 from .wiring import Wiring
 
@@ -22,25 +28,56 @@ else:
     _Mixed = object
 
 
+_BUDGET_S = FRAME_MS / 1000
+"""A step may take as long as the sound it makes."""
+_BUDGET_LOOK_S = 1.0
+
+
 class _Holding(_Mixed):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         # vLLM calls this in the engine process, which only then can map the gateway's tables.
         wiring = Wiring.of(vllm_config)
         self._control = wiring.attach().control
-        self._releases = wiring.connect()
+        self._reports = wiring.connect()
+        self._clock = StepClock()
+        self._times = StepTimes()
+        self._largest, self._looked_s = wiring.shape.slots, 0.0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        now_s = time.monotonic()
         ready, held = self._split()
-        if not held:
-            return super().schedule(*args, **kwargs)
-        self.running = ready
+        if len(ready) > (largest := self._largest_batch(now_s)):
+            ready, late = ready[:largest], ready[largest:]
+            held += late
+        if held:
+            self.running = ready
         try:
-            return super().schedule(*args, **kwargs)
+            order = super().schedule(*args, **kwargs)
         finally:
-            self.running = self.running + held
+            if held:
+                self.running = self.running + held
+        self._clock.order(order, now_s)
+        return order
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """A step's outcome: its time is reported when all it did was to make frames."""
+        result = super().update_from_output(scheduler_output, model_runner_output)
+        now_s = time.monotonic()
+        seconds = self._clock.outcome(scheduler_output, now_s)
+        tokens: Sequence[int] = scheduler_output.num_scheduled_tokens.values()
+        if tokens and max(tokens) == 1:
+            self._times.record(len(tokens), seconds, now_s)
+            self._reports.send(pack_step(len(tokens), seconds))
+        return result
 
     def has_requests(self) -> bool:
+        if self._has_work():
+            return True
+        self._clock.rest()
+        return False
+
+    def _has_work(self) -> bool:
         if not super().has_requests():
             return False
         if self.has_finished_requests() or len(self.running) < self.get_num_unfinished_requests():
@@ -48,22 +85,33 @@ class _Holding(_Mixed):
         return bool(self._split()[0])
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
-        """Aborts come here between steps; release marks among them are answered (see `release_mark`)."""
+        """Aborts come here between steps; marks among them are answered (see `release_mark`, `PULSE_MARK`)."""
         result = super().finish_requests(request_ids, finished_status)
         names = [request_ids] if isinstance(request_ids, str) else request_ids or ()
         for name in names:
-            if (owner := read_release_mark(name)) is not None:
-                self._releases.send(pack_release(*owner))
+            if name == PULSE_MARK:
+                self._reports.send(PULSE)
+            elif (owner := read_release_mark(name)) is not None:
+                self._reports.send(pack_release(*owner))
         return result
 
+    def _largest_batch(self, now_s: float) -> int:
+        """The most rows that a step has time for."""
+        if now_s - self._looked_s >= _BUDGET_LOOK_S:
+            self._looked_s, curve = now_s, self._times.curve(now_s)
+            self._largest = max(1, curve.most_within(_BUDGET_S, self._control.shape[0]))
+        return self._largest
+
     def _split(self) -> tuple[list[Request], list[Request]]:
-        """Running requests that may take their next step, and those that may not."""
+        """Running requests that may take their next step, closest to running dry first, and those that may not."""
         rows = self._control.tolist()
         ready: list[Request] = []
         held: list[Request] = []
         for request in self.running:
             row = rows[request.prompt_token_ids[0]]
             (ready if _may_step(request.num_computed_tokens, row) else held).append(request)
+        if len(ready) > self._largest:
+            ready.sort(key=lambda request: _lead(request.num_computed_tokens, rows[request.prompt_token_ids[0]]))
         return ready, held
 
 
@@ -77,6 +125,12 @@ def _may_step(computed: int, row: list[int]) -> bool:
         return True
     has_text = frame + row[Field.TEXT_LEAD] < row[Field.TEXT_LEN] or bool(row[Field.CLOSED])
     return frame < row[Field.CREDIT] and has_text
+
+
+def _lead(computed: int, row: list[int]) -> int:
+    """Frames made that the listener has not heard; a prompt under way is short of everything."""
+    frame = computed - row[Field.PREFIX_LEN]
+    return frame - row[Field.HEARD] if frame > 0 else -1
 
 
 class HoldingScheduler(_Holding, Scheduler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,8 @@ from .frames import FrameFlag
 from .predictor import Predictor
 from .sampling import Candidates, penalise, uniform
 from .tables import Field, Option, SlotTables, look_up
+
+log = logging.getLogger(__name__)
 
 MIN_FRAMES = 2
 """No utterance is shorter (section B.5)."""
@@ -62,25 +65,46 @@ class FrameStep:
         live = (epoch > 0) & (frame == made)
         rows = torch.where(live, slots, self._scratch)
 
-        first, noise = self._first_codes(hidden, rows, frame, control, options)
-        ended = first == self._end
+        first, codes, failed = self._draw(hidden, rows, frame, control, options)
+        ended = (first == self._end) | failed
         capped = (control[:, Field.CLOSED] == 1) & (frame >= control[:, Field.FRAME_CAP]) & ~ended
         ended |= capped
         keep = torch.where(ended, self._scratch, rows)
-        codes = self._complete(hidden, first.clamp(max=self._end - 1), control, options, noise)
 
         self._codes[keep, frame.clamp(0, self._codes.shape[1] - 1)] = codes.int()
         self._seen[keep, first] = True
         self._owner[rows] = epoch
         self._frames[rows] = frame + 1
-        self._send(live, torch.stack([slots, epoch, frame, self._flags(ended, capped)], 1), codes)
+        self._send(live, torch.stack([slots, epoch, frame, self._flags(ended, capped, failed)], 1), codes)
         return torch.where(ended & live, self._end_token, slots)
+
+    def _draw(
+        self, hidden: Tensor, rows: Tensor, frame: Tensor, control: Tensor, options: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Codebook 0 or end of speech, int64 [n], the frame's codes, int64 [n, groups], and which rows went wrong.
+
+        A row that makes the step raise goes wrong alone: the others are drawn again without it.
+        """
+        try:
+            first, noise, failed = self._first_codes(hidden, rows, frame, control, options)
+            codes = self._complete(hidden, first.clamp(max=self._end - 1), control, options, noise)
+        except Exception:
+            if len(rows) > 1:
+                single = (slice(row, row + 1) for row in range(len(rows)))
+                alone = [self._draw(hidden[n], rows[n], frame[n], control[n], options[n]) for n in single]
+                first, codes, failed = (torch.cat(part) for part in zip(*alone, strict=True))
+            else:
+                log.exception("a session's step failed")
+                first, failed = rows.new_zeros(1), torch.ones_like(rows, dtype=torch.bool)
+                codes = rows.new_zeros(1, self._groups)
+        return first, codes, failed
 
     def _first_codes(
         self, hidden: Tensor, rows: Tensor, frame: Tensor, control: Tensor, options: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Codebook 0 with the generation rules of section B.5, and the frame's noise, float32 [n, groups]."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Codebook 0 by the rules of section B.5, the frame's noise, float32 [n, groups], and rows of no numbers."""
         logits = (hidden @ self._head.t()).float()
+        failed = ~torch.isfinite(logits).all(1)
         if bool((frame == 0).any()):
             self._seen[rows[frame == 0]] = False
         penalty = options[:, Option.REPETITION_PENALTY, None]
@@ -94,7 +118,7 @@ class FrameStep:
             options[:, Option.TEMPERATURE], control[:, Field.TOP_K], options[:, Option.TOP_P], self._end + 1
         )
         noise = uniform(control[:, Field.SEED], frame, self._groups)
-        return candidates.draw(logits, candidates.noise(noise[:, :1])), noise
+        return candidates.draw(logits, candidates.noise(noise[:, :1])), noise, failed
 
     def _complete(self, hidden: Tensor, first: Tensor, control: Tensor, options: Tensor, noise: Tensor) -> Tensor:
         candidates = Candidates.of(
@@ -106,8 +130,8 @@ class FrameStep:
         rest = self._predictor(hidden, first, candidates, candidates.noise(noise[:, 1:]))
         return torch.cat([first[:, None], rest], 1)
 
-    def _flags(self, ended: Tensor, capped: Tensor) -> Tensor:
-        return ended * int(FrameFlag.END) + capped * int(FrameFlag.CAPPED)
+    def _flags(self, ended: Tensor, capped: Tensor, failed: Tensor) -> Tensor:
+        return ended * int(FrameFlag.END) + capped * int(FrameFlag.CAPPED) + failed * int(FrameFlag.FAILED)
 
     def _send(self, live: Tensor, header: Tensor, codes: Tensor) -> None:
         records = torch.cat([header, codes], 1)

@@ -45,6 +45,8 @@ class Field(IntEnum):
     """
     EARLY_END = 10
     """1 when end of speech may be drawn before all text was read, as the reference does."""
+    HEARD = 11
+    """Frames the listener has heard, or would have in real time; may be below zero before the first."""
 
 
 class Option(IntEnum):

@@ -9,7 +9,7 @@ from voxgate.pipeline.speech import EngineState
 class Loading:
     """A voice that takes a few looks to load."""
 
-    slots = 4
+    capacity = 4
 
     def __init__(self, looks: int, end: EngineState) -> None:
         self._looks = looks

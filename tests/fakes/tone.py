@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -31,6 +32,7 @@ from voxgate.pipeline.speech import (
     VoiceInfo,
     WordTime,
 )
+from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.voice import ClonedVoice
 
 DEFAULT_SEED = 7
@@ -218,7 +220,8 @@ class ToneSynthesizer:
             "bob": VoiceInfo("bob", ("auto", "english", "german"), "another tone", instructions=True),
         }
         self.default_voice = "ada"
-        self.slots = slots
+        self.slots = self.capacity = slots
+        self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.max_characters = max_characters
         self.open_speeches: dict[ToneSpeech, None] = {}
         """In the order of opening, so that a simulation comes out the same in every process."""
@@ -231,6 +234,10 @@ class ToneSynthesizer:
     @property
     def state(self) -> EngineState:
         return self._state
+
+    @property
+    def free_slots(self) -> int:
+        return self.slots - len(self.open_speeches)
 
     async def start(self) -> None:
         self.starts += 1
@@ -264,7 +271,7 @@ class ToneSynthesizer:
         del self.voices[name]
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
-        if self._state is not EngineState.READY:
+        if not self._state.speaks:
             raise EngineNotReady("not ready", retry_after_ms=1000)
         if len(self.open_speeches) >= self.slots:
             raise AtCapacity("no slot")

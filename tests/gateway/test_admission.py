@@ -17,9 +17,10 @@ class Desk:
 
     def __init__(self, slots: int = 1, queue: int = 8, key_limit: int | None = None) -> None:
         self.slots = slots
+        self.free_slots = 1000
         self.key_limit = key_limit
         self.callers: dict[str, Caller] = {}
-        self.admission = Admission(lambda: self.slots, queue, 3000)
+        self.admission = Admission(lambda: self.slots, queue, 3000, lambda: self.free_slots)
         self.granted: list[Ticket] = []
         self.moves: list[tuple[Ticket, int]] = []
 
@@ -102,6 +103,32 @@ def test_more_slots_let_more_in() -> None:
     desk.admission.admit(1.0)
     assert desk.granted == waiting[:2]
     assert desk.moves[-1] == (waiting[2], 1)
+
+
+def test_fewer_slots_stop_nobody_and_let_nobody_in_until_enough_have_left() -> None:
+    desk = Desk(slots=4)
+    holders = [desk.join() for _ in range(4)]
+    waiting = desk.join()
+    usual_ms = waiting.eta_ms
+    desk.slots = 2
+    assert desk.join().eta_ms == pytest.approx(4 * usual_ms), "two more have to leave first"
+    desk.admission.leave(holders[0], 1.0)
+    desk.admission.leave(holders[1], 1.0)
+    assert desk.granted == []
+    desk.admission.leave(holders[2], 1.0)
+    assert desk.granted == [waiting]
+
+
+def test_a_slot_whose_release_was_never_confirmed_counts_as_taken() -> None:
+    desk = Desk(slots=3)
+    desk.free_slots = 1
+    desk.join()
+    desk.free_slots = 0
+    waiting = [desk.join(), desk.join()]
+    assert not any(ticket.granted for ticket in waiting)
+    desk.free_slots = 1
+    desk.admission.admit(1.0)
+    assert desk.granted == waiting[:1], "and one that came back lets in one"
 
 
 def test_deadline_is_the_bounded_wait() -> None:

@@ -58,3 +58,37 @@ def test_a_first_start_that_fails_is_told_to_the_caller() -> None:
             await EngineWatch(synthesizer, lambda: None).run()
 
     run(scene())
+
+
+def test_a_crash_loop_is_slowed_down_and_told() -> None:
+    async def scene() -> None:
+        synthesizer = ToneSynthesizer(Script())
+        watch = EngineWatch(synthesizer, lambda: None)
+        running = asyncio.create_task(watch.run())
+        for _ in range(300):
+            await asyncio.sleep(1)
+            if watch.state is EngineState.READY:
+                synthesizer.lose()
+        assert synthesizer.starts < 15, "not one a second"
+        await asyncio.sleep(1)
+        assert watch.reason is not None
+        assert "failures in a row" in watch.reason
+        running.cancel()
+
+    run(scene())
+
+
+def test_a_degraded_engine_speaks_on() -> None:
+    async def scene() -> None:
+        synthesizer = ToneSynthesizer(Script())
+        looks = []
+        watch = EngineWatch(synthesizer, lambda: None, lambda: looks.append(watch.state))
+        running = asyncio.create_task(watch.run())
+        await asyncio.sleep(0.1)
+        synthesizer._state = EngineState.DEGRADED
+        await asyncio.sleep(2)
+        assert (watch.reason, synthesizer.starts) == (None, 1)
+        assert set(looks) == {EngineState.DEGRADED}
+        running.cancel()
+
+    run(scene())

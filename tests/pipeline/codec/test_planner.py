@@ -135,3 +135,26 @@ def test_among_equals_the_one_served_longest_ago_goes_first() -> None:
     """Short of capacity all leads are nil, and nobody may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
     assert plan(streams, max_rows=1, max_frames=8) == Batch((1,), 1)
+
+
+def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_way() -> None:
+    """Short of capacity, with an utterance beginning at every turn: each is served within a round of all."""
+    streams = {slot: StreamView(slot, pending=9, decoded=20, heard=20) for slot in range(6)}
+    waited = dict.fromkeys(streams, 0)
+    for turn in range(1, 60):
+        new = 100 + turn
+        streams[new] = StreamView(new, pending=1, decoded=0, heard=0, ended=True)
+        waited[new] = 0
+        batch = plan(streams.values(), max_rows=2, max_frames=2)
+        assert batch is not None
+        for slot in batch.slots:
+            stream = streams[slot]
+            heard = stream.heard + batch.frames
+            decoded = stream.decoded + batch.frames
+            streams[slot] = replace(stream, decoded=decoded, heard=heard, served=turn)
+            waited[slot] = -1
+        for slot in [slot for slot in batch.slots if slot >= 100]:
+            del streams[slot], waited[slot]
+        waited = {slot: turns + 1 for slot, turns in waited.items()}
+        # The newcomer takes one of two rows, the six take turns in the other.
+        assert max(waited.values()) <= 6 + 2

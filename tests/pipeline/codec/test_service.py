@@ -18,7 +18,7 @@ import uvloop
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.pipeline.codec.service import CodecService
 from voxgate.pipeline.codec.stream import CodecStream
-from voxgate.pipeline.errors import AtCapacity, EngineError, EngineLost, EngineNotReady
+from voxgate.pipeline.errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo" / "speech_tokenizer"
 SLOTS = 4
@@ -143,18 +143,46 @@ async def test_bad_codes_are_refused_where_they_are_pushed(service: CodecService
     await stream.aclose()
 
 
-async def test_an_error_in_a_job_fails_its_streams_only(
+async def test_codes_that_cannot_be_decoded_fail_their_stream_only(
     service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = service.open(), service.open()
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(bad, "_check", lambda codes: codes)
+        bad.push(codes_of(0, 1) + 600)
+        good.push(codes_of(8, 1))  # in the same batch
+    with pytest.raises(GenerationFailed, match="could not decode"):
+        await anext(bad)
+    heard = await anext(good)
+    good.push(codes_of(9, 2))
+    good.finish()
+    heard = np.concatenate([heard, *[pcm async for pcm in good]])
+    both = np.concatenate([codes_of(8, 1), codes_of(9, 2)])
+    assert np.abs(heard - expected(decoder, both)).max() < 1e-5
+    for stream in (bad, good):
+        await stream.aclose()
+    codes = codes_of(8, 3)
+    assert np.abs(await speak(service.open(), codes, 3) - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_a_stream_alone_in_its_batch_is_told_why_it_failed(
+    service: CodecService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = service.open()
     with monkeypatch.context() as unchecked:
         unchecked.setattr(stream, "_check", lambda codes: codes)
         stream.push(codes_of(0, 1) + 600)
-    with pytest.raises(EngineError, match="could not decode"):
+    with pytest.raises(GenerationFailed, match="could not decode: ValueError: codes must lie"):
         await anext(stream)
     await stream.aclose()
-    codes = codes_of(8, 3)
-    assert np.abs(await speak(service.open(), codes, 3) - expected(decoder, codes)).max() < 1e-5
+
+
+async def test_jobs_are_timed_by_their_frames(service: CodecService) -> None:
+    service.times.forget()
+    await speak(service.open(), codes_of(1, 3), at_once=1)
+    (summary,) = service.times.summaries()
+    assert (summary.batch, summary.steps) == (1, 3)
+    assert 0 < summary.p50_s <= summary.p90_s < 5
 
 
 async def test_a_killed_worker_is_noticed_by_everyone() -> None:

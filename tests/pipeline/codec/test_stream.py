@@ -16,8 +16,8 @@ class Owner:
         self.changes = 0
         self.released: list[CodecStream] = []
 
-    def open(self, slot: int = 4) -> CodecStream:
-        return CodecStream(slot, lambda codes: codes, self._changed, self.released.append)
+    def open(self, slot: int = 4, *, paced: bool = True) -> CodecStream:
+        return CodecStream(slot, lambda codes: codes, self._changed, self.released.append, paced=paced)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -35,30 +35,30 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
     stream = Owner().open()
     for first, count in ((0, 3), (3, 1), (4, 5)):
         stream.push(frames(first, count))
-    taken = [stream.take(count, 0) for count in (1, 4, 2)]
+    taken = [stream.take(count, 0, 0.0) for count in (1, 4, 2)]
     assert [codes[:, 0].tolist() for codes, _ in taken] == [[0], [1, 2, 3, 4], [5, 6]]
     assert [is_first for _, is_first in taken] == [True, False, False]
-    assert stream.view() == StreamView(slot=4, pending=2, decoded=7, heard=0)
+    assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=7, heard=0)
 
 
 def test_the_planner_sees_the_listener() -> None:
     stream = Owner().open()
     stream.push(frames(0, 6))
-    stream.take(4, 1)
+    stream.take(4, 1, 0.0)
     stream.advance(3)
     stream.advance(2)  # acknowledgements may arrive out of order
-    assert stream.view().heard == 3
+    assert stream.view(0.0).heard == 3
     stream.advance(9)  # never more than was decoded
-    assert stream.view().lead == 0
+    assert stream.view(0.0).lead == 0
     stream.finish()
-    assert stream.view().ended
+    assert stream.view(0.0).ended
 
 
 async def test_iteration_ends_after_the_last_frame() -> None:
     stream = Owner().open()
     stream.push(frames(0, 3))
-    stream.take(1, 1)
-    stream.take(2, 1)
+    stream.take(1, 1, 0.0)
+    stream.take(2, 1, 0.0)
     stream.finish()
     stream.deliver(audio(1), 1)
     stream.deliver(audio(2), 2)
@@ -77,7 +77,7 @@ async def test_finishing_wakes_a_waiting_reader() -> None:
 async def test_cancelling_a_read_loses_nothing() -> None:
     stream = Owner().open()
     stream.push(frames(0, 1))
-    stream.take(1, 1)
+    stream.take(1, 1, 0.0)
     reader = asyncio.create_task(anext(stream))
     await asyncio.sleep(0)
     reader.cancel()
@@ -89,28 +89,28 @@ async def test_cancelling_a_read_loses_nothing() -> None:
 async def test_an_error_comes_after_the_audio_that_is_there() -> None:
     stream = Owner().open()
     stream.push(frames(0, 2))
-    stream.take(1, 1)
+    stream.take(1, 1, 0.0)
     stream.deliver(audio(1), 1)
     stream.fail(EngineLost("gone"))
     stream.fail(EngineLost("a later reason does not count"))
     assert len(await anext(stream)) == 1920
     with pytest.raises(EngineLost, match="gone"):
         await anext(stream)
-    assert stream.view().pending == 0  # nothing more is decoded for it
+    assert stream.view(0.0).pending == 0  # nothing more is decoded for it
 
 
 async def test_closing_frees_the_slot_once_and_drops_late_audio() -> None:
     owner = Owner()
     stream = owner.open()
     stream.push(frames(0, 2))
-    stream.take(1, 1)
+    stream.take(1, 1, 0.0)
     await stream.aclose()
     await stream.aclose()
     stream.deliver(audio(1), 1)
     assert owner.released == [stream]
     assert [pcm async for pcm in stream] == []
     stream.push(frames(2, 1))  # a talker's last frames may still come
-    assert stream.view().pending == 0
+    assert stream.view(0.0).pending == 0
 
 
 def test_nothing_can_be_pushed_behind_the_end() -> None:
@@ -118,3 +118,13 @@ def test_nothing_can_be_pushed_behind_the_end() -> None:
     stream.finish()
     with pytest.raises(ValueError, match="finished"):
         stream.push(frames(0, 1))
+
+
+def test_a_stream_that_nobody_hears_is_due_as_if_somebody_did() -> None:
+    stream = Owner().open(paced=False)
+    stream.push(frames(0, 30))
+    stream.take(8, 1, now_s=100.0)
+    stream.take(8, 2, now_s=100.1)
+    stream.advance(16)  # all of it was sent at once
+    assert [stream.view(100.0 + s).lead for s in (0.0, 0.081, 0.5, 60.0)] == [16, 15, 10, 0]
+    assert stream.view(100.0).ended, "it never waits for a fuller chunk"

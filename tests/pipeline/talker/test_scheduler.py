@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from voxgate.pipeline.talker.frames import FrameFlag, release_mark, unpack
+from voxgate.pipeline.talker.frames import PULSE_MARK, FrameFlag, release_mark, unpack
 from voxgate.pipeline.talker.scheduler import _Holding, _may_step
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.wiring import Wiring
@@ -99,6 +99,9 @@ class PlainScheduler:
         self.waiting = []
         return [request.name for request in self.running]
 
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> str:  # noqa: ARG002 - as vLLM's
+        return "outputs"
+
     def has_requests(self) -> bool:
         return bool(self.running or self.waiting or self.finished)
 
@@ -144,7 +147,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.scheduler._releases.close(0)
+    bench.scheduler._reports.close(0)
     bench.channel.close(0)
     bench.context.term()
 
@@ -227,3 +230,85 @@ def test_ordinary_aborts_are_not_answered(bench: Bench, names: Any) -> None:
     # The next message is the answer to what follows.
     bench.scheduler.finish_requests(release_mark(1, 1), "aborted")
     assert unpack(bench.channel.recv(), 16)[0, :2].tolist() == [1, 1]
+
+
+# What is measured, and who goes first when there is too little time
+
+
+def outcome(bench: Bench, *tokens: int) -> list[int]:
+    """Flags and fields of what is reported of a step with so many tokens of each session."""
+    order = SimpleNamespace(num_scheduled_tokens={f"{n}": count for n, count in enumerate(tokens)})
+    assert bench.scheduler.update_from_output(order, None) == "outputs"
+    bench.scheduler.finish_requests([PULSE_MARK], "aborted")
+    record: list[int] = unpack(bench.channel.recv(), 16)[0].tolist()
+    return record
+
+
+def test_steps_that_make_frames_are_reported_with_their_time(bench: Bench) -> None:
+    batch, micros, _, flags = outcome(bench, 1, 1, 1)
+    assert (batch, flags) == (3, FrameFlag.STEP)
+    assert 0 <= micros < 10**7
+
+
+@pytest.mark.parametrize("tokens", [(), (1, 9), (12,)])
+def test_steps_that_read_a_prompt_or_nothing_are_not(bench: Bench, tokens: tuple[int, ...]) -> None:
+    assert outcome(bench, *tokens)[3] == FrameFlag.PULSE, "the mark behind it is answered first"
+
+
+def test_a_mark_asks_for_a_sign_of_life(bench: Bench) -> None:
+    bench.scheduler.finish_requests(["17", PULSE_MARK], "aborted")
+    assert unpack(bench.channel.recv(), 16)[0, 3] == FrameFlag.PULSE
+
+
+def short_of_time(bench: Bench, largest: int) -> None:
+    bench.scheduler._largest_batch = lambda _: largest
+    bench.scheduler._largest = largest
+
+
+def listeners(bench: Bench, **leads: int) -> list[FakeRequest]:
+    """One running session for each name, in slots 0, 1, ..., so many frames ahead of its listener."""
+    bench.tables.control[:, Field.CREDIT] = 100
+    requests = []
+    for slot, (name, lead) in enumerate(leads.items()):
+        bench.tables.control[slot, Field.HEARD] = 20 - lead
+        requests.append(FakeRequest(name, slot, PREFIX + 20))
+    bench.run(*requests)
+    return requests
+
+
+def test_short_of_time_the_closest_to_running_dry_go_first(bench: Bench) -> None:
+    listeners(bench, calm=20, dry=0, uneasy=3, fine=9)
+    short_of_time(bench, 2)
+    assert bench.scheduler.schedule() == ["dry", "uneasy"]
+    assert sorted(bench.running()) == ["calm", "dry", "fine", "uneasy"]
+
+
+def test_with_time_enough_all_go_as_they_stand(bench: Bench) -> None:
+    listeners(bench, calm=20, dry=0, uneasy=3, fine=9)
+    assert bench.scheduler.schedule() == ["calm", "dry", "uneasy", "fine"]
+
+
+def test_short_of_time_nobody_starves(bench: Bench) -> None:
+    """All are heard in real time while two of four fit a step: they take turns."""
+    requests = listeners(bench, a=5, b=5, c=5, d=5)
+    short_of_time(bench, 2)
+    for _ in range(8):
+        for name in bench.scheduler.schedule():
+            next(request for request in requests if request.name == name).num_computed_tokens += 1
+    assert [request.num_computed_tokens - PREFIX - 20 for request in requests] == [4, 4, 4, 4]
+
+
+def test_short_of_time_a_prompt_under_way_is_not_left_behind(bench: Bench) -> None:
+    _, new = listeners(bench, calm=4, new=0)
+    new.num_computed_tokens = 3
+    short_of_time(bench, 1)
+    assert bench.scheduler.schedule() == ["new"]
+
+
+def test_the_time_of_a_step_decides_how_many_fit(bench: Bench) -> None:
+    scheduler = bench.scheduler
+    assert scheduler._largest_batch(10.0) == SHAPE.slots, "nothing is known yet"
+    for batch, seconds in ((1, 0.050), (3, 0.090)):
+        for _ in range(10):
+            scheduler._times.record(batch, seconds, 20.0)
+    assert scheduler._largest_batch(20.0) == 2

@@ -298,3 +298,33 @@ def test_rows_of_strangers_leave_no_words_behind(bench: Bench) -> None:
     bench.take((0, 0, [1]))
     bench.take((0, 1, [1, 2]))
     assert [record.codes[0] for record in bench.sent] == [3, 1]
+
+
+# Sessions that go wrong
+
+
+def test_numbers_that_are_none_end_their_session_only(bench: Bench) -> None:
+    for slot, epoch in ((0, 5), (1, 6), (2, 7)):
+        bench.own(slot, epoch)
+    hidden = torch.zeros(3, BOOK + 1)
+    hidden[:, 4] = 5.0
+    hidden[1, 9] = torch.nan
+    tokens = bench.step(hidden, torch.tensor([0, 1, 2]), torch.full((3,), PREFIX))
+    assert tokens.tolist() == [0, SHAPE.end_token, 2]
+    assert [record.flags for record in bench.sent] == [0, FrameFlag.END | FrameFlag.FAILED, 0]
+    assert [record.codes[0] for record in bench.sent[::2]] == [4, 4]
+    assert bench.take((0, 1, [3]), (2, 1, [3])) == [0, 2], "the others go on"
+
+
+def test_a_session_that_makes_the_step_raise_ends_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def predict(_hidden: Tensor, first: Tensor, _candidates: Candidates, _noise: Tensor) -> Tensor:
+        if bool((first == 13).any()):
+            raise RuntimeError("index out of range")
+        return first[:, None] + torch.arange(1, 4)
+
+    monkeypatch.setattr(bench.step, "_predictor", predict)
+    for slot, epoch in ((0, 5), (1, 6), (2, 7)):
+        bench.own(slot, epoch)
+    assert bench.take((0, 0, [4]), (1, 0, [13]), (2, 0, [5])) == [0, SHAPE.end_token, 2]
+    assert [record.flags for record in bench.sent] == [0, FrameFlag.END | FrameFlag.FAILED, 0]
+    assert [record.codes[0] for record in bench.sent[::2]] == [4, 5]

@@ -1,0 +1,104 @@
+"""How many utterances can be spoken at once without a gap, predicted from the steps' measured times.
+
+Every stage has to move every utterance on by a frame (80 ms of sound) within 80 ms. The capacity is the most utterances
+for which all stages do, at their slow steps and with a margin. It is learnt while speaking, and before that from a
+short calibration.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .speech import FRAME_MS
+from .step_times import Curve, StepTimes
+
+RAISE_BELOW = 0.90
+"""One more is let in while the frame deadline would be kept in this share of its time..."""
+LOWER_ABOVE = 0.97
+"""...and one less when it is not kept in this: between the two nothing changes, so that nothing swings."""
+_LOOK_S = 0.5
+"""Predictions are made anew at most so often."""
+_GROWTH = 8
+"""What the figure may grow by at a time: one of so many, and one."""
+_LATE_S, _ON_TIME_S = 1.0, 3.0
+"""How long steps must have been over the deadline, and under it again, to be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A process that moves utterances on in batches of at most `largest_batch` frames."""
+
+    name: str
+    times: StepTimes
+    largest_batch: int
+
+    def load(self, curve: Curve, utterances: int) -> float:
+        """The share of a frame's time needed to move all of them on by one; 0 while that is not known."""
+        batch = min(utterances, self.largest_batch)
+        step_s = curve.at(batch) if utterances else None
+        return 0.0 if step_s is None else 1000 * step_s * utterances / batch / FRAME_MS
+
+
+class Capacity:
+    """Synchronous; time comes in as an argument.
+
+    `slots`: the most there can ever be. Before anything was measured that is the figure; it is never less than 1.
+    """
+
+    def __init__(self, stages: Sequence[Stage], slots: int) -> None:
+        self.stages = tuple(stages)
+        self._slots = slots
+        self._utterances = slots
+        self._looked_s = -math.inf
+        self._turned_s: float | None = None
+        """Since when `late` is not what is observed."""
+        self._late = False
+
+    def forget(self) -> None:
+        """Begin anew: what was measured was warming up."""
+        for stage in self.stages:
+            stage.times.forget()
+
+    def settle(self, now_s: float) -> None:
+        """Take what was measured so far as this machine's own figures, and the capacity that follows from them."""
+        for stage in self.stages:
+            stage.times.settle()
+        self._looked_s, self._utterances = now_s, self._most(RAISE_BELOW, self._load_now(now_s))
+
+    def utterances(self, now_s: float) -> int:
+        """The most that can be spoken at once."""
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            load = self._load_now(now_s)
+            low, high = self._most(RAISE_BELOW, load), self._most(LOWER_ABOVE, load)
+            if low > self._utterances:
+                self._utterances = min(low, self._utterances + 1 + self._utterances // _GROWTH)
+            else:
+                self._utterances = min(self._utterances, high)
+        return self._utterances
+
+    def load(self, utterances: int, now_s: float) -> float:
+        """The share of the frame's time that the slowest stage needs for so many; 0 when nothing is known."""
+        return self._load_now(now_s)(utterances)
+
+    def late(self, utterances: int, now_s: float) -> bool:
+        """Whether the steps of those that speak take longer than their sound, and have for a while."""
+        over = self.load(utterances, now_s) > 1
+        if over == self._late:
+            self._turned_s = None
+        elif self._turned_s is None:
+            self._turned_s = now_s
+        elif now_s - self._turned_s >= (_LATE_S if over else _ON_TIME_S):
+            self._late, self._turned_s = over, None
+        return self._late
+
+    def _load_now(self, now_s: float) -> Callable[[int], float]:
+        curves = [(stage, stage.times.curve(now_s)) for stage in self.stages]
+        return lambda utterances: max((stage.load(curve, utterances) for stage, curve in curves), default=0.0)
+
+    def _most(self, share: float, load: Callable[[int], float]) -> int:
+        """The most utterances whose load, which rises with them, is within `share`: 1 to `slots`."""
+        return max(1, bisect.bisect_right(range(1, self._slots + 1), share, key=load))

@@ -1,0 +1,133 @@
+"""How many utterances are let in: as many as the measured steps carry, without swinging, never none."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from voxgate.pipeline.capacity import Capacity, Stage
+from voxgate.pipeline.step_times import StepTimes
+
+
+class Machine:
+    """A talker and a codec of known cost, whose steps are measured as `run` runs them."""
+
+    def __init__(self, talker_s: Callable[[int], float], codec_s: Callable[[int], float], slots: int = 64) -> None:
+        self.talker_s, self.codec_s = talker_s, codec_s
+        self.talker, self.codec = StepTimes(), StepTimes()
+        stages = (Stage("talker", self.talker, slots), Stage("codec", self.codec, 8))
+        self.capacity = Capacity(stages, slots)
+        self.chance = random.Random(3)
+        self.slower = 1.0
+        self.now_s = 0.0
+
+    def calibrate(self) -> int:
+        for batch in (1, 2, 4, 8, 16):
+            for _ in range(8):
+                self.step(batch)
+        self.capacity.settle(self.now_s)
+        return self.capacity.utterances(self.now_s)
+
+    def step(self, streams: int) -> None:
+        noise = self.slower * self.chance.uniform(0.95, 1.05)
+        self.talker.record(streams, self.talker_s(streams) * noise, self.now_s)
+        for _ in range(max(1, streams // 8)):
+            self.codec.record(min(streams, 8), self.codec_s(min(streams, 8)) * noise, self.now_s)
+
+    def run(self, streams: int | None, seconds: float) -> list[int]:
+        """The capacity as it goes; `streams` None is all that are let in."""
+        seen = []
+        for _ in range(round(seconds / 0.08)):
+            self.now_s += 0.08
+            seen.append(self.capacity.utterances(self.now_s))
+            if streams != 0:
+                self.step(seen[-1] if streams is None else streams)
+        return seen
+
+
+def codec_bound(slots: int = 64) -> Machine:
+    """Like the demo voice on two cores: the codec has 80 ms for 14 frames, the talker time to spare."""
+    return Machine(lambda n: 0.010 + 0.001 * n, lambda frames: 0.004 + 0.0052 * frames, slots)
+
+
+def test_before_anything_is_measured_the_slots_are_the_limit() -> None:
+    assert codec_bound(slots=24).capacity.utterances(0.0) == 24
+
+
+def test_the_calibration_finds_what_the_slowest_stage_carries() -> None:
+    # 8 frames take 45.6 ms and 5 % at most: 72 ms are enough for 12.
+    assert codec_bound().calibrate() == 12
+
+
+def test_the_talker_can_be_the_slowest_stage() -> None:
+    machine = Machine(lambda n: 0.010 + 0.004 * n, lambda _: 0.001)
+    # Up to 5 % slower, 72 ms are enough for 14.
+    assert machine.calibrate() in (14, 15)
+
+
+def test_slots_stay_the_upper_bound() -> None:
+    assert codec_bound(slots=5).calibrate() == 5
+
+
+def test_a_machine_too_slow_for_one_lets_one_in() -> None:
+    assert Machine(lambda _: 0.3, lambda _: 0.5).calibrate() == 1
+
+
+def test_under_full_load_the_figure_stands_still() -> None:
+    machine = codec_bound()
+    first = machine.calibrate()
+    seen = machine.run(None, seconds=60)
+    assert max(seen) - min(seen) <= 1
+    assert abs(seen[-1] - first) <= 1
+    assert sum(later != earlier for earlier, later in itertools.pairwise(seen)) <= 2, "it does not swing"
+
+
+def test_a_slower_machine_carries_less_at_once_and_recovers_step_by_step() -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    machine.run(None, seconds=10)
+    machine.slower = 2.0
+    slow = machine.run(None, seconds=20)[-1]
+    assert slow <= full / 2 + 1
+    machine.slower = 1.0
+    seen = machine.run(None, seconds=40)
+    assert abs(seen[-1] - full) <= 1
+    assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(seen))
+
+
+def test_idleness_does_not_change_what_is_known() -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    assert set(machine.run(0, seconds=300)) == {full}
+
+
+def test_a_bad_moment_at_full_load_does_not_hold_it_down_when_few_speak() -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    machine.slower = 4.0
+    assert machine.run(None, seconds=5)[-1] <= 4
+    machine.slower = 1.0
+    assert machine.run(2, seconds=40)[-1] >= full - 1
+
+
+def test_late_is_what_lasts() -> None:
+    machine = codec_bound()
+    machine.calibrate()
+    capacity = machine.capacity
+    machine.run(12, seconds=5)
+    assert not capacity.late(12, machine.now_s)
+    machine.slower = 2.0
+    machine.run(12, seconds=6)
+    assert not capacity.late(12, machine.now_s), "for a first moment"
+    machine.run(12, seconds=1.2)
+    assert capacity.late(12, machine.now_s)
+    assert capacity.load(12, machine.now_s) == pytest.approx(2 * 12 * 0.0456 / 8 / 0.08, rel=0.1)
+    assert capacity.late(0, machine.now_s), "and it takes a while to be believed again"
+    machine.run(0, seconds=4)
+    assert not capacity.late(0, machine.now_s)
+
+
+def test_nobody_speaking_is_no_load() -> None:
+    assert codec_bound().capacity.load(0, 0.0) == 0.0
