@@ -8,6 +8,7 @@ async with connect("ws://localhost:8000") as session, session.utterance(words=Tr
         play(audio.payload)
 """
 
+from .client import Client
 from .errors import ClientError, ProtocolViolation, Refused, SessionLost, SpeechError, Unreachable
 from .events import (
     Audio,
@@ -22,14 +23,17 @@ from .events import (
     Word,
     Words,
 )
+from .retry import NEVER, Retry
 from .say import say
 from .session import DEFAULT_URL, Session, connect
 from .utterance import Utterance
 
 __all__ = [
     "DEFAULT_URL",
+    "NEVER",
     "Audio",
     "AudioFormat",
+    "Client",
     "ClientError",
     "Done",
     "Event",
@@ -38,6 +42,7 @@ __all__ = [
     "ProtocolViolation",
     "Queued",
     "Refused",
+    "Retry",
     "Session",
     "SessionInfo",
     "SessionLost",

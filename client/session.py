@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -42,6 +43,12 @@ class Session:
         self._utterances: dict[str, Utterance] = {}
         self._numbers: dict[int, Utterance] = {}
         self._count = 0
+        self._lost: Exception | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a new utterance may be begun: the socket is open and the gateway is not shutting down."""
+        return self._lost is None and self.going_away_ms is None
 
     @asynccontextmanager
     async def utterance(
@@ -54,6 +61,7 @@ class Session:
         sampling: dict[str, float] | None = None,
         seed: int | None = None,
         words: bool = False,
+        normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
     ) -> AsyncIterator[Utterance]:
         """Begin an utterance; text may follow at once. Leaving the block before its end stops the speech."""
@@ -67,6 +75,7 @@ class Session:
             "sampling": sampling,
             "seed": seed,
             "words": words or None,
+            "normalise": normalise,
             "pacing": pacing,
         }
         start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}
@@ -106,6 +115,7 @@ class Session:
             error = violation
             await self._socket.close(1002, str(violation)[:120])
         finally:
+            self._lost = error
             for utterance in self._utterances.values():
                 utterance.fail(error)
 
@@ -143,18 +153,26 @@ class Session:
 
 @asynccontextmanager
 async def connect(
-    url: str = DEFAULT_URL, *, headers: dict[str, str] | None = None, open_timeout_s: float = 10
+    url: str = DEFAULT_URL,
+    *,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    open_timeout_s: float = 10,
 ) -> AsyncIterator[Session]:
-    """Open a session; `url` is the gateway's address, ws or http, with or without the path.
+    """Open a session; `url` is the gateway's address, ws or http (with TLS: wss or https), with or without the path.
 
-    Raises Unreachable, Refused (`retry_after_ms`), ProtocolViolation. Leaving the block closes the socket.
+    `key` is an API key or a token. `tls` is for certificates that the system does not trust:
+    `ssl.create_default_context(cafile="own.pem")`. Raises Unreachable, Refused (`retry_after_ms`), ProtocolViolation.
+    Leaving the block closes the socket.
     """
     address = speech_url(url)
     try:
         socket = await open_socket(
             address,
             proxy=None if urlsplit(address).hostname in LOOPBACK else True,
-            additional_headers=headers,
+            additional_headers={**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})},
+            ssl=tls if urlsplit(address).scheme == "wss" else None,
             open_timeout=open_timeout_s,
             max_size=MAX_MESSAGE_BYTES,
             compression=None,  # audio does not shrink, and control messages are tiny

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from array import array
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -117,6 +117,8 @@ class FakeGateway:
         self.greeting: dict[str, Any] | None = None
         self.script: dict[str, list[Any]] = {}
         """Messages to send instead of speech, by the text: dict, bytes or str, int to close."""
+        self.headers: Mapping[str, str] = {}
+        """Of the last handshake."""
         self.received: list[dict[str, Any]] = []
         self.utterances: dict[str, FakeUtterance] = {}
         self.samples_sent = 0
@@ -127,6 +129,7 @@ class FakeGateway:
     def answer_http(self, connection: ServerConnection, request: Request) -> Response | None:
         path = request.path.partition("?")[0]
         if path == "/v1/speech":
+            self.headers = request.headers
             return self.refuse() if self.refuse else None
         if path == "/readyz":
             status = HTTPStatus.OK if self.ready else HTTPStatus.SERVICE_UNAVAILABLE
