@@ -153,6 +153,11 @@ class Settings(BaseModel):
         pairs = (pair.lower().partition("=") for pair in self.voice_aliases)
         return {name.strip(): voice.strip() for name, _, voice in pairs}
 
+    @property
+    def keyed(self) -> bool:
+        """Keys are configured: everyone needs one."""
+        return self.keys_file is not None or bool(self.keys)
+
     def session_limits(self, model_characters: int) -> Limits:
         """What a client is told; `model_characters` is the model's own text limit."""
         return Limits(

@@ -1,20 +1,18 @@
 // The page: what is written, what is said of it, and the buttons between.
 
+import { choices, listCodecs, listVoices } from "./choices.js";
 import { Connection } from "./connection.js";
-import { opusIsSupported } from "./decoder.js";
+import "./crowd.js";
 import { showEcho, showLevels, showNumbers } from "./meters.js";
 import { Speech } from "./speech.js";
+import { wireTools } from "./tools.js";
 import { change, due, wordStart } from "./typing.js";
+import { DEMO, Writer } from "./writer.js";
 
-const RATE = 24000;
 const PAUSE_MS = 600; // speak what is there
 const END_AFTER_MS = 5000; // a pause of this length: the utterance is over, its place is free for others
 const FAST_CHARACTERS = 24; // at once, as from a paste: enough to be spoken fluently as it comes
 const IDLE_DRAW_MS = 100;
-const DEMO_TOKEN_MS = 60;
-const DEMO =
-  "Good evening. These words are written one piece at a time, the way a language model writes them, and you hear " +
-  "each of them long before the last one is there. Press Escape, and I will tell you where I stopped.";
 
 const $ = (id) => document.getElementById(id);
 const text = $("text");
@@ -29,14 +27,12 @@ const page = {
   length: 0, // and how long it was then
   grew: true, // and whether it grew; half a word left by a deletion is not worth saying
   flushed: true, // what was sent is to be spoken to its end
-  demo: null,
-  codec: "pcm",
 };
 
 const connection = new Connection(location.origin, {
   state: showState,
-  session: async (session) => {
-    await listVoices(session);
+  session: async (session, token) => {
+    await listVoices(session, token);
     showState("ready", "Ready");
     waited();
   },
@@ -66,10 +62,22 @@ const speech = new Speech(connection, {
   words: (words) => page.words.push(...words),
 });
 
+// Writes for those who would rather listen.
+const writer = new Writer({
+  pace: () => Number($("writing-pace").value),
+  ready: () => !speech.utterance?.interrupting, // the last utterance is just ending
+  write: (piece) => {
+    text.value += piece;
+    page.length = text.value.length;
+    written({ fast: true });
+  },
+  ended: () => speech.end(),
+});
+
 // Writing
 
 text.addEventListener("input", (event) => {
-  stopDemo();
+  writer.stop();
   const fast = text.value.length - page.length >= FAST_CHARACTERS;
   page.length = text.value.length;
   if ($("live").checked) written({ grew: !event.inputType?.startsWith("delete"), fast });
@@ -122,7 +130,7 @@ function begin(start, { at, label }) {
   Object.assign(page, { start, said: "", words: [], heard: start, label });
   $("stopped").hidden = true;
   $("trouble").hidden = true;
-  speech.begin({ voice: $("voice").value || undefined, codec: page.codec, rate: RATE, since: at, start });
+  speech.begin({ choices: choices(), since: at, start });
 }
 
 function write(fragment) {
@@ -145,7 +153,7 @@ function passOver() {
 }
 
 async function speakAll(start) {
-  stopDemo();
+  writer.stop();
   const origin = { at: performance.now(), label: "click" };
   if (!connection.open || !text.value.slice(start).trim()) return;
   passOver();
@@ -157,7 +165,7 @@ async function speakAll(start) {
 
 setInterval(() => {
   const pause = performance.now() - page.touched;
-  if (page.demo || pause <= PAUSE_MS) return;
+  if (writer.writing || pause <= PAUSE_MS) return;
   if (page.grew) speakOn();
   flush();
   if (pause > END_AFTER_MS) speech.end();
@@ -166,7 +174,7 @@ setInterval(() => {
 // Interrupting
 
 function interrupt() {
-  stopDemo();
+  writer.stop();
   passOver();
   speech.interrupt();
 }
@@ -199,7 +207,8 @@ function showState(name, detail) {
 
 function draw() {
   const current = speech.utterance;
-  $("interrupt").disabled = !current && !page.demo;
+  $("interrupt").disabled = !current && !writer.writing;
+  $("download").disabled = !(current ?? speech.last)?.recording.length;
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
   const unit = (characters) => page.start + inUtf16(page.said, characters);
@@ -215,63 +224,23 @@ function inUtf16(string, characters) {
   return /[\ud800-\udbff]/.test(string) ? [...string].slice(0, characters).join("").length : characters;
 }
 
-async function listVoices(session) {
-  const { voices } = await (await fetch(session.voices)).json();
-  const chosen = $("voice").value || localStorage.getItem("voice") || session.default_voice;
-  $("voice").replaceChildren(...voices.map(({ name }) => new Option(name, name)));
-  voices.forEach(({ description }, i) => ($("voice").options[i].title = description));
-  $("voice").value = voices.some(({ name }) => name === chosen) ? chosen : session.default_voice;
-}
-
-async function listCodecs() {
-  const options = [new Option("PCM", "pcm")];
-  if (await opusIsSupported(RATE)) options.unshift(new Option("Opus", "opus"));
-  $("codec").replaceChildren(...options);
-  useCodec();
-}
-
-function useCodec() {
-  page.codec = $("codec").value;
-  speech.prepare({ codec: page.codec, rate: RATE });
-}
-
-// The demonstration writes as a language model does
-
 function startDemo() {
   interrupt();
-  const tokens = DEMO.match(/\s*\S{1,5}/g);
   text.value = "";
   Object.assign(page, { start: 0, said: "", words: [], heard: 0, length: 0, origin: null });
-  page.demo = setInterval(() => {
-    if (speech.utterance?.interrupting) return; // the last utterance is just ending
-    const token = tokens.shift();
-    if (token === undefined) {
-      stopDemo();
-      speech.end();
-      return;
-    }
-    text.value += token;
-    page.length = text.value.length;
-    written({ fast: true });
-  }, DEMO_TOKEN_MS);
+  writer.start(DEMO);
   $("interrupt").disabled = false;
-}
-
-function stopDemo() {
-  clearInterval(page.demo);
-  page.demo = null;
 }
 
 $("speak").addEventListener("click", () => speakAll(0));
 $("continue").addEventListener("click", () => speakAll(page.heard));
 $("interrupt").addEventListener("click", interrupt);
 $("demo").addEventListener("click", startDemo);
-$("codec").addEventListener("change", useCodec);
+$("codec").addEventListener("change", () => speech.prepare(choices().format));
 // Switched on again, it is about what is written from now on.
 $("live").addEventListener("change", () => {
   Object.assign(page, { start: text.value.length, said: "", words: [], origin: null });
 });
-$("voice").addEventListener("change", () => localStorage.setItem("voice", $("voice").value));
 text.addEventListener("scroll", () => ($("echo").scrollTop = text.scrollTop));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") interrupt();
@@ -284,6 +253,8 @@ document.addEventListener("keydown", (event) => {
 globalThis.voxgate = { page, speech, connection }; // for the console
 if (globalThis.isSecureContext && globalThis.AudioWorkletNode) {
   await listCodecs();
+  speech.prepare(choices().format);
+  wireTools(() => text.value.slice(page.start) || text.value, () => speech.utterance ?? speech.last, connection);
   connection.run();
   draw();
 } else {

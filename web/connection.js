@@ -1,5 +1,6 @@
 // Keeps one socket open: waits for the voice to load, for room, and comes back after a loss with growing pauses.
 
+import { token } from "./key.js";
 import { SpeechSocket } from "./protocol.js";
 
 const READY_POLL_MS = 1000;
@@ -8,21 +9,23 @@ const LONGEST_PAUSE_MS = 8000;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// `on` has state(name, detail), session(message), control(message), audio(packet) and lost().
+// `on` has state(name, detail), session(message, token), control(message), audio(packet) and lost().
 export class Connection {
   constructor(origin, on) {
     this.origin = origin;
     this.on = on;
     this.socket = null;
     this.session = null;
+    this.keyed = false; // the gateway wants keys
     this.pause = FIRST_PAUSE_MS;
   }
 
   async run() {
     for (;;) {
       try {
-        await this.untilReady();
-        await this.untilClosed();
+        const limits = await this.untilReady();
+        this.keyed = limits.key_needed === true;
+        await this.untilClosed(this.keyed ? await this.token() : null);
       } catch {
         this.on.state("offline", "The gateway does not answer. Trying again…");
       }
@@ -38,7 +41,7 @@ export class Connection {
     for (;;) {
       const ready = await fetch("/readyz", { cache: "no-store" });
       const limits = ready.ok ? await (await fetch("/v1/limits", { cache: "no-store" })).json() : null;
-      if (limits && limits.accepting !== false) return;
+      if (limits && limits.accepting !== false) return limits;
       if (limits) {
         this.on.state("full", "Every place is taken. Waiting for one…");
       } else {
@@ -50,14 +53,19 @@ export class Connection {
     }
   }
 
-  untilClosed() {
+  token() {
+    this.on.state("key", "An API key is needed");
+    return token();
+  }
+
+  untilClosed(token) {
     this.on.state("connecting", "Connecting…");
     return new Promise((resolve) => {
       this.socket = new SpeechSocket(this.origin, {
         session: (message) => {
           this.session = message;
           this.pause = FIRST_PAUSE_MS;
-          this.on.session(message);
+          this.on.session(message, token);
         },
         control: (message) => this.on.control(message),
         audio: (packet) => this.on.audio(packet),
@@ -67,7 +75,7 @@ export class Connection {
           this.on.lost();
           resolve();
         },
-      });
+      }, token);
     });
   }
 

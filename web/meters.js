@@ -16,6 +16,10 @@ export function showNumbers(utterance, player, label) {
   $("waits").textContent = waits ? `and ${waits} × waiting for text` : "gaps in the sound";
   const seconds = utterance.samples / (utterance.format?.sample_rate ?? 1);
   $("bitrate").textContent = seconds ? `${Math.round((8 * utterance.bytes) / seconds / 1000)} kbit/s` : "–";
+  // Sent ahead by a bounded lead, then at the pace of playback: above 1 in the beginning, near 1 later; below is late.
+  const took = (utterance.lastByteAt - utterance.firstByteAt) / 1000;
+  $("pace").textContent = took > 0.2 ? `${(seconds / took).toFixed(2)} ×` : "–";
+  $("queue").textContent = utterance.queued ? `${utterance.queued}.` : "–";
   $("duration").textContent = `${(player.played_ms / 1000).toFixed(1)} s`;
 }
 

@@ -21,10 +21,11 @@ export function parseAudio(buffer) {
   };
 }
 
-// One socket. `on` has session(message), control(message), audio(packet) and closed(event).
+// One socket. `on` has session(message), control(message), audio(packet) and closed(event). `token` where keys are needed.
 export class SpeechSocket {
-  constructor(origin, on) {
-    this.socket = new WebSocket(origin.replace(/^http/, "ws") + SPEECH_PATH);
+  constructor(origin, on, token = null) {
+    const query = token ? `?token=${encodeURIComponent(token)}` : "";
+    this.socket = new WebSocket(origin.replace(/^http/, "ws") + SPEECH_PATH + query);
     this.socket.binaryType = "arraybuffer";
     this.socket.onclose = (event) => on.closed(event);
     this.socket.onmessage = ({ data }) => {

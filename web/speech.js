@@ -2,6 +2,7 @@
 
 import { Decoder } from "./decoder.js";
 import { Player } from "./player.js";
+import { Recording } from "./recording.js";
 
 const ACK_MS = 250;
 const ANSWER_MS = 2000; // longest wait for the answer to an interrupt
@@ -18,14 +19,14 @@ export class Speech {
   }
 
   // Builds the way to the loudspeaker ahead of time, so that the first utterance does not wait for it.
-  prepare({ codec, rate }) {
-    this.player.open(codec === "opus" ? this.opusRate : rate);
+  prepare({ codec, sample_rate }) {
+    this.player.open(codec === "opus" ? this.opusRate : sample_rate);
   }
 
-  // Only when silent; see `silence`.
-  begin({ voice, codec, rate, since, start }) {
+  // Only when silent; see `silence`. `choices` are fields of the `start` message.
+  begin({ choices, since, start }) {
     const id = `page-${++count}`;
-    this.prepare({ codec, rate });
+    this.prepare(choices.format);
     this.player.unlock();
     this.player.begin();
     this.utterance = {
@@ -43,9 +44,11 @@ export class Speech {
       firstSound: null,
       acked: performance.now(),
       interrupting: false,
+      recording: new Recording(),
+      queued: 0, // the last position in the queue; 0 while it holds a slot
+      firstByteAt: null,
     };
-    const format = { codec, sample_rate: rate };
-    this.connection.send({ type: "start", utterance: id, voice, format, words: true });
+    this.connection.send({ type: "start", utterance: id, ...choices, words: true });
     this.on.changed();
   }
 
@@ -102,9 +105,11 @@ export class Speech {
     }
     switch (message.type) {
       case "queued":
+        current.queued = message.position;
         this.on.queued(message);
         break;
       case "started":
+        current.queued = 0;
         current.number = message.number;
         current.format = message.format;
         current.decoder = new Decoder(
@@ -149,7 +154,9 @@ export class Speech {
       return;
     }
     current.nextSeq++;
-    current.firstByte ??= performance.now() - current.since;
+    current.firstByteAt ??= performance.now();
+    current.lastByteAt = performance.now();
+    current.firstByte ??= current.firstByteAt - current.since;
     current.bytes += packet.payload.length;
     current.samples += packet.samples;
     current.decoder.decode(packet);
@@ -163,7 +170,9 @@ export class Speech {
 
   decoded(utterance, samples, rate) {
     if (utterance.format.codec === "opus") this.opusRate = rate;
-    if (utterance === this.utterance && !utterance.interrupting) this.player.push(samples, rate);
+    if (utterance !== this.utterance || utterance.interrupting) return;
+    utterance.recording.push(samples, rate);
+    this.player.push(samples, rate);
   }
 
   playback(event) {

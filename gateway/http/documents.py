@@ -49,6 +49,7 @@ class Documents:
         document = {
             "accepting": not draining and len(self._sessions) < settings.sockets,
             "ready": not draining and self._engine.reason is None,
+            "key_needed": settings.keyed,
             "sockets": {"open": len(self._sessions), "limit": settings.sockets},
             "utterances": {"active": admission.active, "limit": admission.slots},
             "queue": {"waiting": admission.queued, "limit": settings.queue_length},

@@ -1,0 +1,196 @@
+"""What the page offers beside writing: choices, things to take along, keys, a crowd."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from browser.chromium import Tab, chromium, find_chromium, tab
+from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.packets import FakeEncoder
+from fakes.tone import Script, ToneSynthesizer
+from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings
+
+EXECUTABLE = find_chromium()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium on this machine: apt install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+READY = "document.body.dataset.state === 'ready'"
+FINISHED = "voxgate.speech.last && !voxgate.speech.utterance && voxgate.speech.last.done"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[int]:
+    assert EXECUTABLE is not None
+    async with chromium(tmp_path_factory.mktemp("profile"), EXECUTABLE) as devtools_port:
+        yield devtools_port
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway() -> AsyncIterator[FakeGateway]:
+    async with fake_gateway(paced=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(gateway: FakeGateway, browser: int) -> AsyncIterator[Tab]:
+    async with tab(browser) as opened:
+        await opened.open(gateway.url)
+        await opened.until(READY)
+        await opened.evaluate("document.getElementById('text').focus()")
+        yield opened
+        assert opened.problems == []
+
+
+async def choose(page: Tab, id: str, value: str) -> None:
+    await page.evaluate(
+        f"document.getElementById('{id}').value = {json.dumps(value)};"
+        f"document.getElementById('{id}').dispatchEvent(new Event('change', {{ bubbles: true }}))"
+    )
+
+
+async def test_language_and_instructions_follow_the_voice(page: Tab, gateway: FakeGateway) -> None:
+    assert await page.evaluate("document.getElementById('instructions').disabled")
+    await choose(page, "voice", "whistle")
+    assert not await page.evaluate("document.getElementById('instructions').disabled")
+    await choose(page, "language", "english")
+    await choose(page, "instructions", " whispering ")
+    await page.evaluate("document.getElementById('normalise').checked = true")
+    await page.type("x\n")
+    await page.until(FINISHED)
+    options = next(iter(gateway.utterances.values())).options
+    assert {name: options[name] for name in ("voice", "language", "instructions", "normalise")} == {
+        "voice": "whistle",
+        "language": "english",
+        "instructions": "whispering",
+        "normalise": True,
+    }
+
+
+async def test_what_is_not_chosen_is_not_sent(page: Tab, gateway: FakeGateway) -> None:
+    await choose(page, "voice", "hum")
+    await page.evaluate("localStorage.clear()")
+    await choose(page, "language", "auto")
+    await page.type("x\n")
+    await page.until(FINISHED)
+    options = next(iter(gateway.utterances.values())).options
+    assert not {"language", "instructions", "normalise"} & options.keys()
+
+
+async def test_the_sound_can_be_saved(page: Tab) -> None:
+    await choose(page, "codec", "pcm")
+    assert await page.evaluate("document.getElementById('download').disabled")
+    await page.type("Five!\n")
+    await page.until(FINISHED)
+    await page.until("!document.getElementById('download').disabled")
+    encoded = await page.evaluate(
+        "voxgate.speech.last.recording.wav().arrayBuffer()"
+        ".then((data) => btoa(String.fromCharCode(...new Uint8Array(data))))"
+    )
+    data = base64.b64decode(encoded)
+    riff, size, wave, channels, rate, bits = struct.unpack_from("<4sI8s6xHI6xH", data)
+    assert (riff, size, wave) == (b"RIFF", len(data) - 8, b"WAVEfmt ")
+    assert (channels, rate, bits) == (1, 24_000, 16)
+    assert len(data) == 44 + 2 * 6 * 1920  # six characters of 80 ms
+    assert any(data[44:])
+
+
+async def test_an_utterance_can_be_copied_as_code(page: Tab) -> None:
+    origin = "http://127.0.0.1:8000"
+    options = json.dumps({"voice": "it's", "format": {"codec": "opus"}})
+    text = json.dumps("Say \"no\" - it's 5 o'clock.\n")
+    snippets = f"import('/snippets.js').then((snippets) => snippets.%s({options}, {text}, '{origin}', %s))"
+    for key in ("false", "true"):
+        python = await page.evaluate(snippets % ("asPython", key))
+        compile(python, "copied", "exec")
+        assert ("VOXGATE_API_KEY" in python) is (key == "true")
+        assert "ws://127.0.0.1:8000" in python
+        curl = await page.evaluate(snippets % ("asCurl", key))
+        assert f"curl {origin}/v1/audio/speech" in curl
+        assert ("VOXGATE_API_KEY" in curl) is (key == "true")
+        assert "it'\\''s" in curl
+
+
+async def test_it_writes_at_the_chosen_pace(page: Tab, gateway: FakeGateway) -> None:
+    await page.evaluate("document.getElementById('writing-pace').value = 40")
+    await page.evaluate("document.getElementById('demo').click()")
+    await page.until("voxgate.page.said.length > 100")
+    await page.press("Escape")
+    fragments = [message["text"] for message in gateway.received if message["type"] == "text"]
+    assert max(map(len, fragments)) <= 6
+    await page.until("!document.getElementById('stopped').hidden")
+    before = await page.evaluate("document.getElementById('text').value")
+    await page.until("performance.now() - voxgate.page.touched > 300")
+    assert await page.evaluate("document.getElementById('text').value") == before
+
+
+async def test_a_crowd_comes_and_goes(page: Tab, gateway: FakeGateway) -> None:
+    await choose(page, "crowd-size", "3")
+    await page.evaluate("document.getElementById('crowd-start').click()")
+    await page.until(
+        "voxgateCrowd.listeners.length === 3 && document.getElementById('crowd-seats').children.length === 3"
+    )
+    await page.until("voxgateCrowd.listeners.every(({ firstSounds }) => firstSounds.length)")
+    await page.until(
+        "/^3 listening, .* first sound after \\d+ ms/.test(document.getElementById('crowd-summary').innerText)"
+    )
+    await page.evaluate("document.getElementById('crowd-stop').click()")
+    assert await page.evaluate("document.getElementById('crowd-seats').children.length") == 0
+    assert await page.evaluate("document.getElementById('crowd-start').disabled") is False
+    voices = {utterance.options.get("voice") for utterance in gateway.utterances.values()}
+    assert len(voices) == 1
+
+
+async def test_a_crowd_that_is_too_large_is_told_so(browser: int) -> None:
+    synthesizer = ToneSynthesizer(Script(), slots=1)
+    served = Gateway(Settings(port=0, queue_length=0), synthesizer, FakeEncoder)
+    await served.open()
+    await synthesizer.start()
+    try:
+        async with tab(browser) as page:
+            await page.open(f"http://127.0.0.1:{served.port}/")
+            await page.until(READY)
+            await choose(page, "codec", "pcm")
+            await choose(page, "crowd-size", "3")
+            await page.evaluate("document.getElementById('crowd-start').click()")
+            await page.until("voxgateCrowd.listeners.some(({ refused }) => refused)")
+            await page.until("/[1-9]\\d* refused/.test(document.getElementById('crowd-summary').innerText)")
+            await page.evaluate("document.getElementById('crowd-stop').click()")
+            assert page.problems == []
+    finally:
+        await served.close()
+
+
+async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
+    synthesizer = ToneSynthesizer()
+    served = Gateway(Settings(port=0, keys=(f"ada={hash_of('right')}",)), synthesizer, FakeEncoder)
+    await served.open()
+    await synthesizer.start()
+    try:
+        async with tab(browser) as page:
+            await page.open(f"http://127.0.0.1:{served.port}/")
+            await page.until("!document.getElementById('key-form').hidden")
+            for key, told in (("wrong", "This key is not valid."), ("näh", "letters, digits and signs"), ("right", "")):
+                await page.evaluate(
+                    f"document.getElementById('key').value = {json.dumps(key)};"
+                    "document.getElementById('key-form').requestSubmit()"
+                )
+                if told:
+                    await page.until(f"document.getElementById('key-trouble').textContent.includes({json.dumps(told)})")
+            await page.until(READY)
+            assert await page.evaluate("document.getElementById('key-form').hidden")
+            assert await page.evaluate("document.getElementById('voice').options.length") == 2
+            # The browser itself reports the refused request of the wrong key.
+            assert all("401" in problem for problem in page.problems)
+    finally:
+        await served.close()

@@ -1,0 +1,53 @@
+// What the visitor chooses for the next utterance: voice, language, instructions, audio.
+
+import { opusIsSupported } from "./decoder.js";
+
+export const RATE = 24000;
+const $ = (id) => document.getElementById(id);
+let voices = [];
+
+// The fields of a `start` message, without what the gateway decides by itself.
+export function choices() {
+  const instructions = $("instructions").value.trim();
+  return {
+    voice: $("voice").value || undefined,
+    language: $("language").value === "auto" ? undefined : $("language").value || undefined,
+    instructions: (!$("instructions").disabled && instructions) || undefined,
+    normalise: $("normalise").checked || undefined,
+    format: { codec: $("codec").value, sample_rate: RATE },
+  };
+}
+
+export async function listVoices(session, token) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  ({ voices } = await (await fetch(session.voices, { headers })).json());
+  const chosen = $("voice").value || localStorage.getItem("voice") || session.default_voice;
+  $("voice").replaceChildren(...voices.map(({ name }) => new Option(name, name)));
+  voices.forEach(({ description }, i) => ($("voice").options[i].title = description));
+  $("voice").value = voices.some(({ name }) => name === chosen) ? chosen : session.default_voice;
+  suitVoice();
+}
+
+export async function listCodecs() {
+  const options = [new Option("PCM", "pcm")];
+  if (await opusIsSupported(RATE)) options.unshift(new Option("Opus", "opus"));
+  $("codec").replaceChildren(...options);
+}
+
+// Offers what the chosen voice has.
+function suitVoice() {
+  const voice = voices.find(({ name }) => name === $("voice").value);
+  const languages = voice?.languages ?? ["auto"];
+  const chosen = $("language").value || localStorage.getItem("language");
+  $("language").replaceChildren(...languages.map((name) => new Option(title(name), name)));
+  $("language").value = languages.includes(chosen) ? chosen : "auto";
+  $("instructions").disabled = !voice?.instructions;
+  $("instructions").placeholder = voice?.instructions ? "Cheerful, a little out of breath" : "This voice takes none";
+}
+
+const title = (name) => (name === "auto" ? "Automatic" : name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
+
+$("voice").addEventListener("change", suitVoice);
+for (const id of ["voice", "language"]) {
+  $(id).addEventListener("change", () => localStorage.setItem(id, $(id).value));
+}
