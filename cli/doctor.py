@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .player import find_player
 
-PACKAGES = ("numpy", "pydantic", "regex", "safetensors", "soxr", "tokenizers", "uvloop", "websockets")
+PACKAGES = ("numpy", "pydantic", "regex", "safetensors", "soundfile", "soxr", "tokenizers", "uvloop", "websockets")
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 """vLLM imports these when they are there; built for another torch they take it down with them."""
 MEMORY_GB = 6

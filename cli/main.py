@@ -10,7 +10,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "serve": "start the gateway: speech over WebSocket, and the page",
     "say": "speak text, from the command line or as it is typed",
-    "voices": "list the voices of a running gateway",
+    "voices": "list the voices of a running gateway; make, blend, list and remove your own",
     "keys": "make API keys",
     "bench": "measure latency and throughput",
     "doctor": "check whether this machine has what serving needs",
