@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from ..client import (
-    DEFAULT_URL,
     Audio,
     AudioFormat,
     ClientError,
@@ -30,6 +29,7 @@ from ..client import (
 )
 from .captions import Captions
 from .player import Player, PlayerFailed, find_player
+from .reach import add_gateway_flags, tls_context
 from .typed import is_terminal, typed
 
 EPILOG = """examples:
@@ -46,9 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--voice", help="a name from 'voxgate voices'")
     parser.add_argument("--language", help="the language of the text (default: auto)")
     parser.add_argument("--instructions", help="how to say it, for voices that take instructions")
+    parser.add_argument("--normalise", action="store_true", default=None, help="say numbers, dates, money in words")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat an utterance exactly")
     parser.add_argument("--output", type=Path, metavar="FILE.wav", help="write a file as fast as it is made")
-    parser.add_argument("--url", default=DEFAULT_URL, help="address of the gateway (default: %(default)s)")
+    add_gateway_flags(parser)
     parser.add_argument("--quiet", action="store_true", help="print neither words nor times")
 
 
@@ -72,12 +73,13 @@ async def _say(parsed: argparse.Namespace, player_name: str | None) -> int:
     if not parsed.text and is_terminal() and not parsed.quiet:
         print("Type; it is spoken as you go. Ctrl-D ends, Ctrl-C interrupts.", file=sys.stderr)
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(connect(parsed.url))
+        session = await stack.enter_async_context(connect(parsed.url, key=parsed.key, tls=tls_context(parsed)))
         utterance = await stack.enter_async_context(
             session.utterance(
                 voice=parsed.voice,
                 language=parsed.language,
                 instructions=parsed.instructions,
+                normalise=parsed.normalise,
                 seed=parsed.seed,
                 format=AudioFormat(codec="pcm"),
                 words=not parsed.quiet and player_name is not None,

@@ -15,6 +15,7 @@ from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState, Synthesizer
 from .flags import add_flags, given_flags
+from .reach import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from ..pipeline.cloning.library import Catalog, VoiceLibrary
@@ -27,8 +28,8 @@ examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
-FOR_SET_UP = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR")
-"""What scripts/setup reads; every other VOXGATE_ name in the environment has to be a setting."""
+NO_SETTINGS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", KEY_VARIABLE)
+"""What scripts/setup and the clients read; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
 CPU_SLOTS_PER_CORE = 4
 """Real-time streams of the demo voice that a core carries; a large checkpoint wants --slots 1 or a GPU."""
@@ -43,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    environment = {name: value for name, value in os.environ.items() if name not in FOR_SET_UP}
+    environment = {name: value for name, value in os.environ.items() if name not in NO_SETTINGS}
     try:
         settings = settings_from(given_flags(parsed, Settings), parsed.config, environment)
     except SettingsError as error:

@@ -7,10 +7,9 @@ import json
 import sys
 import urllib.error
 import urllib.request
-from urllib.parse import urlsplit
 
-from ..client.session import DEFAULT_URL
 from . import voice_store
+from .reach import add_gateway_flags, http_url, key_header, tls_context
 
 TIMEOUT_S = 10
 
@@ -27,7 +26,7 @@ A gateway that serves the checkpoint offers a voice within a second. Make voices
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("--url", default=DEFAULT_URL, help="address of the gateway (default: %(default)s)")
+    add_gateway_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the gateway's answer as it is")
     voice_store.configure(parser.add_subparsers(dest="action", metavar="ACTION"))
 
@@ -37,7 +36,8 @@ def run(parsed: argparse.Namespace) -> int:
         return voice_store.run(parsed)
     address = http_url(parsed.url, "/v1/voices")
     try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as response:
+        request = urllib.request.Request(address, headers=key_header(parsed))
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls_context(parsed)) as response:
             answer = json.load(response)
     except (urllib.error.URLError, OSError, ValueError) as error:
         print(f"voxgate voices: no list from {address}: {error}", file=sys.stderr)
@@ -57,9 +57,3 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{mark} {voice['name']:<{width}}  " + "; ".join(note for note in notes if note))
     print("\n* is the default")
     return 0
-
-
-def http_url(url: str, path: str) -> str:
-    """The HTTP address of `path` beside a WebSocket address."""
-    parts = urlsplit(url if "://" in url else f"ws://{url}")
-    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}{path}"

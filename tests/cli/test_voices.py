@@ -5,7 +5,6 @@ import json
 import pytest
 from fakes.humming_gateway import VOICES, FakeGateway
 from voxgate.cli.main import main
-from voxgate.cli.voices import http_url
 
 
 def test_lists_voices_with_the_default_marked(gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,11 +22,3 @@ def test_json_is_the_gateways_answer(gateway: FakeGateway, capsys: pytest.Captur
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["voices", "--url", "127.0.0.1:9"]) == 1
     assert "no list from http://127.0.0.1:9/v1/voices" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [("ws://h:1/v1/speech", "http://h:1/p"), ("wss://h", "https://h/p"), ("h:1", "http://h:1/p")],
-)
-def test_http_addresses(url: str, address: str) -> None:
-    assert http_url(url, "/p") == address

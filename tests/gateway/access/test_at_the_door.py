@@ -7,13 +7,13 @@ import contextlib
 import json
 import logging
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from fakes.certificates import self_signed
 from fakes.packets import FakeEncoder
 from fakes.tone import ToneSynthesizer
 from voxgate.gateway.access.keys import hash_of
@@ -162,19 +162,9 @@ def test_an_empty_key_file_does_not_open_the_gateway_to_everybody(tmp_path: Path
         Gateway(Settings(keys_file=tmp_path / "keys.toml"), ToneSynthesizer(), FakeEncoder)
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A fresh self-signed certificate and its key."""
-    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *subject, *files], check=True, capture_output=True, timeout=60)
-    return certificate, key
-
-
 async def test_tls_and_a_renewed_certificate(tmp_path: Path) -> None:
-    first, key = certificate(tmp_path, "first")
-    second, second_key = certificate(tmp_path, "second")
+    first, key = self_signed(tmp_path, "first")
+    second, second_key = self_signed(tmp_path, "second")
     async with gateway(tls_certificate=first, tls_key=key) as served:
         async with dial(served, ssl=ssl.create_default_context(cafile=str(first))) as socket:
             await next_of(socket, "session")
@@ -190,8 +180,8 @@ async def test_tls_and_a_renewed_certificate(tmp_path: Path) -> None:
 
 
 def test_certificates_that_cannot_be_used_are_explained(tmp_path: Path) -> None:
-    good, _ = certificate(tmp_path, "good")
-    _, other_key = certificate(tmp_path, "other")
+    good, _ = self_signed(tmp_path, "good")
+    _, other_key = self_signed(tmp_path, "other")
     (tmp_path / "bad.pem").write_text("nonsense")
     for name, key in ((tmp_path / "none.pem", None), (tmp_path / "bad.pem", None), (good, None), (good, other_key)):
         with pytest.raises(SettingsError, match="tls_certificate"):

@@ -1,0 +1,36 @@
+"""How a command reaches a running gateway: its address, the caller's key, the certificate to trust."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..client.session import DEFAULT_URL
+
+KEY_VARIABLE = "VOXGATE_API_KEY"
+
+
+def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default=DEFAULT_URL, help="address of the gateway (default: %(default)s)")
+    parser.add_argument(
+        "--key", default=os.environ.get(KEY_VARIABLE), help=f"API key, where one is needed (default: ${KEY_VARIABLE})"
+    )
+    parser.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificate to trust beside the system's own")
+
+
+def tls_context(parsed: argparse.Namespace) -> ssl.SSLContext | None:
+    """The context for `--ca`; None leaves it to the system's certificates. Raises OSError for an unusable file."""
+    return None if parsed.ca is None else ssl.create_default_context(cafile=str(parsed.ca))
+
+
+def key_header(parsed: argparse.Namespace) -> dict[str, str]:
+    return {"Authorization": f"Bearer {parsed.key}"} if parsed.key else {}
+
+
+def http_url(url: str, path: str) -> str:
+    """The HTTP address of `path` beside a WebSocket address."""
+    parts = urlsplit(url if "://" in url else f"ws://{url}")
+    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}{path}"

@@ -1,0 +1,16 @@
+"""Certificates for TLS on the loopback."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
+    """A fresh certificate for 127.0.0.1 that only its own file vouches for, and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command, *subject, *files], check=True, capture_output=True, timeout=60)
+    return certificate, key
