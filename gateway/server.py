@@ -44,7 +44,7 @@ from .settings import Settings, SettingsError
 from .state import GatewayState, StepTimes
 from .telemetry import Telemetry, UsageLog
 from .tls import load_certificate, tls_context
-from .websocket import WRITE_LIMIT_BYTES, BoundedConnection
+from .websocket import CLOSE_S, WRITE_LIMIT_BYTES, BoundedConnection
 
 _HANDSHAKE_S = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -122,7 +122,7 @@ class Gateway:
             open_timeout=_HANDSHAKE_S,
             ping_interval=settings.ping_interval_s,
             ping_timeout=settings.ping_timeout_s,
-            close_timeout=_HANDSHAKE_S,
+            close_timeout=CLOSE_S,
             max_size=settings.max_message_bytes,
             max_queue=8,
             write_limit=WRITE_LIMIT_BYTES,

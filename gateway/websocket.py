@@ -21,7 +21,8 @@ SEND_BUFFER_BYTES = 16_384
 ABORT_ABOVE_BYTES = 131_072
 """Write buffer of a client that makes the library answer (pings) without reading what it answers."""
 
-_CLOSE_S = 1.0
+CLOSE_S = 1.0
+"""How long a client may take to answer a close before its connection is cut; also one that answers no ping."""
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
 
@@ -107,7 +108,7 @@ class BoundedConnection(ServerConnection):
 
     async def shut(self, code: int, reason: str) -> None:
         try:
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(CLOSE_S):
                 await self.close(code, reason)
         except TimeoutError:
             self.transport.abort()
