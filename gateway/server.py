@@ -41,6 +41,7 @@ from .opening import Offer
 from .retirement import Retirement
 from .sessions import Sessions
 from .settings import Settings, SettingsError
+from .small_reads import SmallReads
 from .state import GatewayState, StepTimes
 from .telemetry import Telemetry, UsageLog
 from .tls import load_certificate, tls_context
@@ -170,7 +171,8 @@ class Gateway:
 
     def _connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> Doorstep:
         """What the listening socket gives a new connection to; the library's own comes after the doorstep."""
-        return Doorstep(lambda: BoundedConnection(protocol, server, **options), self._http.connection, _HANDSHAKE_S)
+        websocket = BoundedConnection(protocol, server, **options)
+        return Doorstep(lambda: SmallReads(websocket), self._http.connection, _HANDSHAKE_S)
 
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)

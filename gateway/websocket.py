@@ -10,14 +10,18 @@ from typing import Protocol
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
-from websockets.protocol import State
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Event, State
 
 from .access.caller import Caller
 from .dialects.dialect import Dialect
+from .rates import TokenBucket
 
 WRITE_LIMIT_BYTES = 4096
 """Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
 SEND_BUFFER_BYTES = 16_384
+PINGS_PER_S = 20.0
+"""The library answers each; nobody needs more."""
 ABORT_ABOVE_BYTES = 131_072
 """Write buffer of a client that makes the library answer (pings) without reading what it answers."""
 
@@ -64,6 +68,7 @@ class BoundedConnection(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._pings = TokenBucket(PINGS_PER_S)
         if (sock := transport.get_extra_info("socket")) is not None:
             with contextlib.suppress(OSError):  # a hint: speech works without it
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -80,6 +85,15 @@ class BoundedConnection(ServerConnection):
         # The library answers pings without regard to flow control.
         if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:
             self.transport.abort()
+
+    def process_event(self, event: Event) -> None:
+        super().process_event(event)
+        ping = isinstance(event, Frame) and event.opcode is Opcode.PING
+        if ping and self._pings.take(self.loop.time()) and self.state is State.OPEN:
+            self.protocol.fail(CloseCode.POLICY_VIOLATION, "ping flood")
+            self.send_data()
+            self.transport.pause_reading()
+            self.loop.call_later(CLOSE_S, self.transport.abort)
 
     async def receive(self) -> str | bytes:
         try:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import cast
 
+from ..small_reads import SmallReads
+
 HEAD_BYTES = 16_384
 """Longest request head; the libraries behind have limits of their own below it."""
 
@@ -27,7 +29,7 @@ class Doorstep(asyncio.Protocol):
 
     def __init__(
         self,
-        websocket: Callable[[], asyncio.Protocol],
+        websocket: Callable[[], asyncio.Protocol | SmallReads],
         http: Callable[[], asyncio.Protocol | None],
         deadline_s: float,
     ) -> None:
@@ -64,8 +66,11 @@ class Doorstep(asyncio.Protocol):
             self._refuse(_FULL)
             return
         self._deadline.cancel()
+        # A loop decides how to read when reading begins, and the next protocol may read another way.
+        self._transport.pause_reading()
         self._transport.set_protocol(server)
         server.connection_made(self._transport)
+        self._transport.resume_reading()
         server.data_received(bytes(self._head))
 
     def _refuse(self, answer: bytes) -> None:

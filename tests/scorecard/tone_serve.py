@@ -96,7 +96,7 @@ def main() -> int:
     talker = json.loads(sys.argv[1])
     known = {field.name for field in fields(Script)}
     script = Script(**{name: talker.pop(name) for name in tuple(talker) if name in known})
-    command.build_synthesizer = lambda settings: AnsweringTone(  # type: ignore[assignment]
+    command.build_synthesizer = lambda settings, *_: AnsweringTone(  # type: ignore[assignment]
         script, max_characters=settings.max_characters, **talker
     )
     return cli.main(["serve", *sys.argv[2:]])

@@ -1,0 +1,56 @@
+"""Reads a connection in small pieces, one a turn of the event loop: a flood on one costs the others little.
+
+An event loop reads what the kernel holds, up to 256 KiB at once, and the library then parses thousands of tiny frames
+in one go; nobody else is served meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+READ_BYTES = 1024
+"""More than messages usually have; at most some 150 frames, which take two milliseconds."""
+
+
+class SmallReads(asyncio.BufferedProtocol):
+    """Stands between a transport and `protocol`, which sees nothing of it. Pauses after each full piece."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self._protocol = protocol
+        self._buffer = bytearray(READ_BYTES)
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    def get_buffer(self, _: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+        # Whoever paused it meanwhile will also resume it.
+        if nbytes == READ_BYTES and self._transport.is_reading():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def data_received(self, data: bytes) -> None:
+        """Also for what was read before this stood here."""
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
