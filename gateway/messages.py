@@ -35,6 +35,16 @@ class FormatFields(_Message):
     bitrate: Count = 32_000
     packet_ms: Count = 80
 
+    @classmethod
+    def of(cls, wanted: AudioFormat) -> FormatFields:
+        """The fields that ask for `wanted`."""
+        return cls(
+            codec=wanted.codec,
+            sample_rate=wanted.sample_rate_hz,
+            bitrate=wanted.bitrate,
+            packet_ms=wanted.packet_ms,
+        )
+
     def audio_format(self) -> AudioFormat:
         return AudioFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 

@@ -110,6 +110,7 @@ class Session:
             self._tell(BadMessage("audio goes one way; send JSON in text frames"), None)
             self._close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
+        self._tick(now_s)
         try:
             self._conduct.count("messages", now_s)
             steps = self._dialect.receive(payload, now_s)
@@ -117,6 +118,10 @@ class Session:
             self._refuse(error, None, now_s)
         else:
             self._follow(steps, now_s)
+
+    def _tick(self, now_s: float) -> None:
+        if self._dialect.next_wake_s() <= now_s + TIMER_SLACK_S:
+            self._follow(self._dialect.tick(now_s), now_s)
 
     def _follow(self, steps: Iterable[Step], now_s: float) -> None:
         for step in steps:
@@ -262,8 +267,7 @@ class Session:
     def next_effect(self, now_s: float) -> Effect | None:
         """What to do next, None when there is nothing now. One due packet per utterance in turn."""
         if not self._effects and not self._closed:
-            if self._dialect.next_wake_s() <= now_s + TIMER_SLACK_S:
-                self._follow(self._dialect.tick(now_s), now_s)
+            self._tick(now_s)
             for utterance in self.active:
                 self._turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:

@@ -49,7 +49,10 @@ class Dialect:
         return 0
 
     def receive(self, payload: str, now_s: float) -> Iterable[Step]:
-        """A message of the client. Raises VoxgateError (BadMessage and the like), which the client is told."""
+        """A message of the client; `tick` was called before when it was due.
+
+        Raises VoxgateError (BadMessage and the like), which the client is told.
+        """
         raise NotImplementedError
 
     def tell(self, message: ServerMessage) -> Iterable[Output]:

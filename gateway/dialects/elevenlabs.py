@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from ...pipeline.errors import EmptyText
+from ..checked import checked
 from ..effects import CloseCode
 from ..messages import (
     Done,
@@ -30,7 +31,7 @@ from ..messages import (
 from ..outbox import AudioPacket
 from .dialect import Dialect, HangUp, Output, Say, Step
 from .elevenlabs_options import SpeechOptions, read_options, refuse, slug_of
-from .elevenlabs_wire import Context, Incoming, audio_fields, error_fields, parse
+from .elevenlabs_wire import Context, Incoming, audio_fields, error_fields
 from .endpoint import Endpoint
 from .refusals import REFUSES_THE_MESSAGE
 
@@ -176,7 +177,7 @@ class MultiStream(ElevenLabs):
         self._closing = False
 
     def receive(self, payload: str, now_s: float) -> Iterable[Step]:
-        incoming = parse(payload)
+        incoming = checked(Incoming, payload)
         if self._closing:
             return ()
         if incoming.close_socket:
@@ -233,7 +234,7 @@ class SingleStream(ElevenLabs):
         self._ended = False
 
     def receive(self, payload: str, now_s: float) -> Iterable[Step]:
-        incoming = parse(payload)
+        incoming = checked(Incoming, payload)
         if self._ended:
             return ()
         context = self._context = self._context or self._open(None, now_s)

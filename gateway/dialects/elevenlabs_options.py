@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Literal
 
 from ...codecs.format import AudioFormat
 from ...pipeline.errors import BadMessage, UnsupportedFormat, VoxgateError
@@ -54,20 +55,17 @@ class SpeechOptions:
     inactivity_s: float = INACTIVITY_S
     seed: int | None = None
 
-    def start(self, utterance: str, *, words: bool = True, pacing: str = "playback") -> Start:
+    def start(self, utterance: str, *, words: bool = True, pacing: Literal["playback", "none"] = "playback") -> Start:
         """The message that begins an utterance."""
-        wanted = self.audio_format
-        return Start.model_validate(
-            {
-                "type": "start",
-                "utterance": utterance,
-                "voice": self.voice,
-                "language": self.language,
-                "format": FormatFields(codec=wanted.codec, sample_rate=wanted.sample_rate_hz, bitrate=wanted.bitrate),
-                "seed": self.seed,
-                "words": words,
-                "pacing": pacing,
-            }
+        return Start(
+            type="start",
+            utterance=utterance,
+            voice=self.voice,
+            language=self.language,
+            format=FormatFields.of(self.audio_format),
+            seed=self.seed,
+            words=words,
+            pacing=pacing,
         )
 
 

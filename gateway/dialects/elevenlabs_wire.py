@@ -6,9 +6,8 @@ import base64
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from ...pipeline.errors import BadMessage
 from ..effects import CloseCode
 from .alignment import Alignment, Characters
 from .dialect import Say
@@ -50,16 +49,6 @@ class Context:
 
     def tell(self, **fields: Any) -> Say:
         return Say(self.encode(**fields))
-
-
-def parse(payload: str) -> Incoming:
-    """Read one message. Raises BadMessage."""
-    try:
-        return Incoming.model_validate_json(payload)
-    except ValidationError as refused:
-        first = refused.errors(include_url=False, include_input=False)[0]
-        param = ".".join(map(str, first["loc"]))[:200] or None
-        raise BadMessage(first["msg"][:200], param=param) from None
 
 
 def error_fields(slug: str, message: str) -> dict[str, Any]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
 
 from ...pipeline.errors import BadMessage
+from ..checked import Model, checked
 
 _READ_S = 10.0
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_json(request: web.Request, model: type[Model]) -> Model:
@@ -22,10 +19,4 @@ async def read_json(request: web.Request, model: type[Model]) -> Model:
             body = await request.read()
     except TimeoutError:
         raise BadMessage("the body did not arrive in time") from None
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as refused:
-        first = refused.errors(include_url=False, include_input=False)[0]
-        param = ".".join(map(str, first["loc"]))[:200] or None
-        message = f"{param}: {first['msg']}" if param else first["msg"]
-        raise BadMessage(message[:200], param=param) from None
+    return checked(model, body)

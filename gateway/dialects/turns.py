@@ -1,0 +1,124 @@
+"""Turns: utterances that are heard one after another on a socket whose audio does not say to which it belongs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ..messages import End, Start, Text
+from .dialect import Step
+
+_CHARACTERS_A_MESSAGE = 64
+"""Held back text counts as a message for every so many characters."""
+
+
+class Turn:
+    """One utterance: text from its first `Speak` to its `Flush`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.held = ""
+        """Text that was not given to an utterance yet."""
+        self.characters = 0
+        self.samples = 0
+        """Of audio that was sent."""
+        self.started = False
+        """The utterance was asked for: there is something to say."""
+        self.taken = False
+        """The session has it."""
+        self.complete = False
+        """Its text has ended."""
+        self.over = False
+        """Its utterance has ended; if before its text, what still comes is not spoken."""
+        self.failed = False
+        """The client was told of an error."""
+
+
+class Turns:
+    """`live` is the turn being spoken; text of later ones is held back until it is over."""
+
+    def __init__(self, start: Callable[[str], Start]) -> None:
+        self._start = start
+        self._waiting: deque[Turn] = deque()
+        self._numbers = itertools.count(1)
+        self.live: Turn | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self.live is None and not self._waiting
+
+    @property
+    def backlog(self) -> int:
+        """What is held back, in messages."""
+        return sum(1 + len(turn.held) // _CHARACTERS_A_MESSAGE for turn in self._waiting)
+
+    def speak(self, text: str) -> Iterable[Step]:
+        """Text for the turn that is open, or for a new one."""
+        turn = self.open_turn or self._add()
+        turn.held += text
+        if turn is self.live:
+            yield from self._give(turn)
+
+    @property
+    def open_turn(self) -> Turn | None:
+        """The turn whose text has not ended."""
+        last = self._waiting[-1] if self._waiting else self.live
+        return None if last is None or last.complete else last
+
+    def complete(self) -> Iterable[Step]:
+        """The text of the open turn has ended; without one, an empty turn takes its place in the row.
+
+        Afterwards `finished` may be true at once.
+        """
+        turn = self.open_turn or self._add()
+        turn.complete = True
+        if turn is self.live:
+            yield from self._end(turn)
+
+    @property
+    def finished(self) -> bool:
+        """The live turn needs nothing more of its utterance."""
+        turn = self.live
+        return turn is not None and turn.complete and (turn.over or not turn.started)
+
+    def next(self) -> Iterable[Step]:
+        """Let the next turn speak, when none is live."""
+        if self.live is None and self._waiting:
+            self.live = turn = self._waiting.popleft()
+            yield from self._give(turn)
+            if turn.complete:
+                yield from self._end(turn)
+
+    def next_wake_s(self) -> float:
+        return -math.inf if self.live is None and self._waiting else math.inf
+
+    def drop(self) -> None:
+        """Forget every turn."""
+        self._waiting.clear()
+        self.live = None
+
+    def _add(self) -> Turn:
+        turn = Turn(f"turn-{next(self._numbers)}")
+        if self.idle:
+            self.live = turn
+        else:
+            self._waiting.append(turn)
+        return turn
+
+    def _give(self, turn: Turn) -> Iterable[Step]:
+        if turn.over:
+            turn.held = ""
+        if not turn.held or (not turn.started and turn.held.isspace()):
+            return
+        if not turn.started:
+            turn.started = True
+            yield self._start(turn.name)
+        text, turn.held = turn.held, ""
+        turn.characters += len(text)
+        yield Text(type="text", utterance=turn.name, text=text)
+
+    def _end(self, turn: Turn) -> Iterable[Step]:
+        if turn.started and not turn.over:
+            yield End(type="end", utterance=turn.name)

@@ -1,0 +1,352 @@
+"""Deepgram's sockets, both versions, message by message against the tone talker in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from fakes.bench import Bench
+from fakes.packets import s16le
+from fakes.sockets import FakeSocket
+from fakes.tone import Script, tone_pcm
+from fakes.virtual_time import run
+from voxgate.gateway.dialects.deepgram_options import refuse
+from voxgate.pipeline.errors import AtCapacity, RequestError
+
+V1 = "/v1/speak?model=ada&encoding=linear16&sample_rate=24000"
+V2 = "/v2/speak?model=ada&encoding=linear16&sample_rate=24000&mip_opt_out=false"
+TEXT = "The quick brown fox jumps over the lazy dog."
+VERSIONS = pytest.mark.parametrize("url", [V1, V2])
+
+
+def kinds(socket: FakeSocket) -> list[str]:
+    """Types in order; a run of audio is one."""
+    named = ["audio" if isinstance(m, bytes) else json.loads(m)["type"] for m in socket.sent]
+    return [kind for i, kind in enumerate(named) if i == 0 or kind != "audio" or named[i - 1] != "audio"]
+
+
+def heard(socket: FakeSocket) -> bytes:
+    return b"".join(m for m in socket.sent if isinstance(m, bytes))
+
+
+def speak(socket: FakeSocket, text: str = TEXT, *, flush: bool = True) -> None:
+    for word in text.split(" "):
+        socket.put(type="Speak", text=word + " ")
+    if flush:
+        socket.put(type="Flush")
+
+
+def test_v1_turns_as_livekit_and_pipecat_speak_them() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V1)
+            for turn in (1, 2):
+                speak(socket)
+                flushed = await socket.until("Flushed", turn)
+                assert flushed["sequence_id"] == turn - 1
+                await asyncio.sleep(1)
+                assert not bench.synthesizer.open_speeches, "between turns no slot is held"
+            assert kinds(socket) == ["Metadata", "audio", "Flushed", "audio", "Flushed"]
+            assert heard(socket) == 2 * s16le(tone_pcm(TEXT + " "))
+            assert socket.of("Metadata")[0]["model_name"] == "ada"
+
+    run(scene())
+
+
+def test_v2_turns_with_their_counts() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V2)
+            speak(socket)
+            metadata = await socket.until("SpeechMetadata")
+            await socket.until("Flushed")
+            assert kinds(socket) == ["Connected", "SpeechStarted", "audio", "SpeechMetadata", "Flushed"]
+            assert heard(socket) == s16le(tone_pcm(TEXT + " "))
+            id = socket.of("SpeechStarted")[0]["speech_id"]
+            assert id == metadata["speech_id"] == socket.of("Flushed")[0]["speech_id"]
+            assert metadata["audio_duration_ms"] == len(heard(socket)) // 48
+            assert metadata["input_character_count"] == len(TEXT) + 1
+            socket.put(type="Close")
+            assert await socket.hung_up() == 1000
+            total = socket.of("SessionMetadata")[0]
+            assert total["total_audio_duration_ms"] == metadata["audio_duration_ms"]
+            assert total["total_input_character_count"] == len(TEXT) + 1
+
+    run(scene())
+
+
+@VERSIONS
+def test_turns_that_come_early_wait_for_their_turn(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            for i in range(3):
+                speak(socket, f"Turn number {i}.")
+            await socket.until("Flushed", 3)
+            assert heard(socket) == b"".join(s16le(tone_pcm(f"Turn number {i}. ")) for i in range(3))
+            assert bench.synthesizer.most_open == 1
+
+    run(scene())
+
+
+@VERSIONS
+def test_much_early_text_leaves_the_socket_unread(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            for i in range(30):
+                socket.put(type="Speak", text=f"{i} " + "x" * 398)
+                socket.put(type="Flush")
+            await asyncio.sleep(1)
+            assert len(socket._incoming) > 20
+            await socket.until("Flushed", 2)
+            socket.disconnect()
+
+    run(scene())
+
+
+def test_v1_flush_of_nothing_answers_at_once() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V1)
+            socket.put(type="Flush")
+            socket.put(type="Speak", text="  ")
+            socket.put(type="Flush")
+            await asyncio.sleep(0.1)
+            assert [m["sequence_id"] for m in socket.of("Flushed")] == [0, 1]
+            assert not bench.synthesizer.speeches
+
+    run(scene())
+
+
+def test_v2_flush_of_nothing_answers_at_once() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V2)
+            socket.put(type="Flush")
+            socket.put(type="Interrupt")
+            socket.put(type="Speak", text=" ")
+            socket.put(type="Flush")
+            await asyncio.sleep(0.1)
+            warnings = [m["code"] for m in socket.of("Warning")]
+            assert warnings == ["NO_ACTIVE_SPEECH", "NO_ACTIVE_SPEECH", "NO_SYNTHESIZABLE_TEXT"]
+            assert socket.of("SpeechMetadata")[0]["audio_duration_ms"] == 0
+            assert not bench.synthesizer.speeches
+
+    run(scene())
+
+
+@VERSIONS
+def test_flush_and_close_of_an_idle_socket(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            socket.put(type="Flush")
+            socket.put(type="Close")
+            assert await socket.hung_up() == 1000
+
+    run(scene())
+
+
+@VERSIONS
+def test_close_lets_what_was_said_be_heard(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            speak(socket)
+            speak(socket, flush=False)
+            socket.put(type="Close")
+            assert await socket.hung_up() == 1000
+            assert heard(socket) == 2 * s16le(tone_pcm(TEXT + " "))
+
+    run(scene())
+
+
+def test_v1_clear_stops_and_forgets() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V1)
+            socket.put(type="Clear")
+            speak(socket, TEXT * 4)
+            speak(socket)
+            await asyncio.sleep(2)
+            socket.put(type="Clear")
+            await socket.until("Cleared", 2)
+            sent = len(socket.sent)
+            await asyncio.sleep(5)
+            assert len(socket.sent) == sent
+            speak(socket, "Again.")
+            await socket.until("Flushed")
+            assert heard(socket).endswith(s16le(tone_pcm("Again. ")))
+            assert [m["sequence_id"] for m in socket.messages if "sequence_id" in m] == [0, 1, 2]
+
+    run(scene())
+
+
+def test_v2_interrupts_split_the_text() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V2)
+            speak(socket)
+            first_ms = (await socket.until("SpeechMetadata"))["audio_duration_ms"]
+            await asyncio.sleep(1)
+            speak(socket, TEXT * 3)
+            await asyncio.sleep(1.5)
+            # The offset counts from the beginning of the session.
+            socket.put(type="Interrupt", playback_offset={"type": "time_ms", "value": first_ms + 800})
+            interrupted = await socket.until("SpeechInterrupted")
+            assert interrupted["audio_played_ms"] == first_ms + 800
+            assert interrupted["text_spoken"] == (TEXT * 3)[:20]
+            assert interrupted["text_spoken"] + interrupted["text_remaining"] == TEXT * 3 + " "
+            assert interrupted["metadata"]["input_character_count"] == len(TEXT * 3) + 1
+            assert len(socket.of("SpeechMetadata")) == 1
+            speak(socket, TEXT)
+            await asyncio.sleep(0.5)
+            socket.put(type="Interrupt", playback_offset={"type": "time_ms", "value": first_ms})
+            assert (await socket.until("Warning"))["code"] == "INVALID_INTERRUPT_OFFSET"
+            socket.put(type="Interrupt")
+            second = await socket.until("SpeechInterrupted", 2)
+            assert "text_spoken" not in second
+            assert second["audio_played_ms"] > first_ms + 800
+
+    run(scene())
+
+
+def test_v2_speed_is_not_offered() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(V2)
+            socket.put(type="Configure", speed=1.0)
+            socket.put(type="Configure", speed=1.2)
+            assert (await socket.until("ConfigureSuccess"))["applied"] == {"speed": 1.0}
+            assert (await socket.until("ConfigureFailure"))["code"] == "SPEED_NOT_SUPPORTED"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
+def test_after_an_error_comes_the_end_of_the_turn(url: str, end: str) -> None:
+    async def scene() -> None:
+        async with Bench(Script(fail_frame=8, frame_s=0.05)) as bench:
+            socket = bench.dial(url)
+            speak(socket)
+            error = await socket.until("Error")
+            assert error["description"]
+            await socket.until(end)
+            assert kinds(socket).index("Error") < kinds(socket).index(end)
+            speak(socket, "x", flush=False)  # one frame: this one does not fail
+            socket.put(type="Flush")
+            await socket.until(end, 2)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
+def test_a_turn_that_fails_before_its_flush_takes_in_its_rest(url: str, end: str) -> None:
+    async def scene() -> None:
+        async with Bench(Script(fail_frame=2, frame_s=0.05)) as bench:
+            socket = bench.dial(url)
+            speak(socket, flush=False)
+            await socket.until("Error")
+            speak(socket, flush=False)
+            await asyncio.sleep(1)
+            assert not socket.of(end)
+            assert len(bench.synthesizer.speeches) == 1
+            socket.put(type="Flush")
+            await socket.until(end)
+            assert len(socket.of("Error")) == 1
+
+    run(scene())
+
+
+@VERSIONS
+def test_a_queue_waited_out(url: str) -> None:
+    async def scene() -> None:
+        async with Bench(slots=1) as bench:
+            other = bench.connect()
+            other.put(type="start", utterance="a", format={"codec": "pcm"})
+            await other.until("started")
+            socket = bench.dial(url)
+            speak(socket)
+            error = await socket.until("Error")
+            assert "at_capacity" in json.dumps(error).lower()
+            await socket.until("Flushed")
+            assert socket.close_code is None
+            other.put(type="interrupt", utterance="a")
+            speak(socket)
+            await socket.until("Flushed", 2)
+            assert heard(socket)
+
+    run(scene())
+
+
+@VERSIONS
+def test_text_too_long_is_refused_and_the_rest_is_spoken(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            speak(socket, flush=False)
+            socket.put(type="Speak", text="x" * 5000)
+            socket.put(type="Flush")
+            await socket.until("Flushed")
+            assert len(socket.of("Error")) == 1
+            assert heard(socket) == s16le(tone_pcm(TEXT + " "))
+
+    run(scene())
+
+
+@VERSIONS
+def test_bad_messages_are_told_and_the_third_closes(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            for message in ("nonsense", '{"type": "Sing"}', '{"text": "x"}'):
+                socket.put_raw(message)
+            assert await socket.hung_up() == 1008
+            assert len(socket.of("Error")) == 3
+
+    run(scene())
+
+
+@VERSIONS
+def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            speak(socket, TEXT * 4)
+            await asyncio.sleep(1)
+            bench.sessions[0].end_now()
+            assert await socket.hung_up() == 1012
+            assert kinds(socket)[-1] == "Flushed"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("url", "param"),
+    [
+        ("/v1/speak?model=eve", "voice"),
+        ("/v1/speak?encoding=flac", "encoding"),
+        ("/v2/speak?sample_rate=12345", "sample_rate"),
+        ("/v2/speak?sample_rate=many", "sample_rate"),
+        ("/v1/speak?encoding=mulaw&sample_rate=24000", "sample_rate"),
+    ],
+)
+def test_what_is_not_offered_is_refused_at_the_handshake(url: str, param: str) -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            with pytest.raises(RequestError) as refused:
+                bench.dial(url)
+            assert refused.value.param == param
+
+    run(scene())
+
+
+def test_refusals_say_why_in_headers() -> None:
+    reply = refuse(AtCapacity("every socket\nis taken — now", retry_after_ms=1500))
+    assert reply.status == 503
+    assert reply.headers["dg-error"] == "every socket is taken ? now"
+    assert reply.headers["Retry-After"] == "2"
+    document = json.loads(reply.body)
+    assert (document["err_code"], document["request_id"]) == ("AT_CAPACITY", reply.headers["dg-request-id"])
