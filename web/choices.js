@@ -5,6 +5,7 @@ import { opusIsSupported } from "./decoder.js";
 export const RATE = 24000;
 const $ = (id) => document.getElementById(id);
 let voices = [];
+let listed; // what the list of voices was asked with
 
 // The fields of a `start` message, without what the gateway decides by itself.
 export function choices() {
@@ -19,8 +20,12 @@ export function choices() {
 }
 
 export async function listVoices(session, token) {
+  listed = [session, token];
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  ({ voices } = await (await fetch(session.voices, { headers })).json());
+  const answer = await (await fetch(session.voices, { headers })).json();
+  if (!answer.voices) throw new Error(answer.message);
+  if (JSON.stringify(answer.voices) === JSON.stringify(voices)) return; // an open list stays as it is
+  voices = answer.voices;
   const chosen = $("voice").value || localStorage.getItem("voice") || session.default_voice;
   $("voice").replaceChildren(...voices.map(({ name }) => new Option(name, name)));
   voices.forEach(({ description }, i) => ($("voice").options[i].title = description));
@@ -48,6 +53,10 @@ function suitVoice() {
 const title = (name) => (name === "auto" ? "Automatic" : name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
 
 $("voice").addEventListener("change", suitVoice);
+// Voices can be made and removed while the page is open; who turns to the list sees those of the moment.
+for (const event of ["focus", "pointerenter"]) {
+  $("voice").addEventListener(event, () => listed && listVoices(...listed).catch(() => {})); // the list of before will do
+}
 for (const id of ["voice", "language"]) {
   $(id).addEventListener("change", () => localStorage.setItem(id, $(id).value));
 }

@@ -30,6 +30,9 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; whether we go on is the gateway's to decide.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(LEAST_PRIORITY)
+    # What decoders print about a stranger's file is not for the gateway's log; what we say ourselves is.
+    logging.basicConfig(stream=os.fdopen(os.dup(2), "w"))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     job = CloningJob.from_bytes(sys.stdin.buffer.read())
     sys.stdout.buffer.write(make(job))
 

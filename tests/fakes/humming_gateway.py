@@ -117,6 +117,7 @@ class FakeGateway:
         self.greeting: dict[str, Any] | None = None
         self.script: dict[str, list[Any]] = {}
         """Messages to send instead of speech, by the text: dict, bytes or str, int to close."""
+        self.voices = VOICES
         self.headers: Mapping[str, str] = {}
         """Of the last handshake."""
         self.received: list[dict[str, Any]] = []
@@ -135,7 +136,7 @@ class FakeGateway:
             status = HTTPStatus.OK if self.ready else HTTPStatus.SERVICE_UNAVAILABLE
             return respond(status, {"ready": self.ready, "reason": "" if self.ready else "loading the voice"})
         if path == "/v1/voices":
-            return respond(HTTPStatus.OK, VOICES)
+            return respond(HTTPStatus.OK, self.voices)
         if path == "/v1/limits":
             return respond(HTTPStatus.OK, {"accepting": True})
         name = "index.html" if path == "/" else path.lstrip("/")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from browser.chromium import Tab, chromium, find_chromium, tab
-from fakes.humming_gateway import HEADER, FakeGateway, fake_gateway
+from fakes.humming_gateway import HEADER, VOICES, FakeGateway, fake_gateway
 
 EXECUTABLE = find_chromium()
 
@@ -226,6 +226,15 @@ async def test_voices_are_offered_and_the_choice_is_used(page: Tab, gateway: Fak
     await page.type("x\n")
     await page.until(FINISHED)
     assert next(iter(gateway.utterances.values())).options["voice"] == "whistle"
+
+
+async def test_a_voice_made_meanwhile_is_there_for_who_turns_to_the_list(page: Tab, gateway: FakeGateway) -> None:
+    await page.evaluate("document.getElementById('voice').value = 'whistle'")
+    new = {"name": "sigh", "languages": ["auto"], "description": "", "instructions": False}
+    gateway.voices = VOICES | {"voices": [*VOICES["voices"], new]}
+    await page.evaluate("document.getElementById('voice').dispatchEvent(new Event('pointerenter'))")
+    await page.until("document.getElementById('voice').options.length === 3")
+    assert await page.evaluate("document.getElementById('voice').value") == "whistle"
 
 
 async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway) -> None:
