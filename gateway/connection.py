@@ -7,7 +7,7 @@ import logging
 import math
 
 from ..pipeline.errors import GenerationFailed, VoxgateError
-from .effects import CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
+from .effects import CloseSocket, Effect, Listen, Probe, Retire, SendAudio, SendMessage
 from .pacer import TIMER_SLACK_S
 from .retirement import Retirement
 from .session import Session
@@ -103,9 +103,15 @@ class Connection:
                 self._listening[effect.utterance] = (task, room)
             case Retire():
                 self._retire(effect.utterance)
+            case Probe():
+                self._socket.probe(self._has_read)
             case CloseSocket():
-                await self._socket.shut(effect.code, effect.reason)
+                await self._socket.shut(effect.code, effect.reason, effect.patience_s)
                 raise SocketClosed
+
+    def _has_read(self) -> None:
+        self._session.has_read()
+        self.wake()
 
     async def _send(self, message: str | bytes) -> None:
         self._socket.send(message)

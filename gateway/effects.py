@@ -48,11 +48,17 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask the client whether it has read everything so far, and tell `Session.has_read` when it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSocket:
-    """Close the socket; nothing follows."""
+    """Close the socket; nothing follows. After `patience_s` it is cut, whether or not the client agreed."""
 
     code: CloseCode
     reason: str
+    patience_s: float = 1.0
 
 
-Effect = SendMessage | SendAudio | Listen | Retire | CloseSocket
+Effect = SendMessage | SendAudio | Listen | Retire | Probe | CloseSocket

@@ -21,17 +21,21 @@ from .access.caller import Caller
 from .admission import Admission, Ticket
 from .conduct import Conduct
 from .dialects.dialect import Dialect, HangUp, Say, Step
-from .effects import CloseCode, CloseSocket, Effect, Listen, Retire, SendAudio, SendMessage
+from .effects import CloseCode, CloseSocket, Effect, Listen, Probe, Retire, SendAudio, SendMessage
 from .errors import ClientGone, Draining, SlowConsumer, UtteranceEnded
 from .lifecycle import IllegalEvent, State
 from .observer import DONE, INTERRUPTED, Observer
 from .opening import Offer
 from .pacer import TIMER_SLACK_S
+from .reading import PROBE_S, Reading
 from .roster import Roster
 from .utterance import Utterance
 
 _SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
+
+_STALLED_PATIENCE_S = 0.25
+"""Who does not read will not answer a closing handshake either."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ class Session:
         self._roster = Roster(offer.settings.utterances_per_session)
         self._effects: deque[Effect] = deque()
         self._next_number = 1
+        self._reading = Reading()
         self._stall_limit_s = offer.settings.stall_limit_ms / 1000
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
@@ -148,6 +153,15 @@ class Session:
                 self._fail(failed, error)
         except VoxgateError as error:
             self._refuse(error, name, now_s)
+        except Exception:
+            # A defect of ours in one utterance is no reason to end the others, or the socket.
+            log.exception("a message failed", extra={"session": self.name})
+            broken = self._roster.get(name) if name is not None else None
+            failure = GenerationFailed("the message could not be dealt with")
+            if broken is None or broken.over:
+                self._tell(failure, name)
+            else:
+                self._fail(broken, failure)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -262,7 +276,11 @@ class Session:
     def blocked(self, now_s: float, since_s: float) -> None:
         """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
         for utterance in self.active:
-            self._judge(utterance, now_s, since_s)
+            self._judge(utterance, now_s, since_s + _SLOW_AFTER_S, since_s + self._stall_limit_s)
+
+    def has_read(self) -> None:
+        """The client has read all that was sent before the last Probe."""
+        self._reading.answered()
 
     def next_effect(self, now_s: float) -> Effect | None:
         """What to do next, None when there is nothing now. One due packet per utterance in turn."""
@@ -287,8 +305,24 @@ class Session:
         return min(times_s)
 
     def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
-        patience_s = self._stall_limit_s if utterance.warned else _SLOW_AFTER_S
-        return min(utterance.next_wake_s(now_s), utterance.stalled_since_s() + patience_s)
+        slow_s, cut_s = self._patience_s(utterance)
+        if now_s >= slow_s and utterance.warned:
+            return cut_s
+        return min(utterance.next_wake_s(now_s), slow_s)
+
+    def _patience_s(self, utterance: Utterance) -> tuple[float, float]:
+        """When its client counts as slow, and when it is cut; infinity while it takes its audio.
+
+        A client that takes audio as fast as it is made may stop reading when it has enough: only a write that waits
+        tells of it.
+        """
+        since_s = utterance.stalled_since_s()
+        slow_s, cut_s = since_s + _SLOW_AFTER_S, since_s + self._stall_limit_s
+        if not utterance.paced or utterance.speech is None:
+            return slow_s, cut_s
+        silent_s = self._reading.silent_since_s()
+        unread_limit_s = max(self._stall_limit_s - PROBE_S, _SLOW_AFTER_S)
+        return min(slow_s, silent_s + _SLOW_AFTER_S), min(cut_s, silent_s + unread_limit_s)
 
     def _turn(self, utterance: Utterance, now_s: float) -> None:
         ticket = utterance.ticket
@@ -296,24 +330,26 @@ class Session:
             if now_s >= ticket.deadline_s:
                 self._fail(utterance, self._admission.refusal("no talker slot became free in time"))
             return
-        if (packet := utterance.release(now_s)) is not None:
+        slow_s, cut_s = self._patience_s(utterance)
+        if now_s < slow_s and (packet := utterance.release(now_s)) is not None:
             message = self._dialect.audio(utterance.name, packet, now_s)
             if message is not None:
                 self._effects.append(SendAudio(utterance, message))
+                if utterance.paced and self._reading.ask(now_s):
+                    self._effects.append(Probe())
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
             self._leave(utterance, DONE)
             self._send(done)
         else:
-            self._judge(utterance, now_s, utterance.stalled_since_s())
+            self._judge(utterance, now_s, slow_s, cut_s)
 
-    def _judge(self, utterance: Utterance, now_s: float, since_s: float) -> None:
-        """Warn about, then give up, a client that takes no audio since `since_s`."""
-        stalled_s = now_s - since_s
-        if stalled_s >= self._stall_limit_s:
+    def _judge(self, utterance: Utterance, now_s: float, slow_s: float, cut_s: float) -> None:
+        """Warn about, then give up, a client that takes no audio."""
+        if now_s >= cut_s:
             self._fail_all(SlowConsumer("the client stopped reading"))
-            self._close(self._dialect.slow_consumer, "slow consumer")
-        elif stalled_s >= _SLOW_AFTER_S and not utterance.warned:
+            self._close(self._dialect.slow_consumer, "slow consumer", _STALLED_PATIENCE_S)
+        elif now_s >= slow_s and not utterance.warned:
             utterance.warned = True
             message = "audio waits for the client to read and play it; generation is paused"
             self._send(messages.Warned(code="slow_consumer", message=message, utterance=utterance.name))
@@ -379,9 +415,9 @@ class Session:
         if not self._closed:
             self._effects.append(SendMessage(payload))
 
-    def _close(self, code: CloseCode, reason: str) -> None:
+    def _close(self, code: CloseCode, reason: str, patience_s: float = 1.0) -> None:
         if not self._closed:
-            self._effects.append(CloseSocket(code, reason))
+            self._effects.append(CloseSocket(code, reason, patience_s))
             self._closed = True
 
 

@@ -99,7 +99,7 @@ class Settings(BaseModel):
         2000, description="How far generation runs ahead of playback; at least lead_ms and two frames."
     )
     stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
-        5000, description="How long a client may stop reading before its socket is closed."
+        3000, description="How long a client may stop reading, or playing, before its socket is closed."
     )
     ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Pause between keep-alive pings.")
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(10, description="Longest wait for a pong.")

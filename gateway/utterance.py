@@ -49,6 +49,7 @@ class Utterance:
         self.warned = False
         self.observed = False
         """Its record was given out."""
+        self.paced = lead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, lead_ms)
         self.state = State.QUEUED

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from websockets.asyncio.server import ServerConnection
@@ -54,8 +56,11 @@ class Socket(Protocol):
     async def drained(self) -> None:
         """Wait until the write buffer is nearly empty, or the socket closed. Cancelling it loses nothing."""
 
-    async def shut(self, code: int, reason: str) -> None:
-        """Close with `code`; returns at the latest after a second, then the connection is cut."""
+    def probe(self, on_read: Callable[[], None]) -> None:
+        """Have `on_read` called once the client has read all that was sent so far. Raises SocketClosed."""
+
+    async def shut(self, code: int, reason: str, patience_s: float) -> None:
+        """Close with `code`; returns at the latest after `patience_s`, then the connection is cut."""
 
 
 class BoundedConnection(ServerConnection):
@@ -65,6 +70,7 @@ class BoundedConnection(ServerConnection):
     """Whose socket it is; set during the handshake."""
     dialect: Dialect
     """What is spoken on it; likewise."""
+    _probes = itertools.count()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -120,9 +126,20 @@ class BoundedConnection(ServerConnection):
     async def drained(self) -> None:
         await self.drain()
 
-    async def shut(self, code: int, reason: str) -> None:
+    def probe(self, on_read: Callable[[], None]) -> None:
+        if self.state is not State.OPEN:
+            raise SocketClosed
+        # As the library's own `ping`, which would wait.
+        pong = self.loop.create_future()
+        pong.add_done_callback(lambda pong: None if pong.cancelled() or pong.exception() else on_read())
+        name = next(self._probes).to_bytes(8)
+        self.pending_pings[name] = (pong, self.loop.time())
+        self.protocol.send_ping(name)
+        self.send_data()
+
+    async def shut(self, code: int, reason: str, patience_s: float) -> None:
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(patience_s):
                 await self.close(code, reason)
         except TimeoutError:
             self.transport.abort()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from aiohttp import web
 
 from ..websocket import SocketClosed
-
-_LAST_S = 1.0
-"""The end of the body may wait so long for the client."""
 
 
 class Exchange:
@@ -52,12 +50,16 @@ class Exchange:
         except ConnectionError:
             raise SocketClosed from None
 
-    async def shut(self, code: int, reason: str) -> None:  # noqa: ARG002 - the interface's signature
+    def probe(self, on_read: Callable[[], None]) -> None:
+        """Nothing of HTTP tells more than a write that waits."""
+        on_read()
+
+    async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
         self.close_code = code
         try:
             if self._waiting:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_S):
+                    async with asyncio.timeout(patience_s):
                         await self.drained()
         finally:
             self._closed.set()

@@ -13,7 +13,11 @@ from voxgate.gateway.websocket import SocketClosed
 
 
 class FakeSocket:
-    """Satisfies `voxgate.gateway.websocket.Socket`. `stop_reading` makes it block as a full network would."""
+    """Satisfies `voxgate.gateway.websocket.Socket`.
+
+    `stop_reading` makes it block as a full network would; `buffered`, it takes all there is, as kernels do for long,
+    and only probes stay unanswered.
+    """
 
     def __init__(self) -> None:
         self.sent: list[str | bytes] = []
@@ -25,6 +29,8 @@ class FakeSocket:
         self._reads.set()
         self._closed = False
         self._silent = False
+        self._buffers = False
+        self._unread: list[Callable[[], None]] = []
 
     # The gateway's end
 
@@ -45,12 +51,22 @@ class FakeSocket:
 
     @property
     def blocked(self) -> bool:
-        return not self._reads.is_set()
+        return not self._reads.is_set() and not self._buffers
 
     async def drained(self) -> None:
         await self._reads.wait()
 
-    async def shut(self, code: int, reason: str) -> None:  # noqa: ARG002 - the interface's signature
+    def probe(self, on_read: Callable[[], None]) -> None:
+        self._unread.append(on_read)
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._reads.is_set():
+            for on_read in self._unread:
+                asyncio.get_running_loop().call_soon(on_read)
+            self._unread.clear()
+
+    async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
         self.close_code = code
         self.disconnect()
 
@@ -63,11 +79,13 @@ class FakeSocket:
         self._incoming.append(message)
         self._arrived.set()
 
-    def stop_reading(self) -> None:
+    def stop_reading(self, *, buffered: bool = False) -> None:
+        self._buffers = buffered
         self._reads.clear()
 
     def read_again(self) -> None:
         self._reads.set()
+        self._answer()
 
     def half_close(self) -> None:
         """No more comes from the client, who still reads."""

@@ -20,7 +20,7 @@ def now_s() -> float:
 @pytest.mark.parametrize("pacing", ["playback", "none"])
 def test_a_reader_that_pauses_is_warned_and_loses_nothing(pacing: str) -> None:
     async def scene() -> None:
-        async with Bench(Script(ahead_frames=25)) as bench:
+        async with Bench(Script(ahead_frames=25), stall_limit_ms=6000) as bench:
             socket = bench.connect()
             say(socket, "a", TEXT * 6, pacing=pacing)
             await asyncio.sleep(0.0 if pacing == "none" else 1.0)
@@ -76,6 +76,61 @@ def test_a_player_that_stops_to_ack_is_a_slow_consumer_too() -> None:
                 await asyncio.sleep(0.05)
             assert socket.close_code == 4001
             assert now_s() == pytest.approx(0.5 + 2 + 4, abs=0.1)
+
+    run(scene())
+
+
+def test_a_reader_whose_kernel_takes_everything_is_found_out() -> None:
+    """No write ever waits: only pongs tell that nobody reads."""
+
+    async def scene() -> None:
+        async with Bench(Script(ahead_frames=25)) as bench:
+            stalled, other = bench.connect("stalled"), bench.connect("other")
+            for socket in (stalled, other):
+                say(socket, "a", TEXT * 10)
+            await asyncio.sleep(3.7)
+            stalled.stop_reading(buffered=True)
+            began_s, sent = now_s(), len(stalled.audio())
+            while stalled.close_code is None:
+                await asyncio.sleep(0.05)
+            assert 2 < now_s() - began_s <= 3.1
+            assert stalled.close_code == 4001
+            assert [w["code"] for w in stalled.of("warning")] == ["slow_consumer"]
+            assert [e["code"] for e in stalled.of("error")] == ["slow_consumer"]
+            assert len(stalled.audio()) - sent <= 2 / 0.08, "nothing more once it was warned"
+            assert bench.synthesizer.speeches[0].made <= (3.7 + 2 + 2) / 0.08 + 25
+            await other.until("done")
+            assert other.of("warning") == []
+            assert b"".join(p for _, p in other.audio()) == s16le(tone_pcm(TEXT * 10))
+
+    run(scene())
+
+
+def test_a_reader_that_comes_back_in_time_loses_nothing() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.connect()
+            say(socket, "a", TEXT * 8)
+            for _ in range(3):
+                await asyncio.sleep(2)
+                socket.stop_reading(buffered=True)
+                await asyncio.sleep(1.9)
+                socket.read_again()
+            await socket.until("done")
+            assert len(socket.of("warning")) == 1, "told once"
+            assert b"".join(p for _, p in socket.audio()) == s16le(tone_pcm(TEXT * 8))
+
+    run(scene())
+
+
+def test_who_takes_audio_as_fast_as_it_is_made_may_read_as_slowly_as_he_likes() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.connect()
+            say(socket, "a", TEXT * 10, pacing="none")
+            socket.stop_reading(buffered=True)
+            await socket.until("done")
+            assert socket.of("warning") == []
 
     run(scene())
 
