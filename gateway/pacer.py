@@ -29,6 +29,8 @@ class Pacer:
         self._sent = 0
         self._anchor_s = 0.0
         self._anchor = 0
+        self._free_s = 0.0
+        """Until then the listener hears something else."""
         self._acked: int | None = None
         self._believed = 0
         """The clock goes no further: what was sent and, if the client acks, not far beyond its last ack."""
@@ -42,7 +44,13 @@ class Pacer:
         if self._lead_samples is None:
             return self._sent
         elapsed = self._anchor + int((now_s - self._anchor_s + TIMER_SLACK_S) * self._rate_hz)
-        return elapsed if elapsed < self._believed else self._believed
+        if elapsed < self._believed:
+            return elapsed if elapsed > 0 else 0
+        return self._believed
+
+    def wait_until(self, free_s: float) -> None:
+        """The listener will not begin to play this before `free_s`; to be said before anything is sent."""
+        self._free_s = free_s
 
     def frames_heard(self, now_s: float) -> int:
         """Whole talker frames (80 ms) played by `now_s`; unpaced, sent."""
@@ -71,7 +79,7 @@ class Pacer:
         if self.position_samples(now_s) >= self._sent:
             if self._sent and self._lead_samples is not None:
                 dry_s = now_s - self._reach_s(self._sent)
-            self._anchor_s, self._anchor = now_s, self._sent
+            self._anchor_s, self._anchor = max(now_s, self._free_s), self._sent
         self._sent += samples
         self._believed = self._sent if self._acked is None else min(self._sent, self._cap_by_ack())
         return max(0.0, dry_s)

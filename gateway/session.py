@@ -68,6 +68,8 @@ class Session:
         self._stall_limit_s = offer.settings.stall_limit_ms / 1000
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
+        self._busy_until_s = 0.0
+        """When the listener has heard the utterance that was done last."""
         self._closed = False
 
     @property
@@ -181,6 +183,7 @@ class Session:
                 self._conduct.count("interrupts", now_s)
                 utterance = self._roster.find(message.utterance)
                 reply = utterance.interrupt(message.played_ms, now_s)
+                self._busy_until_s = now_s
                 self._leave(utterance, INTERRUPTED)
                 self._send(reply)
             case messages.Ping():
@@ -199,6 +202,8 @@ class Session:
             raise Draining("the gateway is shutting down")
         self._roster.check_room()
         utterance = self._offer.utterance(message, self._next_number)
+        if self._dialect.serial:
+            utterance.pacer.wait_until(self._busy_until_s)
         ticket = self._admission.join(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
         utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
@@ -339,6 +344,7 @@ class Session:
                     self._effects.append(Probe())
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
+            self._busy_until_s = utterance.pacer.played_out_s(now_s)
             self._leave(utterance, DONE)
             self._send(done)
         else:

@@ -59,6 +59,7 @@ class Deepgram(Dialect):
     """What both versions have in common."""
 
     name = "deepgram"
+    serial = True
 
     def __init__(self, options: SpeakOptions) -> None:
         self._options = options

@@ -40,6 +40,8 @@ class Dialect:
 
     name: str
     """In logs and metrics."""
+    serial: ClassVar[bool] = False
+    """Its utterances are heard one after another, so the lead of one counts for the next."""
     slow_consumer: ClassVar[CloseCode] = CloseCode.POLICY
     """What closes a socket whose client stopped reading."""
 

@@ -130,3 +130,16 @@ def test_never_more_than_the_lead_ahead(lead_ms: int, steps: list[tuple[float, s
         elif step == "old ack":
             pacer.ack(acked // 2, now_s)
         assert 0 <= pacer.position_samples(now_s) <= pacer.sent_samples
+
+
+def test_what_is_heard_after_something_else_leaves_so_much_later() -> None:
+    pacer = Pacer(RATE, lead_ms=400)
+    pacer.wait_until(10.3)
+    pacer.send(PACKET, 10.0)
+    assert pacer.position_samples(10.2) == 0
+    assert pacer.position_samples(10.34) == pytest.approx(960, abs=24)
+    assert pacer.due_s(PACKET, 10.0) == pytest.approx(10.3 + 0.16 - 0.4)
+    for _ in range(4):
+        pacer.send(PACKET, 10.1)
+    assert pacer.due_s(PACKET, 10.1) == pytest.approx(10.3 + 0.48 - 0.4)
+    assert pacer.played_out_s(10.5) == pytest.approx(10.7, abs=0.002)

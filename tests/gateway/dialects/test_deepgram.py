@@ -91,6 +91,22 @@ def test_turns_that_come_early_wait_for_their_turn(url: str) -> None:
 
 
 @VERSIONS
+def test_short_turns_do_not_add_up_to_a_long_lead(url: str) -> None:
+    async def scene() -> None:
+        async with Bench(starts_per_s=100) as bench:
+            socket = bench.dial(url)
+            for _ in range(30):
+                speak(socket, "Yes, it is so.")
+            await socket.until("Flushed", 30)
+            first_s = next(t for t, m in zip(socket.times_s, socket.sent, strict=True) if isinstance(m, bytes))
+            audio_s = len(heard(socket)) / 48_000
+            assert audio_s > 10
+            assert 0 < audio_s - (socket.times_s[-1] - first_s) < 0.6
+
+    run(scene())
+
+
+@VERSIONS
 def test_much_early_text_leaves_the_socket_unread(url: str) -> None:
     async def scene() -> None:
         async with Bench() as bench:
