@@ -7,6 +7,7 @@ linear map is applied where the specification has it, nothing is folded.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,19 @@ class Options:
     predictor_temperature: float = 0.6
     predictor_top_k: int = 50
     predictor_top_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What stands before the text: a named speaker, a vector with or without a reference, or instructions alone."""
+
+    speaker: str | None = None
+    vector: Tensor | None = None
+    language: str = "auto"
+    instruct: tuple[int, ...] = ()
+    reference: tuple[int, ...] = ()
+    frames: tuple[tuple[int, ...], ...] = ()
+    streaming: bool = True
 
 
 @dataclass(frozen=True)
@@ -138,18 +152,50 @@ class PlainTalker:
         name = "talker.code_predictor.small_to_mtp_projection."
         return F.linear(x, self.w[name + "weight"], self.w[name + "bias"]) if name + "weight" in self.w else x
 
-    @torch.inference_mode()
-    def speak(self, tokens: list[int], seed: int, o: Options, speaker: str, cap: int) -> Spoken:
+    def frame(self, codes: Sequence[int]) -> Tensor:
+        return self.code(codes[0]) + sum(self.rest(group, code) for group, code in enumerate(codes) if group)
+
+    def tag(self, voice: Voice) -> list[int]:
+        c, language = self.c, voice.language
+        dialect = c["spk_is_dialect"][voice.speaker] if voice.speaker else False
+        if language in ("auto", "chinese") and dialect:
+            language = dialect
+        if language == "auto":
+            return [c["codec_nothink_id"], c["codec_think_bos_id"], c["codec_think_eos_id"]]
+        number = c["codec_language_id"][language]
+        return [c["codec_think_id"], c["codec_think_bos_id"], number, c["codec_think_eos_id"]]
+
+    def prompt(self, tokens: list[int], voice: Voice) -> tuple[list[Tensor], list[int]]:
+        """The input up to where speech begins, and the text ids of the positions after it."""
         c, top = self.c, self.config
+        pad, eos = self.text(top["tts_pad_token_id"]), top["tts_eos_token_id"]
+        filler, begin = self.code(c["codec_pad_id"]), self.code(c["codec_bos_id"])
+        role = [top["im_start_token_id"], top["assistant_token_id"], top.get("newline_token_id", 198)]
+        rows = [self.text(token) for token in (*voice.instruct, *role)]
+        rows += [pad + self.code(entry) for entry in self.tag(voice)]
+        if voice.speaker is not None:
+            rows.append(pad + self.code(c["spk_id"][voice.speaker]))
+        if voice.vector is not None:
+            rows.append(pad + voice.vector)
+        rows.append(self.text(top["tts_bos_token_id"]) + filler)
+        text = [*voice.reference, *tokens, eos]
+        sound = [begin, *(self.frame(frame) for frame in voice.frames)]
+        if not voice.streaming:
+            return [*rows, *(self.text(token) + filler for token in text), *(pad + part for part in sound)], []
+        for part in sound:
+            rows.append((self.text(text.pop(0)) if text else pad) + part)
+        return rows, text
+
+    @torch.inference_mode()
+    def speak(
+        self, tokens: list[int], seed: int, o: Options, voice: Voice, cap: int, *, early_end: bool = False
+    ) -> Spoken:
+        """`early_end`: speech may end before its text was read."""
+        c = self.c
         groups, book = c["num_code_groups"], c["code_predictor_config"]["vocab_size"]
-        head = [top["im_start_token_id"], top["assistant_token_id"], top.get("newline_token_id", 198)]
-        pad = top["tts_pad_token_id"]
-        tag = [c["codec_nothink_id"], c["codec_think_bos_id"], c["codec_think_eos_id"], c["spk_id"][speaker]]
-        rows = [self.text(t) for t in head]
-        rows += [self.text(pad) + self.code(entry) for entry in tag]
-        rows.append(self.text(top["tts_bos_token_id"]) + self.code(c["codec_pad_id"]))
-        rows.append(self.text(tokens[0]) + self.code(c["codec_bos_id"]))
-        trailing = [*tokens[1:], top["tts_eos_token_id"]]
+        rows, trailing = self.prompt(tokens, voice)
+        unread = 0 if early_end else len(trailing)
+        pad = self.config["tts_pad_token_id"]
         cache: list = []
         hidden = self.talker.run(torch.stack(rows), cache)[-1]
         frames: list[list[int]] = []
@@ -160,7 +206,7 @@ class PlainTalker:
             for seen in {frame[0] for frame in frames}:
                 logits[seen] = logits[seen] * o.penalty if logits[seen] < 0 else logits[seen] / o.penalty
             allowed = list(range(book))
-            if step >= 2 and step >= len(tokens):
+            if step >= 2 and step >= unread:
                 allowed.append(c["codec_eos_token_id"])
             index, near = choose(logits[allowed], o.temperature, o.top_k, o.top_p, noise(seed, step, 0, groups))
             margin = min(margin, near)
@@ -181,6 +227,5 @@ class PlainTalker:
                 frame.append(drawn)
                 inputs = self.narrow(self.rest(group, drawn))[None]
             frames.append(frame)
-            x = self.code(frame[0]) + sum(self.rest(g, frame[g]) for g in range(1, groups))
-            x = x + self.text(trailing[step] if step < len(trailing) else pad)
+            x = self.frame(frame) + self.text(trailing[step] if step < len(trailing) else pad)
             hidden = self.talker.run(x[None], cache)[-1]

@@ -22,7 +22,7 @@ from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
 
-from .plain_talker import Options, PlainTalker, Spoken
+from .plain_talker import Options, PlainTalker, Spoken, Voice
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
@@ -67,7 +67,7 @@ def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
         tokens = tokenizer.encode(SENTENCES[number % len(SENTENCES)]).ids
         options, cap = VARIETIES[number % len(VARIETIES)], 14 + number
         for seed in range(number, 10_000, SLOTS):
-            spoken = talker.speak(tokens, seed, options, "slt", cap)
+            spoken = talker.speak(tokens, seed, options, Voice("slt"), cap)
             if spoken.margin > NEAREST:
                 found.append(Case(tokens, seed, options, cap, spoken))
                 break

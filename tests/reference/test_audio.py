@@ -1,0 +1,57 @@
+"""The codec's audio, and how a reference recording is cut off in front of speech (sections B.7 and E)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from family_cases import CASES, DECODED_FRAMES, HEARD, decoded_codes
+from voxgate.codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
+
+from .conftest import Ours, Said
+
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module")
+def decoder(ours: Callable[[str], Ours]) -> StreamingDecoder:
+    return load_streaming_decoder(ours("0b6-base").checkpoint.codec_folder, "stateful", left_context=0)
+
+
+@torch.inference_mode()
+def decode(decoder: StreamingDecoder, codes: np.ndarray, chunks: list[int]) -> np.ndarray:
+    """float32 [frames * 1920], decoded in chunks of these sizes, the last again and again."""
+    state, audio, at = decoder.initial_state(1), [], 0
+    rows = torch.from_numpy(codes.astype(np.int64))[None]
+    while at < len(codes):
+        size = chunks[min(len(audio), len(chunks) - 1)]
+        pcm, state = decoder.decode(rows[:, at : at + size], state)
+        audio.append(pcm[0].numpy())
+        at += size
+    return np.concatenate(audio)
+
+
+@pytest.mark.parametrize("frames", DECODED_FRAMES)
+@pytest.mark.parametrize("chunks", [[100], [1], [1, 2, 4]])
+def test_audio_is_the_references(
+    said: Callable[[str], Said], decoder: StreamingDecoder, frames: int, chunks: list[int]
+) -> None:
+    expected = said("audio")[f"codes/{frames}"]
+    made = decode(decoder, decoded_codes(frames), chunks)
+    assert made.shape == expected.shape
+    assert np.abs(made - expected).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
+def test_after_a_reference_its_frames_are_cut_off(
+    said: Callable[[str], Said], decoder: StreamingDecoder, case: str
+) -> None:
+    audio, codes = (said("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
+    made = decode(decoder, np.concatenate([case.reference_codes, codes]), [8])[-1920 * len(codes) :]
+    # The reference cuts at a fraction of the whole, which may round to a sample less.
+    assert len(audio) - len(made) in (0, 1)
+    assert np.abs(made - audio[-len(made) :]).max() < TOLERANCE
+    unwarmed = decode(decoder, codes, [8])
+    assert np.abs(unwarmed - made).max() > 100 * TOLERANCE

@@ -1,0 +1,142 @@
+"""Greedy codes of every task and layout: by an independent loop, and by the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+import torch
+from family_cases import CASES, Case
+from small_family import VARIANTS
+from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.generation import Sampling
+
+from ..pipeline.talker.plain_talker import Options, PlainTalker, Spoken, Voice
+from .conftest import Ours, Said
+
+NEAREST = 1e-5
+"""How near a draw may be to a tie; rounding differs by some 1e-6."""
+
+Speak = Callable[[Case], list[list[int]]]
+
+
+def codes_of(said: Said, case: Case) -> list[list[int]]:
+    codes: list[list[int]] = said[f"{case.name}/codes"].tolist()
+    return codes
+
+
+def frame_cap(case: Case) -> int:
+    """The reference draws one code more than it makes frames of when speech does not end by itself."""
+    return case.max_new_tokens - 1
+
+
+def plainly(ours: Ours, case: Case, *, early_end: bool = True) -> Spoken:
+    """Spoken by the loop that shares no code with the product."""
+    prompt = ours.prompt(case)
+    reference = prompt.text[len(prompt.head) :]
+    encode = ours.tokenizer.tokenizer.encode
+    told = encode(f"<|im_start|>user\n{case.instructions}<|im_end|>\n").ids if case.instructions else ()
+    base = case.family.model_type == "base"
+    voice = Voice(
+        speaker=case.speaker,
+        vector=torch.from_numpy(case.speaker_vector) if base else None,
+        language=case.language,
+        instruct=tuple(told),
+        reference=reference,
+        frames=tuple(map(tuple, case.reference_codes.tolist())) if case.frames else (),
+        streaming=case.streaming,
+    )
+    options = Options(temperature=0.0, predictor_temperature=0.0, penalty=case.penalty)
+    talker = PlainTalker(ours.folder)
+    return talker.speak(ours.tokens(case.text), 0, options, voice, frame_cap(case), early_end=early_end)
+
+
+def test_the_cases_are_of_both_widths_and_both_ways_to_end(said: Callable[[str], Said]) -> None:
+    lengths = {(case.family.hidden, len(codes_of(said("speech"), case)) == frame_cap(case)) for case in CASES}
+    assert lengths >= {(48, True), (48, False), (32, False)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_plain_loop_speaks_as_the_reference(
+    said: Callable[[str], Said], ours: Callable[[str], Ours], case: Case
+) -> None:
+    spoken = plainly(ours(case.variant), case)
+    assert spoken.frames == codes_of(said("speech"), case)
+    # Else another machine's rounding could decide it differently.
+    assert spoken.margin > NEAREST
+
+
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+class TestEngine:
+    """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module", params=["0b6-base", "1b7-base"])
+    async def engine(self, request: pytest.FixtureRequest, ours: Callable[[str], Ours]) -> AsyncIterator[TalkerEngine]:
+        options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
+        engine = TalkerEngine(ours(request.param).checkpoint, options)
+        await engine.start()
+        yield engine
+        await engine.close()
+
+    async def test_it_speaks_as_the_reference(
+        self, engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+    ) -> None:
+        cases = spoken_by(engine)
+        made = await asyncio.gather(*(speak(engine, ours(case.variant), case) for case in cases))
+        for case, (codes, reason) in zip(cases, made, strict=True):
+            expected = codes_of(said("speech"), case)
+            assert codes == expected, case.name
+            # The reference does not tell an end at the cap from one by it.
+            assert (reason is FinishReason.END) == plainly(ours(case.variant), case).ended, case.name
+
+    async def test_text_that_comes_token_by_token_is_spoken_no_differently(
+        self, engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+    ) -> None:
+        expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
+        # The cap is looked at once the text has ended, which here may be later.
+        cases = [case for case, codes in expected.items() if len(codes) < frame_cap(case)]
+        made = await asyncio.gather(*(speak(engine, ours(case.variant), case, one_by_one=True) for case in cases))
+        for case, (codes, _) in zip(cases, made, strict=True):
+            assert codes == expected[case], case.name
+
+    async def test_by_default_speech_does_not_end_before_its_text(
+        self, engine: TalkerEngine, ours: Callable[[str], Ours]
+    ) -> None:
+        cases = spoken_by(engine)
+        masked = [plainly(ours(case.variant), case, early_end=False) for case in cases]
+        made = await asyncio.gather(*(speak(engine, ours(case.variant), case, early_end=False) for case in cases))
+        for case, spoken, (codes, _) in zip(cases, masked, made, strict=True):
+            if spoken.margin > NEAREST:
+                assert codes == spoken.frames, case.name
+        lengths = [len(plainly(ours(case.variant), case).frames) for case in cases]
+        assert any(len(spoken.frames) > length for spoken, length in zip(masked, lengths, strict=True))
+
+
+def spoken_by(engine: TalkerEngine) -> list[Case]:
+    return [case for case in CASES if VARIANTS[case.variant].hidden == engine.checkpoint.talker.hidden]
+
+
+async def speak(
+    engine: TalkerEngine, ours: Ours, case: Case, *, early_end: bool = True, one_by_one: bool = False
+) -> tuple[list[list[int]], FinishReason | None]:
+    generation = engine.open()
+    generation.prepare(
+        ours.prompt(case), Sampling(0.0, 0, 1.0, case.penalty, 0.0, 0, 1.0, 0, early_end), frame_cap(case)
+    )
+    generation.grant(1000)
+    tokens = ours.tokens(case.text)
+    if one_by_one:
+        for token in tokens:
+            generation.feed([token])
+            await asyncio.sleep(0)
+    else:
+        generation.feed(tokens)
+    generation.close_text()
+    async with asyncio.timeout(60):
+        codes = [frame.tolist() async for frame in generation]
+    await generation.aclose()
+    return codes, generation.finish_reason

@@ -1,0 +1,69 @@
+"""The talker's input, position by position, for every task and layout (specification, section B.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from family_cases import CASES, Case
+from torch import Tensor
+from voxgate.pipeline.talker.embedding import InputEmbedding
+from voxgate.pipeline.talker.generation import Generation, Sampling
+from voxgate.pipeline.talker.tables import SlotTables, TableShape
+
+from .conftest import Ours, Said
+
+TOLERANCE = 1e-6
+SAMPLING = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0, seed=0)
+
+
+class NoEngine:
+    """Takes a generation and never steps it."""
+
+    def __init__(self) -> None:
+        self.prompt_len = 0
+
+    def submit(self, _: Generation, prompt_len: int) -> asyncio.Task[int]:
+        self.prompt_len = prompt_len
+        return asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]  # never has a result
+
+    def wake(self) -> None: ...
+    def ask_release(self, generation: Generation) -> None: ...
+    def free(self, generation: Generation) -> None: ...
+
+
+@torch.inference_mode()
+async def embedded(ours: Ours, case: Case, more: int) -> tuple[Tensor, Tensor]:
+    """The prompt, [positions, hidden], and the text side of `more` positions after it."""
+    checkpoint = ours.checkpoint
+    shape = TableShape(1, 200, 64, 64, checkpoint.groups, checkpoint.talker.hidden)
+    tables, _ = SlotTables.create(shape)
+    engine = NoEngine()
+    generation = Generation(tables, 0, 1, engine)
+    generation.prepare(ours.prompt(case), SAMPLING, 8)
+    generation.feed(ours.tokens(case.text))
+    generation.close_text()
+    codes = torch.zeros(2, shape.frames, shape.groups, dtype=torch.int32)
+    embed = InputEmbedding(ours.weights, checkpoint, tables, codes)
+    positions = torch.arange(engine.prompt_len + more)
+    rows = embed(torch.zeros_like(positions), positions)
+    name = "talker.code_predictor.model.codec_embedding"
+    frame = ours.weights["talker.model.codec_embedding.weight"][0]
+    frame = frame + sum(ours.weights[f"{name}.{group}.weight"][0] for group in range(checkpoint.groups - 1))
+    return rows[: engine.prompt_len], rows[engine.prompt_len :] - frame
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_prompts_are_the_references(said: Callable[[str], Said], ours: Callable[[str], Ours], case: Case) -> None:
+    speech = said("speech")
+    expected, trailing = speech[f"{case.name}/prompt"], speech[f"{case.name}/trailing"]
+    prompt, text = await embedded(ours(case.variant), case, more=len(trailing) + 2)
+    assert prompt.shape == expected.shape
+    assert np.abs(prompt.numpy() - expected).max() < TOLERANCE
+    # A frame was taken away again, which leaves its rounding.
+    assert np.abs(text[: len(trailing)].numpy() - trailing).max() < 5 * TOLERANCE
+    # What follows is padding, for good.
+    assert torch.allclose(text[-2], text[-1], atol=5 * TOLERANCE)

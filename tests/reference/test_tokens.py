@@ -1,0 +1,71 @@
+"""Token ids of whole prompts, in both of the reference's settings (specification, section G.2)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from family_cases import TOKENIZED
+from small_family import write_tokenizer
+from voxgate.pipeline.text.incremental import IncrementalTokenizer
+from voxgate.pipeline.text.tokenizer import Pattern, TextTokenizer, load_tokenizer
+
+from .conftest import Said
+
+LARGE = 100_200
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder, LARGE)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["qwen2", "mistral"])
+def pattern(request: pytest.FixtureRequest) -> Pattern:
+    chosen: Pattern = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def tokenizer(large: Path, pattern: Pattern) -> TextTokenizer:
+    return load_tokenizer(large, pattern=pattern)
+
+
+@pytest.mark.parametrize("number", range(len(TOKENIZED)))
+def test_tokens_are_the_references(
+    said: Callable[[str], Said], tokenizer: TextTokenizer, pattern: Pattern, number: int
+) -> None:
+    ids = said("tokens")[f"{pattern}/{number}"].tolist()
+    control = tokenizer.tokenizer.token_to_id
+    newline, assistant = tokenizer.encode_plain("\n")[0], control("assistant")
+    role = [control("<|im_start|>"), assistant, newline]
+    assert ids[:3] == role
+    assert ids[-5:] == [control("<|im_end|>"), newline, *role]
+    assert tokenizer.encode_plain(TOKENIZED[number]) == ids[3:-5]
+
+
+@pytest.mark.parametrize("number", range(len(TOKENIZED)))
+def test_so_are_tokens_of_text_that_comes_in_pieces(
+    said: Callable[[str], Said], tokenizer: TextTokenizer, pattern: Pattern, number: int
+) -> None:
+    text, rng = TOKENIZED[number], random.Random(number)
+    expected = said("tokens")[f"{pattern}/{number}"].tolist()[3:-5]
+    for _ in range(20):
+        incremental, tokens, at = IncrementalTokenizer(tokenizer), [], 0
+        while at < len(text):
+            step = rng.randrange(1, 5)
+            tokens += incremental.push(text[at : at + step])
+            at += step
+        tokens += incremental.flush()
+        assert [token.id for token in tokens] == expected
+
+
+def test_the_two_settings_differ(said: Callable[[str], Said]) -> None:
+    tokens = said("tokens")
+    same = [tokens[f"qwen2/{n}"].tolist() == tokens[f"mistral/{n}"].tolist() for n in range(len(TOKENIZED))]
+    assert any(same)
+    assert not all(same)
