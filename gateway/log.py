@@ -10,6 +10,8 @@ from typing import Any
 
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 """What every record has; anything else was given as `extra`."""
+_FOREIGN = "vllm_"
+"""vLLM marks every record of the process with names of its own."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -36,7 +38,11 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if value is not None and name not in _OWN and not name.startswith(_FOREIGN)
+    }
 
 
 def configure(level: str, style: str) -> None:

@@ -44,7 +44,7 @@ def test_json_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_text_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "text")
-    logging.getLogger("voxgate.test").warning("hello", extra={"session": "s1"})
+    logging.getLogger("voxgate.test").warning("hello", extra={"session": "s1", "vllm_process_name": "x"})
     assert capsys.readouterr().err.endswith("WARNING voxgate.test: hello session=s1\n")
 
 

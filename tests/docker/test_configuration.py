@@ -1,0 +1,191 @@
+"""HAProxy, Prometheus, Grafana, Compose and Kubernetes files: read by the real programs, and true of this gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from voxgate.gateway.metrics import Metrics
+from voxgate.gateway.settings import PREFIX, Settings
+
+from ..gateway.test_metrics import RECORD, STATE
+from .tools import DOCKER, accepts, tool
+
+BOARD = DOCKER / "grafana/voxgate.json"
+MANIFESTS = sorted((DOCKER / "k8s/base").glob("[!k]*.yaml"))
+FOREIGN = frozenset({"up", "process_cpu_seconds_total", "process_resident_memory_bytes"})
+"""Metrics that Prometheus itself or its client library makes."""
+RANGE = "$__rate_interval"
+
+
+def exposed() -> dict[str, set[str]]:
+    """Every series the gateway has once it has worked, with its labels."""
+    metrics = Metrics(lambda: STATE)
+    metrics.utterance_over(RECORD)
+    metrics.handshake_refused("x")
+    metrics.error_sent("native", "x")
+    metrics.session_opened("native")
+    metrics.engine_ready()
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    found: dict[str, set[str]] = {}
+    for family in families:
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def board() -> dict[str, Any]:
+    return dict(json.loads(BOARD.read_text("utf-8")))
+
+
+def expressions() -> list[tuple[str, str]]:
+    """(where, PromQL) of the board's panels and of the alerts."""
+    panels = [panel for panel in board()["panels"] if panel["type"] != "row"]
+    found = [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
+    rules = yaml.safe_load((DOCKER / "alerts.yml").read_text("utf-8"))
+    return found + [(rule["alert"], rule["expr"]) for group in rules["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize(("where", "expression"), expressions())
+def test_expressions_ask_for_what_there_is(where: str, expression: str) -> None:
+    there = exposed()
+    names = set(re.findall(r"\b(?:voxgate|process)_\w+|\bup\b", expression))
+    assert names, where
+    assert names - FOREIGN <= set(there), where
+    known = set().union(*(there.get(name, set()) for name in names)) | {"instance", "job"}
+    used = set(re.findall(r"(\w+)=~?\"", expression))
+    grouped = {
+        label.strip() for labels in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for label in labels.split(",")
+    }
+    assert used | grouped <= known, where
+
+
+def test_expressions_are_promql(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"test:{index}", "expr": expression.replace(RANGE, "1m").replace("$instance", ".*")}
+        for index, (_, expression) in enumerate(expressions())
+    ]
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "test", "rules": rules}]}), encoding="utf-8")
+    accepts(tool("promtool"), "check", "rules", path)
+
+
+def test_prometheus_takes_its_configuration() -> None:
+    accepts(tool("promtool"), "check", "config", DOCKER / "prometheus.yml")
+
+
+def test_alerts_fire_when_they_should() -> None:
+    accepts(tool("promtool"), "test", "rules", Path(__file__).with_name("alerts_test.yml"))
+
+
+def test_the_board_is_laid_out_without_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in board()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    ids = [panel["id"] for panel in board()["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_metric_of_weight_is_on_the_board() -> None:
+    asked = " ".join(expression for _, expression in expressions())
+    names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exposed() if name.startswith("voxgate_")}
+    unasked = {name for name in names if name not in asked}
+    assert unasked == {
+        "voxgate_build_info",
+        "voxgate_key_utterances_total",
+        "voxgate_queue_limit",
+        "voxgate_step_seconds_p50",
+        "voxgate_steps",
+    }
+
+
+def test_haproxy_takes_its_configuration() -> None:
+    environment = {**os.environ, "GATEWAY_HOST": "localhost"}
+    said = accepts(tool("haproxy"), "-c", "-f", DOCKER / "haproxy.cfg", env=environment)
+    assert "WARNING" not in said
+
+
+def compose() -> dict[str, Any]:
+    return dict(yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8")))
+
+
+def test_compose_mounts_what_exists_and_names_only_real_options() -> None:
+    services = compose()["services"]
+    volumes = compose()["volumes"]
+    for service in services.values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (DOCKER / source).exists() if source.startswith(".") else source in volumes
+    check_environment(services["gateway"]["environment"])
+    cuda = yaml.safe_load((DOCKER / "compose.cuda.yaml").read_text("utf-8"))
+    check_environment(cuda["services"]["gateway"]["environment"])
+    assert set(cuda["services"]) <= set(services)
+    assert "ports" not in services["gateway"], "everything comes through the balancer"
+
+
+def check_environment(environment: dict[str, str]) -> None:
+    """Every VOXGATE_ name is a setting, with a value it takes."""
+    names = {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
+    Settings.model_validate(names)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
+def test_kubernetes_knows_every_field(manifest: Path) -> None:
+    accepts(tool("kubernetes-validate"), "--strict", manifest)
+
+
+def deployment() -> dict[str, Any]:
+    return dict(yaml.safe_load((DOCKER / "k8s/base/deployment.yaml").read_text("utf-8")))
+
+
+def test_a_pod_has_time_to_drain() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (gateway,) = pod["containers"]
+    environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
+    check_environment(environment)
+    before_s = int(gateway["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] >= before_s + int(environment["VOXGATE_DRAIN_S"]) + 5
+    gateway_service = compose()["services"]["gateway"]
+    grace_s = int(gateway_service["stop_grace_period"].removesuffix("s"))
+    assert grace_s >= int(gateway_service["environment"]["VOXGATE_DRAIN_S"]) + 5
+
+
+def test_probes_and_ports_are_the_gateways() -> None:
+    (gateway,) = deployment()["spec"]["template"]["spec"]["containers"]
+    probes = {name: gateway[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "startup": "/readyz",
+        "readiness": "/readyz",
+        "liveness": "/healthz",
+    }
+    ports = {port["name"]: port["containerPort"] for port in gateway["ports"]}
+    environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
+    assert ports["agent"] == int(environment["VOXGATE_AGENT_PORT"])
+    assert ports["speech"] == Settings().port
+    assert f"agent-port {ports['agent']} " in (DOCKER / "haproxy.cfg").read_text("utf-8")
+
+
+def test_kustomizations_and_the_autoscaler_name_what_exists() -> None:
+    for name in ("base", "gpu"):
+        folder = DOCKER / "k8s" / name
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))
+        paths = [*kustomization["resources"], *(patch["path"] for patch in kustomization.get("patches", []))]
+        assert all((folder / path).exists() for path in paths)
+    autoscaler = (DOCKER / "k8s/base/hpa.yaml").read_text("utf-8")
+    (metric,) = re.findall(r"metric: {name: (\w+)}", autoscaler)
+    assert metric in exposed()
+    assert metric in (DOCKER / "k8s/prometheus-adapter.yaml").read_text("utf-8")
