@@ -1,0 +1,179 @@
+"""Several gateways behind a real HAProxy: who gets the sessions, and who loses them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scorecard.chorus import UNLIMITED, text_of
+from scorecard.gateways import Served, tone_gateway
+from voxgate.client import ClientError, SessionLost, connect
+from voxgate.client.events import Audio, Done, Queued
+
+from .balancer import Balancer, Replica, balancer, free_port
+
+HAPROXY = shutil.which("haproxy") or ""
+FRAME = {"frame_s": 0.03}
+"""The talker makes a frame in less than the 80 ms it lasts, and not at once, so that slots stay taken."""
+
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed")]
+
+
+@dataclass
+class Heard:
+    """What one listener got."""
+
+    gateway: str
+    """The run that his session's name begins with."""
+    samples: int = 0
+    queued: bool = False
+    done: Done | None = None
+    lost: ClientError | None = None
+    speaking: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tuple[Balancer, list[Served]]]:
+    """A tone gateway with each number of slots, behind HAProxy."""
+    async with AsyncExitStack() as stack:
+        agents = [free_port() for _ in slots]
+        served = await asyncio.gather(
+            *(
+                stack.enter_async_context(
+                    tone_gateway(slots=count, talker=FRAME, agent_port=agent, **UNLIMITED, **settings)
+                )
+                for count, agent in zip(slots, agents, strict=True)
+            )
+        )
+        replicas = [Replica(each.port, agent) for each, agent in zip(served, agents, strict=True)]
+        yield await stack.enter_async_context(balancer(HAPROXY, replicas, folder)), list(served)
+
+
+async def listen(url: str, seconds: float, heard: list[Heard]) -> Heard:
+    """One session with one utterance; notes itself in `heard` as soon as it is connected."""
+    async with connect(url) as session:
+        mine = Heard(session.info.session.partition("-")[0])
+        heard.append(mine)
+        try:
+            async with session.utterance() as utterance:
+                await utterance.send(text_of(seconds))
+                await utterance.end()
+                async for event in utterance.events():
+                    match event:
+                        case Queued():
+                            mine.queued = True
+                        case Audio():
+                            mine.samples += event.samples
+                            mine.speaking.set()
+                        case Done():
+                            mine.done = event
+        except ClientError as error:
+            mine.lost = error
+    return mine
+
+
+async def arrive(url: str, count: int, seconds: float, pause_s: float) -> tuple[list[asyncio.Task[Heard]], list[Heard]]:
+    """So many listeners, one after another; returns when all of them hear something, or were lost."""
+    heard: list[Heard] = []
+    tasks = []
+    for _ in range(count):
+        tasks.append(asyncio.create_task(listen(url, seconds, heard)))
+        await asyncio.sleep(pause_s)
+    async with asyncio.timeout(20):
+        while len(heard) < count:
+            await asyncio.sleep(0.02)
+        for each in heard:
+            await each.speaking.wait()
+    return tasks, heard
+
+
+async def test_sessions_go_where_there_is_room(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 3, 9) as (front, served):
+        tasks, heard = await arrive(front.url, 11, 12.0, pause_s=0.45)
+        by_gateway = Counter(each.gateway for each in heard)
+        states = [await each.ask("state") for each in served]
+        assert [state["most_speeches"] for state in states] == sorted(by_gateway.values())
+        assert not any(each.queued for each in heard), "somebody waited beside a free slot"
+        await asyncio.gather(*tasks)
+        assert all(each.done is not None for each in heard)
+
+
+async def test_a_drained_replica_loses_none(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 16, 16, drain_s=30) as (front, served):
+        tasks, heard = await arrive(front.url, 10, 6.0, pause_s=0.02)
+        assert len({each.gateway for each in heard}) == 2
+        served[0].signal(signal.SIGTERM)
+        newcomers: list[Heard] = []
+        later = []
+        for _ in range(6):
+            later.append(asyncio.create_task(listen(front.url, 1.0, newcomers)))
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*tasks, *later)
+        assert await served[0].gone() == 0
+        everyone = heard + newcomers
+        assert [each.lost for each in everyone] == [None] * len(everyone)
+        assert all(each.done is not None and each.samples == each.done.samples for each in everyone)
+        assert len({each.gateway for each in newcomers}) == 1, "none of them went to the one that drains"
+
+
+async def test_a_killed_replica_loses_only_its_own(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 16, 16) as (front, served):
+        tasks, heard = await arrive(front.url, 10, 5.0, pause_s=0.02)
+        before = {each.gateway for each in heard}
+        served[0].signal(signal.SIGKILL)
+        # Nobody has told the balancer yet; the connection that fails is tried again at the other.
+        after: list[Heard] = []
+        await asyncio.gather(*(listen(front.url, 0.5, after) for _ in range(6)))
+        await asyncio.gather(*tasks)
+        lost = [each for each in heard if each.lost is not None]
+        assert lost
+        assert all(isinstance(each.lost, SessionLost) for each in lost)
+        (dead,) = {each.gateway for each in lost}
+        assert all(each.lost is None and each.done is not None for each in heard if each.gateway != dead)
+        assert all(each.gateway == dead for each in lost)
+        assert {each.gateway for each in after} == before - {dead}
+        assert all(each.done is not None for each in after)
+
+
+async def test_a_handshake_that_one_refuses_is_taken_by_another(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 8, 8, sockets=3) as (front, _), AsyncExitStack() as sessions:
+        opened = [await sessions.enter_async_context(connect(front.url)) for _ in range(6)]
+        assert Counter(Counter(each.info.session.partition("-")[0] for each in opened).values()) == {3: 2}
+        with pytest.raises(ClientError) as refused:
+            await sessions.enter_async_context(connect(front.url))
+        assert refused.value.retryable
+
+
+async def test_throughput_grows_with_replicas(tmp_path: Path) -> None:
+    carried = []
+    for replicas in (1, 2, 3):
+        folder = tmp_path / str(replicas)
+        folder.mkdir()
+        async with fleet(folder, *[4] * replicas, queue_wait_ms=300) as (front, _):
+            heard: list[Heard] = []
+            listeners = []
+            for _ in range(12):
+                listeners.append(asyncio.create_task(listen(front.url, 12.0, heard)))
+                await asyncio.sleep(0.25)
+            await asyncio.gather(*listeners)
+            carried.append(sum(each.done is not None for each in heard))
+            assert all(each.done is not None or each.lost is not None for each in heard)
+    assert carried == [4, 8, 12]
+
+
+async def test_outsiders_see_no_metrics(tmp_path: Path) -> None:
+    import aiohttp
+
+    async with fleet(tmp_path, 2) as (front, served), aiohttp.ClientSession() as http:
+        assert (await http.get(f"{front.url}/metrics")).status == 404
+        assert (await http.get(f"{front.url}/readyz")).status == 200
+        inside = await http.get(f"http://127.0.0.1:{served[0].port}/metrics")
+        assert "voxgate_load" in await inside.text()
