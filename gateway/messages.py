@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from ..codecs.format import AudioFormat
 from ..pipeline.errors import BadMessage, VoxgateError
-from ..pipeline.speech import SamplingOptions, SpeechRequest, WordTime
+from ..pipeline.speech import SamplingOptions, SpeechRequest, TextLayout, WordTime
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -69,6 +69,8 @@ class Start(_Message):
     format: FormatFields = FormatFields()
     sampling: SamplingFields = SamplingFields()
     seed: Count | None = None
+    layout: Literal["streaming", "non_streaming"] = "streaming"
+    trim_silence: bool = False
     normalise: bool | None = None
     words: bool = False
     pacing: Literal["playback", "none"] = "playback"
@@ -83,6 +85,8 @@ class Start(_Message):
             sampling=SamplingOptions(**sampling),
             seed=self.seed,
             max_frames=self.sampling.max_frames,
+            layout=TextLayout(self.layout),
+            trim_silence=self.trim_silence,
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",
         )

@@ -84,5 +84,7 @@ class Offer:
         if request.language not in voice.languages:
             listed = ", ".join(voice.languages)
             raise UnknownLanguage(f"languages of this voice are {listed}", param="language")
+        if voice.needs_instructions and not (request.instructions or "").strip():
+            raise UnsupportedOption("this voice is made by instructions: describe it", param="instructions")
         if request.instructions and not voice.instructions:
             raise UnsupportedOption("this voice takes no instructions", param="instructions")

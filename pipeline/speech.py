@@ -53,6 +53,8 @@ class SpeechRequest:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     seed: int | None = None
     max_frames: int | None = None
+    trim_silence: bool = False
+    """Cut off the silence before the first word."""
     normalise: bool = False
     """Say numbers, dates, money and the like in words of `language`, where the voice has no spoken form of its own."""
     paced: bool = True

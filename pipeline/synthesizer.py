@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..codecs.neural.config import DecoderConfig
 from ..codecs.neural.decoder_shapes import check_tensors
 from ..codecs.neural.document import CodecFormatError
@@ -253,7 +255,8 @@ class QwenSynthesizer:
             UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise),
             SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
             processes.talker.open,
-            processes.codec.open(paced=request.paced),
+            # Speech goes on from the reference in the talker, so in the codec too.
+            processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
             self._rounds,
             lambda speech: self._closed(voice, speech),
         )
@@ -273,10 +276,11 @@ class QwenSynthesizer:
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
             rules=self._rules,
             paced=request.paced,
+            trim_silence=request.trim_silence,
         )
 
     def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:
         usual = asdict(self._checkpoint.defaults)
         own = {name: value for name, value in asdict(wanted).items() if value is not None}
         del usual["max_frames"]
-        return Sampling(**(usual | own), seed=seed)
+        return Sampling(**(usual | own), seed=seed, early_end=self._rules.limits.early_end)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
+from .silence import LeadingSilence, SilenceRun
 from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
@@ -26,6 +27,9 @@ from .text.utterance import SpeechToken, UtteranceText
 from .words import SpokenClock
 
 log = logging.getLogger(__name__)
+
+MAX_TRIMMED_FRAMES = 12
+"""Most of the silence before the first word that is cut off when asked for, about 1 s."""
 
 
 class CodecStream(Protocol):
@@ -50,6 +54,7 @@ class Plan:
     rules: VoiceFile
     paced: bool = True
     """Heard as it is made; False for speech that is only stored, as fast as it comes."""
+    trim_silence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ class UtteranceSpeech:
         self._error: VoxgateError | None = None
         self._over = False
         self._spoken_segments = 0
+        self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
+        self._silence = SilenceRun(plan.rules.limits.silent_frames)
         self._speaking = asyncio.create_task(self._speak(), name="utterance")
         # The talker's slot is free again when the last generation is, which may be before the last audio is played.
         self._speaking.add_done_callback(lambda _: closed(self))
@@ -105,9 +112,8 @@ class UtteranceSpeech:
     def waiting_for_text(self) -> bool:
         if self._ended or self._queue or self._text_closed:
             return False
-        # One frame for each token that was fed.
-        allowed = self._frames if self._generation is None else self._before + self._generation.tokens
-        return self._delivered >= allowed
+        allowed = self._frames if self._generation is None else self._before + self._generation.allowed
+        return self._delivered + self._leading.frames >= allowed
 
     @property
     def pace(self) -> float:
@@ -132,6 +138,10 @@ class UtteranceSpeech:
             self._news.set()
 
     def advance(self, frames: int) -> None:
+        self._pass(frames + self._leading.frames)
+
+    def _pass(self, frames: int) -> None:
+        """The listener is past so many of the frames that were made."""
         if frames > self._heard:
             self._heard = frames
             self._codec.advance(frames)
@@ -262,17 +272,39 @@ class UtteranceSpeech:
     async def __anext__(self) -> SpeechChunk:
         """The last chunk may be without audio, to carry the last words."""
         first = self._delivered
-        try:
-            pcm = await self._codec.__anext__()
-        except StopAsyncIteration:
+        pcm = await self._next_pcm()
+        if not len(pcm):
             if self._error is not None:
-                raise self._error from None
+                raise self._error
             return self._last_words(first)
         if not first:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
         self._delivered += len(pcm) // FRAME_SAMPLES
         self._hear(pcm, first)
         return SpeechChunk(pcm, first, self._clock.take_words())
+
+    async def _next_pcm(self) -> Pcm:
+        """The next audio to be heard; empty at the end."""
+        while True:
+            try:
+                pcm = await self._codec.__anext__()
+            except StopAsyncIteration:
+                return self._leading.rest()
+            if self._silence.hear(pcm):
+                self._end_silence()
+            trimmed = self._leading.frames
+            pcm = self._leading.cut(pcm)
+            if self._leading.frames > trimmed:
+                # What is cut off counts as heard, or its place in front of the listener would stay taken.
+                self._pass(self._leading.frames)
+            if len(pcm):
+                return pcm
+
+    def _end_silence(self) -> None:
+        """All text was spoken, and nothing but silence comes: let the talker end with its next frame."""
+        generation = self._generation
+        if generation is not None and self._text_closed and self._frames - self._before >= generation.allowed:
+            generation.cap(generation.frames)
 
     def _last_words(self, first: int) -> SpeechChunk:
         if self.finish_reason is not None or self._over:
@@ -286,8 +318,9 @@ class UtteranceSpeech:
 
     def _hear(self, pcm: Pcm, first: int) -> None:
         """Let the clock listen along, and tell it where one generation's audio gives way to the next's."""
-        while self._segments and self._segments[0][0] <= self._delivered:
+        while self._segments and self._segments[0][0] <= self._delivered + self._leading.frames:
             frames, source_end = self._segments.popleft()
+            frames -= self._leading.frames
             cut = max(0, frames - first) * FRAME_SAMPLES
             self._clock.audio(pcm[:cut])
             self._clock.segment_end(source_end)

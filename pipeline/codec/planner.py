@@ -21,7 +21,8 @@ class StreamView:
     """What the planner sees of a stream.
 
     `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those,
-    heard by the listener; `ended`: not to wait for more frames; `served`: number of the last batch it was in.
+    heard by the listener; `ended`: not to wait for more frames; `served`: number of the last batch it was in;
+    `context`: of the pending ones, those that nobody will hear.
     """
 
     slot: int
@@ -30,6 +31,7 @@ class StreamView:
     heard: int
     ended: bool = False
     served: int = 0
+    context: int = 0
 
     @property
     def lead(self) -> int:
@@ -66,8 +68,10 @@ def frames_to_decode(stream: StreamView, max_frames: int = CHUNK_FRAMES[-1]) -> 
 
     It takes at most as many frames as the lead holds, so that the chunk is heard without a gap, and waits
     only for half of that: the lead is used up while it waits, so the wait ends by itself and long before the
-    stream runs dry.
+    stream runs dry. Frames that nobody hears are in the way of those that somebody will: they go in full chunks.
     """
+    if stream.context and stream.pending:
+        return _chunk(min(stream.context, max_frames))
     most = _chunk(min(stream.lead, max_frames))
     worth_waiting_for = _chunk(min(stream.lead // 2, max_frames))
     if stream.pending < worth_waiting_for and not stream.ended:

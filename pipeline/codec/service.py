@@ -121,17 +121,20 @@ class CodecService:
             await asyncio.wait((self._reading,))
         await self._end_process()
 
-    def open(self, *, paced: bool = True) -> CodecStream:
+    def open(self, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
         """A new stream in a free slot; `paced` when it is heard as it is decoded, not as fast as it is made.
 
-        Raises AtCapacity, EngineNotReady.
+        `context`: int16 [n, 16] whose audio the stream goes on from, without giving it out. Raises AtCapacity,
+        EngineNotReady, ValueError for a context that is none of this codec's.
         """
+        if context is not None:
+            context = self._checked(context)
         if self._about is None:
             raise EngineNotReady("the codec is not running")
         if not self._free:
             raise AtCapacity(f"all {self.slots} codec slots are taken")
         slot = self._free.pop()
-        stream = CodecStream(slot, self._checked, self._plan_soon, self._release, paced=paced)
+        stream = CodecStream(slot, self._checked, self._plan_soon, self._release, paced=paced, context=context)
         self._streams[slot] = stream
         return stream
 

@@ -17,6 +17,8 @@ from .wire import Codes
 class CodecStream:
     """A slot of the codec service, until `aclose`. Not thread-safe; every method belongs to the event loop.
 
+    Frames are counted from the first that was pushed; those of a context come before it.
+
     Iterate it for float32 [n * 1920] runs in [-1, 1]; the iteration ends after the last frame once `finish`
     was called. It raises EngineLost when the worker dies and GenerationFailed when this stream's codes could
     not be decoded. Cancelling an iteration loses nothing.
@@ -30,7 +32,9 @@ class CodecStream:
         release: Callable[[CodecStream], None],
         *,
         paced: bool = True,
+        context: Codes | None = None,
     ) -> None:
+        """`context`: int16 [n, 16] that the stream goes on from; decoded first, its audio is nobody's."""
         self.slot = slot
         self.closed = False
         self._paced = paced
@@ -44,6 +48,10 @@ class CodecStream:
         self._undelivered = 0
         self._error: EngineError | None = None
         self._news = asyncio.Event()
+        self._context = self._unheard = 0
+        if context is not None:
+            self.push(context)
+            self._context = self._unheard = self._pending
 
     def push(self, codes: Codes) -> None:
         """Append int16 [n, 16]. How many may be pending is for the caller to bound.
@@ -103,14 +111,21 @@ class CodecStream:
         """
         pending = 0 if self._error else self._pending
         heard = self._heard if self._paced else int((now_s - self._began_s) * 1000) // FRAME_MS
-        heard = min(heard, self._decoded)
-        return StreamView(self.slot, pending, self._decoded, heard, self._finished or not self._paced, self._served)
+        return StreamView(
+            slot=self.slot,
+            pending=pending,
+            decoded=self._decoded,
+            heard=min(self._context + heard, self._decoded),
+            ended=self._finished or not self._paced,
+            served=self._served,
+            context=max(0, self._context - self._decoded),
+        )
 
     def take(self, frames: int, batch: int, now_s: float) -> tuple[Codes, bool]:
         """Hand out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
         self._served = batch
         first = self._decoded == 0
-        if first:
+        if self._decoded <= self._context:
             self._began_s = now_s
         parts, wanted = [], frames
         while wanted:
@@ -128,8 +143,11 @@ class CodecStream:
     def deliver(self, pcm: Pcm, frames: int) -> None:
         """Audio of `frames` frames arrived; dropped when the stream was closed meanwhile."""
         self._undelivered -= frames
+        unheard = min(frames, self._unheard)
+        self._unheard -= unheard
         if not self.closed and self._error is None:
-            self._audio.append(pcm)
+            if unheard < frames:
+                self._audio.append(pcm[unheard * (len(pcm) // frames) :])
             self._news.set()
 
     def fail(self, error: EngineError) -> None:

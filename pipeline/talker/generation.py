@@ -126,6 +126,11 @@ class Generation:
         """Text tokens taken so far."""
         return int(self._row[Field.TEXT_LEN])
 
+    @property
+    def allowed(self) -> int:
+        """Frames that the text so far is enough for."""
+        return 0 if self._request is None else self.tokens - int(self._row[Field.TEXT_LEAD])
+
     def feed(self, tokens: Sequence[int]) -> None:
         """Append text tokens; at most `room` of them. The generation begins when the prompt has what it needs."""
         if not tokens:

@@ -46,6 +46,11 @@ class Prompt:
         filled = len(self.text) - len(self.head) + tokens + 1  # with end-of-text
         return np.concatenate([self.head, _codec_side([self.filler] * filled, self.head.shape[1]), self.context])
 
+    @property
+    def reference(self) -> CodecSide:
+        """The reference's frames, [frames, groups]; none without one."""
+        return self.context[1:]
+
     def positions(self, tokens: int) -> int:
         """Rows of the prompt's table for a text of `tokens` tokens: either side may be the longer one."""
         return max(len(self.text), len(self.codec(tokens)))

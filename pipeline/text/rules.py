@@ -24,14 +24,26 @@ class TextRules(_Part):
     """After so many tokens a new generation begins at the next sentence end; 0 is never."""
 
 
+NO_LIMIT = 2**31 - 1
+"""More frames than any slot holds."""
+
+
 class FrameLimits(_Part):
-    """The cap against endless speech, in frames of 80 ms."""
+    """Guards against speech that does not end where it should, in frames of 80 ms; each can be switched off."""
 
     frames_floor: int = Field(default=192, ge=1)
-    frames_per_token: int = Field(default=12, ge=1)
+    """Speech is never cut for its length before this."""
+    frames_per_token: int = Field(default=12, ge=0)
+    """Longest speech over a text, for each of its tokens; 0 is no such limit."""
+    silent_frames: int = Field(default=50, ge=0)
+    """After so many silent frames behind the end of its text, speech is ended; 0 is never."""
+    early_end: bool = False
+    """Whether speech may end before all its text was read, as the model alone would decide."""
 
     def max_frames(self, tokens: int) -> int:
         """Frames after which a generation over `tokens` text tokens is cut."""
+        if not self.frames_per_token:
+            return NO_LIMIT
         return max(self.frames_floor, self.frames_per_token * tokens)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from voxgate.gateway import messages
 from voxgate.gateway.messages import parse
 from voxgate.pipeline.errors import BadMessage, TextTooLong
+from voxgate.pipeline.speech import TextLayout
 
 START = {"type": "start", "utterance": "a"}
 
@@ -176,6 +177,15 @@ def test_replies_leave_out_what_does_not_apply() -> None:
         "received": 12,
     }
     assert json.loads(messages.Pong().encode()) == {"type": "pong"}
+
+
+def test_layout_and_silence_are_as_the_client_says() -> None:
+    plain = messages.Start(type="start", utterance="a")
+    assert plain.request("v").layout is TextLayout.STREAMING
+    assert not plain.request("v").trim_silence
+    asked = messages.Start(type="start", utterance="a", layout="non_streaming", trim_silence=True)
+    assert asked.request("v").layout is TextLayout.NON_STREAMING
+    assert asked.request("v").trim_silence
 
 
 def test_normalisation_is_the_gateways_choice_unless_the_client_says() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from voxgate.pipeline.talker.tables import Field
 from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.pipeline.utterance import Plan, UtteranceSpeech
+from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES, Plan, UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
 from ..fakes.virtual_time import run
@@ -48,6 +49,7 @@ class FakeCodec:
         self.closed = 0
         self.finished = False
         self.broken: VoxgateError | None = None
+        self.silent: Callable[[int], bool] = lambda number: False  # noqa: ARG005 - of a frame's number
         self._chunk = chunk
         self._waiting: deque[int] = deque()
         self._news = asyncio.Event()
@@ -76,7 +78,8 @@ class FakeCodec:
             await self._news.wait()
         count = min(self._chunk, len(self._waiting))
         numbers = [self._waiting.popleft() for _ in range(count)]
-        return np.repeat(np.float32(numbers) / 1000 + 0.1, FRAME_SAMPLES)
+        levels = [0 if self.silent(number) else number / 1000 + 0.1 for number in numbers]
+        return np.repeat(np.float32(levels), FRAME_SAMPLES)
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -96,13 +99,16 @@ class Bench:
         max_frames: int | None = None,
         ahead_frames: int = 10_000,
         max_characters: int = 1000,
+        trim_silence: bool = False,
+        prompt: Prompt = PROMPT,
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or FakeEngine()
         self.codec = FakeCodec()
         self.tokenizer = tokenizer
         self.over: list[UtteranceSpeech] = []
-        plan = Plan(PROMPT, SAMPLING, max_frames, ahead_frames, VoiceFile(text=rules, limits=limits or FrameLimits()))
+        file = VoiceFile(text=rules, limits=limits or FrameLimits())
+        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, trim_silence=trim_silence)
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
             plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
@@ -686,5 +692,113 @@ def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]
             b.engine.opened[0].released()
             await b.speech.aclose()
             assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+# Silence, and speech that does not end
+
+
+def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(trim_silence=True, ahead_frames=4) as b:
+            b.codec.silent = lambda number: number < 7
+            b.speech.push_text(STORY)
+            b.speech.end()
+            chunks: list[SpeechChunk] = []
+            async for chunk in b.speech:
+                chunks.append(chunk)
+                # The listener hears what he is given; the rest comes for that alone.
+                b.speech.advance(sum(chunk.frames for chunk in chunks))
+            made = len(b.codec.frames)
+            # The frame before the first sound stays, silent as it is.
+            assert audio_frames(chunks)[1:] == list(range(7, made))
+            assert [chunk.first_frame for chunk in chunks] == [
+                sum(chunk.frames for chunk in chunks[:n]) for n in range(len(chunks))
+            ]
+            words = [word for chunk in chunks for word in chunk.words]
+            assert words[-1].end == len(STORY.rstrip())
+            assert words[-1].end_ms <= 80 * (made - 6)
+            # The codec was told of all frames that are past, cut off or heard.
+            assert max(b.codec.heard) == made
+
+    run(scene())
+
+
+def test_silence_is_kept_unless_asked_for(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.codec.silent = lambda number: number < 7
+            chunks = await b.say(STORY)
+            assert sum(chunk.frames for chunk in chunks) == len(b.codec.frames)
+
+    run(scene())
+
+
+def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(trim_silence=True) as b:
+            b.codec.silent = lambda number: True  # noqa: ARG005 - every frame
+            chunks = await b.say("hello.")
+            assert sum(chunk.frames for chunk in chunks) == max(1, len(b.codec.frames) - MAX_TRIMMED_FRAMES)
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[..., Bench]) -> None:
+    async def scene(limits: FrameLimits) -> tuple[int, FinishReason | None]:
+        # It would go on for as long as a slot lets it.
+        async with bench(engine=FakeEngine(tail=10_000), limits=limits, ahead_frames=4) as b:
+            tokens = len(b.tokenizer.encode_plain("one two three."))
+            b.codec.silent = lambda number: number > tokens
+            b.speech.push_text("one two three.")
+            b.speech.end()
+            heard = 0
+            async for chunk in b.speech:
+                heard += chunk.frames
+                b.speech.advance(heard)
+            return heard - tokens, b.speech.finish_reason
+
+    guarded = run(scene(FrameLimits(silent_frames=10, frames_per_token=0)))
+    assert 10 <= guarded[0] <= 10 + 8
+    assert guarded[1] is FinishReason.LENGTH
+    assert run(scene(FrameLimits(silent_frames=0, frames_per_token=0)))[0] > 300
+
+
+def test_a_pause_in_the_text_is_no_end(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(limits=FrameLimits(silent_frames=3)) as b:
+            tokens = len(b.tokenizer.encode_plain(STORY))
+            b.codec.silent = lambda number: number < tokens - 1
+            await b.say(STORY)
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+def test_endless_speech_is_cut_by_its_texts_length_unless_that_is_switched_off(bench: Callable[..., Bench]) -> None:
+    async def scene(limits: FrameLimits) -> int:
+        async with bench(engine=FakeEngine(tail=10_000), limits=limits) as b:
+            return sum(chunk.frames for chunk in await b.say("one two three."))
+
+    tokens_3 = run(scene(FrameLimits(frames_floor=5, frames_per_token=3)))
+    assert tokens_3 < 40
+    # The slot's own end.
+    assert run(scene(FrameLimits(frames_per_token=0))) == 399
+
+
+def test_whole_text_speech_waits_for_its_text(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(prompt=replace(PROMPT, layout=TextLayout.NON_STREAMING)) as b:
+            b.speech.push_text("one two ")
+            await turns()
+            assert not b.codec.frames
+            assert b.speech.waiting_for_text
+            b.speech.push_text("three.")
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one two three."]
 
     run(scene())

@@ -158,3 +158,11 @@ def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_wa
         waited = {slot: turns + 1 for slot, turns in waited.items()}
         # The newcomer takes one of two rows, the six take turns in the other.
         assert max(waited.values()) <= 6 + 2
+
+
+def test_what_nobody_hears_goes_in_full_chunks() -> None:
+    fresh = StreamView(0, pending=13, decoded=0, heard=0, context=11)
+    assert frames_to_decode(fresh) == 8
+    assert frames_to_decode(replace(fresh, pending=5, decoded=8, heard=8, context=3)) == 2
+    # What follows is heard, and the first of it at once.
+    assert frames_to_decode(replace(fresh, pending=2, decoded=11, heard=11, context=0)) == 1

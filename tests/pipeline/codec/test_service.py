@@ -99,6 +99,25 @@ async def test_interleaved_streams_each_equal_a_single_pass(service: CodecServic
             assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
 
 
+@pytest.mark.parametrize("frames", [1, 6, 30])
+async def test_a_stream_goes_on_from_its_context(service: CodecService, decoder: CodecDecoder, frames: int) -> None:
+    context, codes = codes_of(8, frames), codes_of(9, 7)
+    stream = service.open(context=context)
+    beside, other = service.open(), codes_of(10, 9)
+    async with asyncio.timeout(60):
+        spoken, undisturbed = await asyncio.gather(speak(stream, codes, at_once=2), speak(beside, other, at_once=3))
+    whole = expected(decoder, np.concatenate([context, codes]))
+    assert np.abs(spoken - whole[frames * 1920 :]).max() < 1e-5
+    assert np.abs(undisturbed - expected(decoder, other)).max() < 1e-5
+
+
+async def test_a_context_of_another_codec_takes_no_slot(service: CodecService) -> None:
+    free = len(service._free)
+    with pytest.raises(ValueError, match="codes must lie in"):
+        service.open(context=np.full((3, 16), 600, np.int16))
+    assert len(service._free) == free
+
+
 async def test_everything_pushed_at_once_comes_out_whole(service: CodecService, decoder: CodecDecoder) -> None:
     stream, codes = service.open(), codes_of(3, 21)
     stream.push(codes)

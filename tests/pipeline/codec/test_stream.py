@@ -16,8 +16,9 @@ class Owner:
         self.changes = 0
         self.released: list[CodecStream] = []
 
-    def open(self, slot: int = 4, *, paced: bool = True) -> CodecStream:
-        return CodecStream(slot, lambda codes: codes, self._changed, self.released.append, paced=paced)
+    def open(self, slot: int = 4, *, paced: bool = True, context: np.ndarray | None = None) -> CodecStream:
+        check = lambda codes: codes  # noqa: E731 - reads as what it is
+        return CodecStream(slot, check, self._changed, self.released.append, paced=paced, context=context)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -128,3 +129,38 @@ def test_a_stream_that_nobody_hears_is_due_as_if_somebody_did() -> None:
     stream.advance(16)  # all of it was sent at once
     assert [stream.view(100.0 + s).lead for s in (0.0, 0.081, 0.5, 60.0)] == [16, 15, 10, 0]
     assert stream.view(100.0).ended, "it never waits for a fuller chunk"
+
+
+async def test_a_context_is_decoded_first_and_not_heard() -> None:
+    stream = Owner().open(context=frames(100, 5))
+    stream.push(frames(0, 3))
+    assert stream.view(0.0) == StreamView(slot=4, pending=8, decoded=0, heard=0, context=5)
+    codes, first = stream.take(4, 1, 0.0)
+    assert first
+    assert codes[:, 0].tolist() == [100, 101, 102, 103]
+    # Frames of the context are past as soon as they are decoded.
+    assert stream.view(0.0) == StreamView(slot=4, pending=4, decoded=4, heard=4, served=1, context=1)
+    stream.deliver(audio(4), 4)
+    stream.take(2, 2, 0.0)
+    stream.deliver(np.arange(2 * 1920, dtype=np.float32), 2)
+    assert (await anext(stream)).tolist() == list(range(1920, 2 * 1920))
+    assert stream.view(0.0).lead == 1
+    stream.advance(1)
+    assert stream.view(0.0).lead == 0
+
+
+def test_nobodys_listening_time_begins_behind_the_context() -> None:
+    stream = Owner().open(paced=False, context=frames(100, 2))
+    stream.push(frames(0, 4))
+    stream.take(2, 1, 10.0)
+    stream.take(1, 2, 20.0)
+    stream.take(2, 3, 20.1)
+    assert stream.view(20.1).lead == 2
+
+
+async def test_a_context_alone_is_silence() -> None:
+    stream = Owner().open(context=frames(100, 2))
+    stream.finish()
+    stream.take(2, 1, 0.0)
+    stream.deliver(audio(2), 2)
+    assert [pcm async for pcm in stream] == []
