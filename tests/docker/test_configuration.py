@@ -18,7 +18,7 @@ from ..gateway.test_metrics import RECORD, STATE
 from .tools import DOCKER, accepts, tool
 
 BOARD = DOCKER / "grafana/voxgate.json"
-MANIFESTS = sorted((DOCKER / "k8s/base").glob("[!k]*.yaml"))
+MANIFESTS = sorted([*(DOCKER / "k8s/base").glob("[!k]*.yaml"), DOCKER / "k8s/gpu/claim.yaml"])
 FOREIGN = frozenset({"up", "process_cpu_seconds_total", "process_resident_memory_bytes"})
 """Metrics that Prometheus itself or its client library makes."""
 RANGE = "$__rate_interval"
