@@ -18,7 +18,8 @@ class SmallReads(asyncio.BufferedProtocol):
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         self._protocol = protocol
-        self._buffer = bytearray(READ_BYTES)
+        # A view: TLS reads piece after piece into slices of it, and a bytearray's would be copies.
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -28,7 +29,7 @@ class SmallReads(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
 
-    def get_buffer(self, _: int) -> bytearray:
+    def get_buffer(self, _: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:

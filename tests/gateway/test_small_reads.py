@@ -80,3 +80,15 @@ def test_a_pause_of_the_receivers_own_stays() -> None:
         assert len(receiver.received) == READ_BYTES
 
     run(scene())
+
+
+def test_a_part_of_the_buffer_is_no_copy() -> None:
+    """asyncio's TLS fills it piece after piece, through slices."""
+    received = Receiver()
+    small = SmallReads(received)
+    buffer = small.get_buffer(-1)
+    buffer[:3] = b"one"
+    rest = buffer[3:]
+    rest[:3] = b"two"
+    small.buffer_updated(6)
+    assert received.received == b"onetwo"
