@@ -1,0 +1,65 @@
+"""The clients that are tested: which library, in which environment, how it is driven."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REQUIREMENTS = HERE / "requirements"
+RESULTS = Path(os.environ.get("VOXGATE_COMPAT_RESULTS", ROOT / "build" / "compat" / "results"))
+ENVIRONMENTS = Path(os.environ.get("VOXGATE_COMPAT_VENVS", ROOT / "build" / "compat" / "venvs"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A client: `library` names its environment and driver, `package` the distribution whose version counts."""
+
+    library: str
+    package: str
+    what: str
+    """As its users call it."""
+    arguments: tuple[str, ...] = ()
+    words: bool = False
+    """Whether it tells when words are spoken."""
+    tls: bool = False
+    sockets: bool = True
+    """False for plain HTTP, which no limit of sockets refuses."""
+
+    @property
+    def id(self) -> str:
+        return "-".join((self.library, *self.arguments))
+
+    @property
+    def python(self) -> Path:
+        return ENVIRONMENTS / self.library / "bin" / "python"
+
+    @property
+    def driver(self) -> Path:
+        return HERE / "drivers" / f"{self.library}_driver.py"
+
+    @property
+    def version(self) -> str:
+        pinned = (REQUIREMENTS / f"{self.library}.txt").read_text("utf-8")
+        found = re.search(rf"^{re.escape(self.package)}==(\S+)$", pinned, re.MULTILINE)
+        assert found, f"{self.package} is not pinned"
+        return found[1]
+
+
+CLIENTS = (
+    Tested("pipecat", "pipecat-ai", "ElevenLabsTTSService", ("elevenlabs",), words=True),
+    Tested("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
+    Tested("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
+    Tested("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, MP3", ("elevenlabs",), words=True),
+    Tested("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, Opus", ("elevenlabs_opus",), words=True),
+    Tested("livekit", "livekit-plugins-deepgram", "deepgram.TTS", ("deepgram",)),
+    Tested("livekit", "livekit-plugins-deepgram", "deepgram.TTSv2", ("deepgram2",)),
+    Tested("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
+    Tested("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, sockets=False),
+    Tested("deepgram", "deepgram-sdk", "speak.v1", ("1",)),
+    Tested("deepgram", "deepgram-sdk", "speak.v2", ("2",)),
+    Tested("openai", "openai", "audio.speech", sockets=False),
+)

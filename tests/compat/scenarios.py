@@ -1,0 +1,158 @@
+"""What every client has to live through. Each scenario raises AssertionError with what its user would complain of."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compat.roster import Tested
+from compat.stage import Driver, Running, drain, driver
+
+TEXT = "Your package was left with a neighbor on the ground floor."
+LONG = (
+    "After the storm, the whole village came out to see what was left of the bridge. "
+    "Most of the work had been finished by the time the manager arrived. "
+    "In the evening, when the wind died down, they sat on the porch and talked."
+)
+SECONDS_PER_CHARACTER = (0.045, 0.095)
+"""The demo voice's pace, with room on both sides."""
+QUIET_S = 6
+"""By then nothing may be spoken any more for a client that has barged in."""
+
+
+@dataclass
+class Scene:
+    client: Tested
+    running: Running
+    driver: Driver
+    folder: Path
+
+
+class Unsupported(Exception):
+    """The client has nothing of the kind; the table shows it as such."""
+
+
+async def whole(scene: Scene) -> None:
+    """An utterance comes whole."""
+    _whole(await scene.driver.ask("say", text=TEXT), TEXT)
+
+
+async def second(scene: Scene) -> None:
+    """So does the next on the same instance."""
+    _whole(await scene.driver.ask("say", text=LONG), LONG)
+
+
+async def barge_in(scene: Scene) -> None:
+    """Speech can be broken off; nothing is spoken on unheard, and the next utterance is whole."""
+    heard = await scene.driver.ask("say", text=LONG, stop_after_s=1.0)
+    assert not heard["errors"], heard["errors"]
+    assert 0.9 <= heard["audio_s"] <= 4, f"{heard['audio_s']:.1f} s were heard"
+    try:
+        await scene.running.until_active(0, QUIET_S)
+    except TimeoutError:
+        raise AssertionError(f"still speaking {QUIET_S} s after the barge-in") from None
+    _whole(await scene.driver.ask("say", text=TEXT), TEXT)
+
+
+async def words(scene: Scene) -> None:
+    """Every word comes, in order, with a time within the audio."""
+    if not scene.client.words:
+        raise Unsupported
+    heard = await scene.driver.ask("say", text=LONG)
+    _whole(heard, LONG)
+    said = _letters("".join(word for word, _ in heard["words"]))
+    assert said == _letters(LONG), f"the words were {[word for word, _ in heard['words']]}"
+    assert len(heard["words"]) >= len(LONG.split()), f"words are glued: {[word for word, _ in heard['words']]}"
+    times = [at for _, at in heard["words"]]
+    assert times == sorted(times), f"times go back: {times}"
+    assert times[0] < 1, f"the first word is at {times[0]:.2f} s"
+    assert 0.75 * heard["audio_s"] < times[-1] < heard["audio_s"], (
+        f"the last of {heard['audio_s']:.1f} s is at {times[-1]:.1f} s"
+    )
+
+
+async def busy(scene: Scene) -> None:
+    """With every talker busy the client is told in time, and speaks again when one is free."""
+    async with scene.running.hold_talkers():
+        _refused(await scene.driver.ask("say", text=TEXT, within_s=25))
+    await _recovers(scene.driver)
+
+
+async def full(scene: Scene) -> None:
+    """With every socket taken a new client is told in time, and speaks when one is free."""
+    if not scene.client.sockets:
+        raise Unsupported
+    async with driver(scene.client, scene.running, scene.folder) as newcomer:
+        async with scene.running.hold_sockets():
+            await newcomer.ask("open")
+            _refused(await newcomer.ask("say", text=TEXT, within_s=25))
+        await _recovers(newcomer)
+
+
+async def engine_lost(scene: Scene) -> None:
+    """The engine dies in mid-speech: the client is told, and speaks again when it is back."""
+    speaking = asyncio.create_task(scene.driver.ask("say", text=LONG, within_s=25))
+    await scene.running.until_active(1, 10)
+    await asyncio.sleep(1.2)
+    scene.running.kill_engine()
+    heard = await speaking
+    assert not any("timeout" in error for error in heard["errors"]), heard["errors"]
+    assert heard["audio_s"] < SECONDS_PER_CHARACTER[0] * len(LONG), "it was not cut off"
+    await scene.running.until_ready()
+    await _recovers(scene.driver)
+
+
+async def drained(scene: Scene) -> None:
+    """On shutdown the speech under way is heard to its end."""
+    speaking = asyncio.create_task(scene.driver.ask("say", text=LONG))
+    await scene.running.until_active(1, 10)
+    await asyncio.sleep(0.8)
+    drain(scene.running)
+    _whole(await speaking, LONG)
+    async with asyncio.timeout(25):
+        assert await scene.running.process.wait() == 0
+
+
+SCENARIOS: dict[str, Callable[[Scene], Awaitable[None]]] = {
+    "whole utterance": whole,
+    "second one": second,
+    "barge-in": barge_in,
+    "word times": words,
+    "talkers busy": busy,
+    "server full": full,
+    "engine lost": engine_lost,
+    "drain": drained,
+}
+"""In this order: the last one ends the gateway."""
+
+
+def _whole(heard: dict[str, Any], text: str) -> None:
+    assert not heard["errors"], heard["errors"]
+    assert heard["finished"], "its end was not told"
+    least, most = (pace * len(text) for pace in SECONDS_PER_CHARACTER)
+    assert least <= heard["audio_s"] <= most, f"{heard['audio_s']:.2f} s of audio, not {least:.1f} to {most:.1f}"
+    assert heard["loudest"] > 0.05, "it is silent"
+
+
+def _refused(heard: dict[str, Any]) -> None:
+    assert not any("timeout" in error for error in heard["errors"]), heard["errors"]
+    assert heard["audio_s"] < 0.2, f"{heard['audio_s']:.1f} s of audio from a gateway that is full"
+
+
+async def _recovers(its: Driver) -> None:
+    """Allow for a library's own pause before it connects again."""
+    heard: dict[str, Any] = {}
+    for _ in range(3):
+        heard = await its.ask("say", text=TEXT, within_s=20)
+        if not heard["errors"]:
+            break
+        await asyncio.sleep(2)
+    _whole(heard, TEXT)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W", "", text).lower()
