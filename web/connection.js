@@ -1,7 +1,7 @@
 // Keeps one socket open: waits for the voice to load, for room, and comes back after a loss with growing pauses.
 
 import { token } from "./key.js";
-import { SpeechSocket } from "./protocol.js";
+import { SpeechSocket } from "./voxgate.js";
 
 const READY_POLL_MS = 1000;
 const FIRST_PAUSE_MS = 500;

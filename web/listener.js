@@ -1,6 +1,6 @@
 // One of a crowd: a socket, one utterance after another, and a player that only counts.
 
-import { SpeechSocket } from "./protocol.js";
+import { SpeechSocket } from "./voxgate.js";
 import { Writer } from "./writer.js";
 
 const START_MS = 80; // of sound, before it would begin to play

@@ -26,8 +26,10 @@ class Tested:
     words: bool = False
     """Whether it tells when words are spoken."""
     tls: bool = False
-    sockets: bool = True
-    """False for plain HTTP, which no limit of sockets refuses."""
+    http: bool = False
+    """Plain HTTP: audio comes as fast as it is made, and no limit of sockets refuses it."""
+    barges_in_silently: bool = False
+    """It stops listening without a word to the server, which speaks to the end, at playback pace."""
 
     @property
     def id(self) -> str:
@@ -53,13 +55,27 @@ CLIENTS = (
     Tested("pipecat", "pipecat-ai", "ElevenLabsTTSService", ("elevenlabs",), words=True),
     Tested("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
     Tested("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
-    Tested("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, MP3", ("elevenlabs",), words=True),
-    Tested("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, Opus", ("elevenlabs_opus",), words=True),
+    Tested(
+        "livekit",
+        "livekit-plugins-elevenlabs",
+        "elevenlabs.TTS, MP3",
+        ("elevenlabs",),
+        words=True,
+        barges_in_silently=True,
+    ),
+    Tested(
+        "livekit",
+        "livekit-plugins-elevenlabs",
+        "elevenlabs.TTS, Opus",
+        ("elevenlabs_opus",),
+        words=True,
+        barges_in_silently=True,
+    ),
     Tested("livekit", "livekit-plugins-deepgram", "deepgram.TTS", ("deepgram",)),
     Tested("livekit", "livekit-plugins-deepgram", "deepgram.TTSv2", ("deepgram2",)),
     Tested("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
-    Tested("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, sockets=False),
+    Tested("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, http=True),
     Tested("deepgram", "deepgram-sdk", "speak.v1", ("1",)),
     Tested("deepgram", "deepgram-sdk", "speak.v2", ("2",)),
-    Tested("openai", "openai", "audio.speech", sockets=False),
+    Tested("openai", "openai", "audio.speech", http=True),
 )

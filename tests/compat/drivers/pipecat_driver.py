@@ -88,8 +88,10 @@ class Ear(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if isinstance(frame, ErrorFrame) and self.listener.heard is not None:
-            self.listener.heard.errors.append(frame.error)
+        heard = self.listener.heard
+        # Once all was heard, a socket that closes is no trouble of this utterance.
+        if isinstance(frame, ErrorFrame) and heard is not None and not heard.finished:
+            heard.errors.append(frame.error)
             self.listener.news.set()
         await self.push_frame(frame, direction)
 

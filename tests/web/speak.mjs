@@ -1,0 +1,92 @@
+// Drives web/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints what came of it as JSON.
+
+import { connect, speechUrl } from "../../web/voxgate.js";
+
+const [url, scenario] = process.argv.slice(2);
+
+async function heard(utterance) {
+  const kinds = [];
+  let samples = 0;
+  for await (const event of utterance) {
+    kinds.push(event.type);
+    if (event.type === "audio") samples += event.samples;
+  }
+  return { kinds: [...new Set(kinds)], samples, done: utterance.done?.type, pre_skip: utterance.format.pre_skip };
+}
+
+async function failure(action) {
+  try {
+    return { result: await action() };
+  } catch ({ name, code, retryable, message }) {
+    return { name, code, retryable, message };
+  }
+}
+
+const scenarios = {
+  async speak() {
+    const session = await connect(url);
+    const utterance = session.utterance({ words: true });
+    for (const piece of ["Hel", "lo there."]) utterance.send(piece);
+    utterance.end();
+    const result = await heard(utterance);
+    session.close();
+    return { ...result, voice: session.info.default_voice };
+  },
+  async both() {
+    const session = await connect(url);
+    const say = (text) => {
+      const utterance = session.utterance();
+      utterance.send(text);
+      utterance.end();
+      return heard(utterance);
+    };
+    const results = await Promise.all([say("Hi."), say("Hello there.")]);
+    session.close();
+    return results.map(({ samples }) => samples);
+  },
+  async interrupt() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("never ended");
+    for await (const event of utterance) if (event.type === "audio" && event.seq === 2) break;
+    const next = session.utterance();
+    next.send("Stop here");
+    for await (const event of next) {
+      if (event.type !== "audio" || event.seq !== 3) continue;
+      const answer = await next.interrupt(161);
+      session.close();
+      return [answer.text_spoken, answer.text_remaining];
+    }
+  },
+  async late() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("All of it.");
+    utterance.end();
+    await heard(utterance);
+    const answer = await utterance.interrupt(80);
+    session.close();
+    return answer.text_spoken;
+  },
+  async error() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Boom.");
+    utterance.end();
+    const result = await failure(() => heard(utterance));
+    session.close();
+    return result;
+  },
+  async lost() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Boom.");
+    utterance.end();
+    const result = await failure(() => heard(utterance));
+    return [result, await failure(() => session.utterance())];
+  },
+  refused: () => failure(() => connect(url)),
+  urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each, "a b")),
+};
+
+console.log(JSON.stringify(await scenarios[scenario]()));

@@ -1,0 +1,100 @@
+"""The JavaScript client outside the page: in Node, against the humming gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from asyncio.subprocess import PIPE
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.humming_gateway import FakeGateway, error_message, fake_gateway, respond
+
+SCRIPT = Path(__file__).with_name("speak.mjs")
+NODE = shutil.which("node")
+
+
+def node_version() -> int:
+    if NODE is None:
+        return 0
+    return int(subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout[1:].split(".")[0])
+
+
+pytestmark = pytest.mark.skipif(node_version() < 20, reason="no Node 22 on this machine (20 does for the tests)")
+
+
+async def run(gateway: FakeGateway, scenario: str) -> Any:
+    assert NODE is not None
+    # Before 22 Node keeps its WebSocket behind a flag.
+    flags = [] if node_version() >= 22 else ["--experimental-websocket", "--no-warnings"]
+    process = await asyncio.create_subprocess_exec(
+        NODE, *flags, SCRIPT, gateway.url, scenario, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(30):
+        out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return json.loads(out)
+
+
+async def test_text_becomes_audio() -> None:
+    async with fake_gateway() as gateway:
+        result = await run(gateway, "speak")
+    assert result["samples"] == 12 * 1920
+    assert result["voice"] == "hum"
+    assert result["done"] == "done"
+    assert result["pre_skip"] == 0
+    assert {"started", "audio", "words", "done"} <= set(result["kinds"])
+    assert [m["text"] for m in gateway.received if m["type"] == "text"] == ["Hel", "lo there."]
+
+
+async def test_utterances_on_one_socket_do_not_mix() -> None:
+    async with fake_gateway() as gateway:
+        assert await run(gateway, "both") == [3 * 1920, 12 * 1920]
+
+
+async def test_leaving_and_interrupting_stop_the_speech() -> None:
+    async with fake_gateway(paced=True) as gateway:
+        assert await run(gateway, "interrupt") == ["St", "op here"]
+    stops = [(m["utterance"], m.get("played_ms")) for m in gateway.received if m["type"] == "interrupt"]
+    assert stops == [("u1", None), ("u2", 161)]
+
+
+async def test_what_was_sent_whole_can_still_be_interrupted() -> None:
+    async with fake_gateway() as gateway:
+        assert await run(gateway, "late") == "A"
+
+
+async def test_an_error_is_typed() -> None:
+    async with fake_gateway() as gateway:
+        gateway.script["Boom."] = [error_message("engine_lost", "u1", retryable=True)]
+        result = await run(gateway, "error")
+    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "engine_lost", True)
+
+
+async def test_a_lost_socket_ends_everything_on_it() -> None:
+    async with fake_gateway() as gateway:
+        gateway.script["Boom."] = [1011]
+        speech, next_one = await run(gateway, "lost")
+    assert (speech["code"], next_one["code"]) == ("session_lost", "session_lost")
+
+
+async def test_a_refusal_is_told() -> None:
+    async with fake_gateway() as gateway:
+        gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "at_capacity", "message": "full"})
+        result = await run(gateway, "refused")
+    assert (result["code"], result["retryable"]) == ("unreachable", True)
+
+
+async def test_addresses_are_taken_as_people_write_them() -> None:
+    async with fake_gateway() as gateway:
+        urls = await run(gateway, "urls")
+    assert urls == [
+        "ws://host:1/v1/speech?token=a+b",
+        "ws://host:1/v1/speech?token=a+b",
+        "wss://host/v1/speech?token=a+b",
+        "wss://host/v1/speech?token=a+b",
+    ]

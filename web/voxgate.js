@@ -1,0 +1,358 @@
+// The JavaScript client of the native protocol (docs/protocol.md): one file without dependencies, for browsers and Node 22.
+//
+//   const session = await connect("ws://localhost:8000");
+//   const utterance = session.utterance({ words: true });
+//   utterance.send("Hello there.");
+//   utterance.end();
+//   for await (const event of utterance) if (event.type === "audio") play(event.payload);
+
+export const SPEECH_PATH = "/v1/speech";
+export const PROTOCOL = 1;
+const HEADER_BYTES = 20;
+const HEADER_VERSION = 1;
+const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // where the payload is nothing but samples
+const OPEN_TIMEOUT_MS = 10_000;
+const ANSWER_TIMEOUT_MS = 10_000;
+const REMEMBERED = 8; // ended utterances that may still be interrupted, as long as the last of them is heard
+
+/**
+ * @typedef {object} AudioFormat
+ * @property {"pcm"|"mulaw"|"alaw"|"opus"|"ogg_opus"|"mp3"|"wav"} codec
+ * @property {number} [sample_rate] in Hz
+ * @property {number} [packet_ms] 80, 40 or 20
+ * @property {number} [bitrate] in bit/s, for opus, ogg_opus and mp3
+ * @property {number} [pre_skip] samples to drop from the decoder's start; filled in by the gateway
+ */
+
+/**
+ * @typedef {object} Options what an utterance is to be like; what is left out is the gateway's own choice
+ * @property {string} [voice]
+ * @property {string} [language]
+ * @property {string} [instructions]
+ * @property {AudioFormat} [format] 16 bit PCM at 24 kHz unless given
+ * @property {object} [sampling]
+ * @property {number} [seed]
+ * @property {boolean} [words] whether to tell when words are heard
+ * @property {boolean} [normalise]
+ * @property {"playback"|"none"} [pacing]
+ */
+
+/**
+ * @typedef {object} Audio one audio message
+ * @property {"audio"} type
+ * @property {boolean} first
+ * @property {boolean} last
+ * @property {number} samples in this message
+ * @property {number} number of the utterance
+ * @property {number} seq counts messages from 0
+ * @property {number} pts samples before this message
+ * @property {Uint8Array} payload
+ */
+
+/** Any failure of a session or an utterance. */
+export class VoxgateError extends Error {
+  /**
+   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
+   * @param {string} message
+   * @param {{retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string}} [more]
+   */
+  constructor(code, message, more = {}) {
+    super(`${message} (${code})`);
+    this.name = "VoxgateError";
+    this.code = code;
+    this.retryable = more.retryable === true;
+    this.retryAfterMs = more.retry_after_ms ?? null;
+    this.partialAudio = more.partial_audio === true;
+    this.param = more.param ?? null;
+  }
+}
+
+/**
+ * Takes a binary message apart. Throws when it is none.
+ * @param {ArrayBuffer} buffer
+ * @returns {Audio}
+ */
+export function parseAudio(buffer) {
+  const view = new DataView(buffer);
+  if (buffer.byteLength < HEADER_BYTES || view.getUint8(0) !== HEADER_VERSION) {
+    throw new VoxgateError("protocol_violation", "not an audio message of version 1");
+  }
+  const flags = view.getUint8(1);
+  return {
+    type: "audio",
+    first: (flags & 1) !== 0,
+    last: (flags & 2) !== 0,
+    samples: view.getUint16(2, true),
+    number: view.getUint32(4, true),
+    seq: view.getUint32(8, true),
+    pts: Number(view.getBigUint64(12, true)),
+    payload: new Uint8Array(buffer, HEADER_BYTES),
+  };
+}
+
+/**
+ * The WebSocket address for what people write: `host:8000`, `http://host:8000`, `wss://host/v1/speech`.
+ * @param {string} url
+ * @param {string|null} [token] an API key or a token, where the gateway wants one
+ */
+export function speechUrl(url, token = null) {
+  const address = new URL((url.includes("://") ? url : `ws://${url}`).replace(/^http/, "ws"));
+  if (address.pathname === "/") address.pathname = SPEECH_PATH;
+  if (token) address.searchParams.set("token", token);
+  return address.href;
+}
+
+/** One socket, as bare as it comes: the page and `Session` are built on it. */
+export class SpeechSocket {
+  /**
+   * @param {string} url
+   * @param {{session(message: object): void, control(message: object): void, audio(packet: Audio): void,
+   *   closed(event: {code: number, reason: string}): void}} on
+   * @param {string|null} [token]
+   */
+  constructor(url, on, token = null) {
+    this.socket = new WebSocket(speechUrl(url, token));
+    this.socket.binaryType = "arraybuffer";
+    this.socket.onclose = (event) => on.closed(event);
+    // Some Node versions leave out the close of a socket that never opened.
+    this.socket.onopen = () => (this.socket.onerror = null);
+    this.socket.onerror = () => {
+      this.socket.onclose = this.socket.onerror = null;
+      on.closed({ code: 1006, reason: "" });
+    };
+    this.socket.onmessage = ({ data }) => {
+      if (typeof data !== "string") return on.audio(parseAudio(data));
+      const message = JSON.parse(data);
+      return message.type === "session" ? on.session(message) : on.control(message);
+    };
+  }
+
+  get open() {
+    return this.socket.readyState === 1;
+  }
+
+  /** @param {object} message */
+  send(message) {
+    if (this.open) this.socket.send(JSON.stringify(message));
+  }
+
+  close(code = 1000) {
+    this.socket.close(code);
+  }
+}
+
+/**
+ * Opens a session. Rejects with a VoxgateError: `unreachable` (a browser does not tell why an upgrade was refused:
+ * ask `GET /v1/limits`), `timeout`, `protocol_violation`.
+ * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
+ * @param {{token?: string|null, timeoutMs?: number}} [options]
+ * @returns {Promise<Session>}
+ */
+export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
+  return new Promise((resolve, reject) => {
+    const session = new Session();
+    const timer = setTimeout(() => fail("timeout", "no session message came"), timeoutMs);
+    const fail = (code, message, retryable = true) => {
+      clearTimeout(timer);
+      reject(new VoxgateError(code, message, { retryable }));
+      socket.close();
+    };
+    const socket = new SpeechSocket(
+      url,
+      {
+        session: (info) => {
+          if (info.protocol !== PROTOCOL) {
+            return fail("protocol_violation", `the gateway speaks version ${info.protocol}`, false);
+          }
+          clearTimeout(timer);
+          session.info = info;
+          return resolve(session);
+        },
+        control: (message) => session.receive(message),
+        audio: (packet) => session.receive(packet),
+        closed: ({ code, reason }) => {
+          session.lose(code, reason);
+          fail("unreachable", `no gateway answers at ${url}`);
+        },
+      },
+      token,
+    );
+    session.socket = socket;
+  });
+}
+
+/** Made by `connect`. Utterances on it are independent of each other. */
+export class Session {
+  constructor() {
+    /** @type {any} what the gateway said of itself: `limits`, `formats`, `default_voice` */
+    this.info = null;
+    /** @type {number|null} set once the gateway announced its shutdown: begin nothing new */
+    this.goingAwayMs = null;
+    /** @type {VoxgateError|null} why the socket closed */
+    this.lost = null;
+    this.socket = /** @type {any} */ (null);
+    this.count = 0;
+    this.utterances = new Map();
+  }
+
+  /**
+   * Begins an utterance; text may follow at once.
+   * @param {Options} [options]
+   */
+  utterance(options = {}) {
+    if (this.lost) throw this.lost;
+    const ended = [...this.utterances.values()].filter((each) => each.over);
+    for (const each of ended.slice(0, -REMEMBERED)) this.utterances.delete(each.id);
+    const id = `u${++this.count}`;
+    const format = options.format ?? { codec: "pcm", sample_rate: 24_000 };
+    const utterance = new Utterance(id, format, (message) => this.socket.send(message));
+    this.utterances.set(id, utterance);
+    this.socket.send({ type: "start", utterance: id, ...options, format });
+    return utterance;
+  }
+
+  close() {
+    this.socket.close();
+  }
+
+  receive(message) {
+    if (message.type === "audio") {
+      for (const each of this.utterances.values()) if (each.number === message.number) each.receive(message);
+    } else if (message.type === "going_away") {
+      this.goingAwayMs = message.deadline_ms;
+    } else if (message.utterance !== undefined) {
+      this.utterances.get(message.utterance)?.receive(message);
+    } else if (message.type === "error") {
+      // It names no utterance, so it could be about any of them.
+      for (const each of this.utterances.values()) each.fail(new VoxgateError(message.code, message.message, message));
+    }
+  }
+
+  lose(code, reason) {
+    const why = `connection lost: ${reason || "no reason given"}, ${code}`;
+    this.lost = new VoxgateError("session_lost", why, { retryable: code !== 1008 });
+    for (const each of this.utterances.values()) each.fail(this.lost);
+    this.utterances.clear();
+  }
+}
+
+// After these the gateway goes on with the utterance; nothing was lost but the message itself.
+const HARMLESS = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
+
+/** Made by `Session.utterance`: text goes in, events come out of the iteration, at the same time. */
+export class Utterance {
+  constructor(id, format, send) {
+    this.id = id;
+    /** @type {AudioFormat} as asked for; as granted, with `pre_skip`, once it has started */
+    this.format = format;
+    this.number = -1;
+    /** The gateway is done with it. */
+    this.over = false;
+    /** @type {any} the closing message, once it came */
+    this.done = null;
+    this.transmit = send;
+    this.nextSeq = 0;
+    this.nextPts = 0;
+    this.queue = [];
+    this.ended = false;
+    this.error = null;
+    this.wake = () => {};
+    this.answer = null;
+  }
+
+  /** Appends a fragment of any length. @param {string} text */
+  send(text) {
+    this.command({ type: "text", text });
+  }
+
+  /** Speak all that was sent to its end; more may follow. */
+  flush() {
+    this.command({ type: "flush" });
+  }
+
+  /** No more text follows. */
+  end() {
+    this.command({ type: "end" });
+  }
+
+  /** What the listener's player has played, in samples as `pts` counts them. @param {number} playedSamples */
+  ack(playedSamples) {
+    if (!this.over) this.command({ type: "ack", played_samples: playedSamples });
+  }
+
+  /**
+   * Stops the speech now and drops what was not listened to. Resolves to the `interrupted` message with what was heard
+   * until `playedMs` and what was not; rejects with a VoxgateError.
+   * @param {number} [playedMs]
+   * @returns {Promise<{played_ms: number, text_spoken: string, text_remaining: string}>}
+   */
+  interrupt(playedMs) {
+    this.queue.length = 0;
+    this.finish(null);
+    return new Promise((resolve, reject) => {
+      const late = () => reject(new VoxgateError("timeout", "the gateway did not answer an interrupt"));
+      const timer = setTimeout(late, ANSWER_TIMEOUT_MS);
+      const settle = (how) => (value) => (clearTimeout(timer), how(value));
+      this.answer = { resolve: settle(resolve), reject: settle(reject) };
+      this.command({ type: "interrupt", ...(playedMs === undefined ? {} : { played_ms: Math.round(playedMs) }) });
+    });
+  }
+
+  /** Everything about the utterance in order; throws the VoxgateError that ended it. Leaving it stops the speech. */
+  async *[Symbol.asyncIterator]() {
+    try {
+      for (;;) {
+        while (this.queue.length) yield this.queue.shift();
+        if (this.error) throw this.error;
+        if (this.ended) return;
+        await new Promise((resolve) => (this.wake = resolve));
+      }
+    } finally {
+      if (!this.over && !this.answer) this.command({ type: "interrupt" });
+    }
+  }
+
+  command(message) {
+    this.transmit({ ...message, utterance: this.id });
+  }
+
+  receive(message) {
+    if (this.ended && message.type !== "interrupted" && message.type !== "error") return;
+    const problem = message.type === "audio" ? this.gap(message) : null;
+    if (problem) return this.fail(new VoxgateError("protocol_violation", problem));
+    if (message.type === "error" && HARMLESS.has(message.code) && !this.answer) message = { ...message, type: "warning" };
+    if (message.type === "started") [this.number, this.format] = [message.number, message.format];
+    if (message.type === "error") {
+      this.over = true;
+      return this.fail(new VoxgateError(message.code, message.message, message));
+    }
+    if (!this.ended) this.queue.push(message);
+    if (message.type === "done" || message.type === "interrupted") {
+      this.done = message;
+      this.over = true;
+      this.answer?.resolve(message);
+      return this.finish(null);
+    }
+    return this.wake();
+  }
+
+  gap(audio) {
+    const bytes = SAMPLE_BYTES[this.format.codec];
+    if (audio.seq !== this.nextSeq || audio.pts !== this.nextPts) return `audio is missing before message ${audio.seq}`;
+    if (bytes && audio.payload.length !== bytes * audio.samples) return `message ${audio.seq} is of the wrong length`;
+    this.nextSeq++;
+    this.nextPts += audio.samples;
+    return null;
+  }
+
+  fail(error) {
+    this.answer?.reject(error);
+    this.finish(error);
+  }
+
+  finish(error) {
+    if (!this.ended) this.error = error;
+    this.ended = true;
+    this.wake();
+  }
+}
