@@ -21,13 +21,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..pipeline.errors import AtCapacity
 from ..pipeline.speech import EngineState
+from .errors import Draining
 from .observer import DONE, INTERRUPTED, Observer, UtteranceRecord
 from .state import GatewayState
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
 Labels = tuple[str, ...]
+
+_FAILED = "failed"
 
 _FIRST_AUDIO_S = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5)
 _QUEUE_S = (0.001, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5)
@@ -39,7 +43,7 @@ _LEAD_S = (0.0, 0.04, 0.08, 0.16, 0.24, 0.32, 0.4, 0.8, 2.0)
 class Metrics(Observer):
     """Counts what it observes. `state` is asked at each scrape; every gateway has a registry of its own."""
 
-    def __init__(self, state: Callable[[], GatewayState]) -> None:
+    def __init__(self, state: Callable[[], GatewayState], dialects: Sequence[str] = ()) -> None:
         # When a series began is of no use here, and would double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own annotations are incomplete
         registry = self._registry = CollectorRegistry(auto_describe=True)
@@ -99,6 +103,19 @@ class Metrics(Observer):
             registry=registry,
         )
 
+        self._begin_at_zero(dialects)
+
+    def _begin_at_zero(self, dialects: Sequence[str]) -> None:
+        """Have series before their first event: Prometheus cannot see a series rise that begins at one."""
+        for dialect in dialects:
+            for series in (self._sessions, self._ttfa, self._underruns, self._uneven, self._dry):
+                series.labels(dialect)
+            for outcome in (DONE, INTERRUPTED, _FAILED):
+                self._utterances.labels(dialect, outcome)
+            self._errors.labels(dialect, AtCapacity.code)
+        for reason in (AtCapacity.code, Draining.code):
+            self._refused.labels(reason)
+
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format (CONTENT_TYPE)."""
         text: bytes = generate_latest(self._registry)
@@ -108,8 +125,10 @@ class Metrics(Observer):
         """The event loop ran a timer `lag_s` seconds late."""
         self._lag.observe(lag_s)
 
-    def session_opened(self, dialect: str) -> None:
+    def session_opened(self, dialect: str, key: str) -> None:
         self._sessions.labels(dialect).inc()
+        for series in (self._characters, self._audio, self._key_utterances):
+            series.labels(key)
 
     def handshake_refused(self, reason: str) -> None:
         self._refused.labels(reason).inc()
@@ -121,7 +140,7 @@ class Metrics(Observer):
         self._engine_starts.inc()
 
     def utterance_over(self, record: UtteranceRecord) -> None:
-        outcome = record.outcome if record.outcome in (DONE, INTERRUPTED) else "failed"
+        outcome = record.outcome if record.outcome in (DONE, INTERRUPTED) else _FAILED
         self._utterances.labels(record.dialect, outcome).inc()
         if record.ttfa_s is not None:
             self._ttfa.labels(record.dialect).observe(record.ttfa_s)

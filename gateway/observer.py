@@ -58,8 +58,8 @@ class UtteranceRecord:
 class Observer:
     """Ignores everything; subclass it to listen. Calls must return at once and must not raise."""
 
-    def session_opened(self, dialect: str) -> None:
-        """A socket (or a request) was taken."""
+    def session_opened(self, dialect: str, key: str) -> None:
+        """A socket (or a request) was taken, from the holder of `key` (empty where clients need none)."""
 
     def session_closed(self, dialect: str) -> None:
         """It is gone."""

@@ -22,7 +22,7 @@ from .access.configured import configured_access, configured_keys
 from .admission import Admission
 from .agent import Agent
 from .audio import EncoderFactory
-from .dialects.registry import ENDPOINTS, http_routes
+from .dialects.registry import DIALECTS, ENDPOINTS, http_routes
 from .engine import EngineWatch
 from .errors import Forbidden
 from .handshake import Door, confirm_subprotocol
@@ -70,7 +70,7 @@ class Gateway:
         library: VoiceLibrary | None = None,
     ) -> None:
         self._settings = settings
-        self._metrics = Metrics(self._state)
+        self._metrics = Metrics(self._state, DIALECTS)
         self._observer = Telemetry((self._metrics, UsageLog(), *observers))
         self._watching: asyncio.Task[None] | None = None
         self._agent = Agent(self._state)
@@ -183,7 +183,7 @@ class Gateway:
     def _state(self) -> GatewayState:
         now_s = asyncio.get_running_loop().time()
         return GatewayState(
-            sockets=Counter(session.dialect for session in self._sessions),
+            sockets=dict.fromkeys(DIALECTS, 0) | Counter(session.dialect for session in self._sessions),
             sockets_limit=self._settings.sockets,
             slots=self._admission.slots,
             active=self._admission.active,

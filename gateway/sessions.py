@@ -71,7 +71,7 @@ class Sessions:
         connection = Connection(socket, self._retirement)
         session = Session(name, caller, self._offer, self._admission, dialect, connection.wake, self._observer)
         self._open.add(session)
-        self._observer.session_opened(dialect.name)
+        self._observer.session_opened(dialect.name, caller.key)
         caller.sockets += 1
         if self.draining:  # its handshake was under way when the drain began
             self._tell_drain(session)

@@ -16,9 +16,9 @@ class Telemetry(Observer):
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
-    def session_opened(self, dialect: str) -> None:
+    def session_opened(self, dialect: str, key: str) -> None:
         for each in self._observers:
-            each.session_opened(dialect)
+            each.session_opened(dialect, key)
 
     def session_closed(self, dialect: str) -> None:
         for each in self._observers:

@@ -12,6 +12,9 @@ from .elevenlabs_http import ElevenLabsHttp
 from .endpoint import Endpoint
 from .openai import OpenAIHttp
 
+DIALECTS = ("native", "elevenlabs", "deepgram", "openai")
+"""Their names, as sessions bear them."""
+
 ENDPOINTS: tuple[Endpoint, ...] = (native.ENDPOINT, *elevenlabs.ENDPOINTS, deepgram.ENDPOINT, deepgram_v2.ENDPOINT)
 
 

@@ -30,7 +30,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.utterance_over(RECORD)
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
-    metrics.session_opened("native")
+    metrics.session_opened("native", "team-a")
     metrics.engine_ready()
     families = text_string_to_metric_families(metrics.exposition().decode())
     found: dict[str, set[str]] = {}

@@ -75,6 +75,14 @@ def test_an_utterance_is_counted_once_it_is_over(metrics: Metrics) -> None:
     assert seen["voxgate_audio_seconds_total{key=team-a}"] == 2.0
 
 
+def test_series_are_there_before_their_first_event() -> None:
+    seen = values(Metrics(lambda: STATE, ("native", "deepgram")))
+    assert seen["voxgate_utterances_total{dialect=deepgram,outcome=failed}"] == 0
+    assert seen["voxgate_ttfa_seconds_count{dialect=native}"] == 0
+    assert seen["voxgate_errors_total{code=at_capacity,dialect=native}"] == 0
+    assert seen["voxgate_handshakes_refused_total{reason=draining}"] == 0
+
+
 def test_outcomes_are_three_whatever_the_error(metrics: Metrics) -> None:
     for outcome in (DONE, INTERRUPTED, "engine_lost", "client_gone"):
         metrics.utterance_over(replace(RECORD, outcome=outcome, first_packet_s=None, granted_s=None))
@@ -109,13 +117,14 @@ def test_many_sockets_are_a_load_too() -> None:
 def test_refusals_and_errors_by_reason(metrics: Metrics) -> None:
     metrics.handshake_refused("at_capacity")
     metrics.error_sent("native", "bad_message")
-    metrics.session_opened("native")
+    metrics.session_opened("native", "team-a")
     metrics.engine_ready()
     metrics.lag(0.004)
     seen = values(metrics)
     assert seen["voxgate_handshakes_refused_total{reason=at_capacity}"] == 1
     assert seen["voxgate_errors_total{code=bad_message,dialect=native}"] == 1
     assert seen["voxgate_sessions_total{dialect=native}"] == 1
+    assert seen["voxgate_characters_total{key=team-a}"] == 0
     assert seen["voxgate_engine_starts_total"] == 1
     assert seen["voxgate_event_loop_lag_seconds_bucket{le=0.005}"] == 1
 
@@ -124,7 +133,7 @@ def test_every_metric_is_documented(metrics: Metrics) -> None:
     metrics.utterance_over(RECORD)
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
-    metrics.session_opened("native")
+    metrics.session_opened("native", "team-a")
     page = Path(__file__).parents[2].joinpath("docs/operation.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(voxgate_\w+)`", page))
     exposed = set(re.findall(r"^# TYPE (voxgate_\w+) \w+", metrics.exposition().decode(), re.MULTILINE))

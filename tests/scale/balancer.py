@@ -62,11 +62,11 @@ class Balancer:
 
     def __init__(self, port: int, inside_port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._stats = f"http://127.0.0.1:{inside_port}/;csv"
+        self.inside_url = f"http://127.0.0.1:{inside_port}"
 
     async def servers(self) -> dict[str, dict[str, str]]:
         """HAProxy's own statistics of each replica."""
-        async with aiohttp.ClientSession() as http, http.get(self._stats) as answer:
+        async with aiohttp.ClientSession() as http, http.get(f"{self.inside_url}/;csv") as answer:
             rows = csv.DictReader(io.StringIO((await answer.text()).removeprefix("# ")))
             return {row["svname"]: row for row in rows if row["pxname"] == "gateways" and row["svname"].startswith("g")}
 

@@ -177,3 +177,5 @@ async def test_outsiders_see_no_metrics(tmp_path: Path) -> None:
         assert (await http.get(f"{front.url}/readyz")).status == 200
         inside = await http.get(f"http://127.0.0.1:{served[0].port}/metrics")
         assert "voxgate_load" in await inside.text()
+        of_the_balancer = await http.get(f"{front.inside_url}/metrics")
+        assert "haproxy_server_weight" in await of_the_balancer.text()
