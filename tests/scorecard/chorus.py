@@ -64,6 +64,5 @@ async def chorus(
 async def _listen(client: Client, number: int, count: int, seconds: float, codec: str) -> Heard:
     await asyncio.sleep(SPREAD_S * number / count)
     heard = client.say(text_of(seconds, number % TEXTS), codec=codec)
-    async with asyncio.timeout(2 * seconds + 30):
-        await heard.over
+    await heard.ended(2 * seconds + 30)
     return heard

@@ -118,7 +118,12 @@ async def voice_gateway(**settings: Any) -> AsyncIterator[Served]:
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
-    return [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    """A flag is given once for each value of a list."""
+    flags = []
+    for name, value in settings.items():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            flags += [f"--{name.replace('_', '-')}", str(each)]
+    return flags
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -70,6 +71,11 @@ class Heard:
             self.over_s, self.end = at_s, message or {}
             self.over.set_result(how)
 
+    async def ended(self, within_s: float) -> str:
+        """Wait for its end; returns how it ended. Raises TimeoutError."""
+        await all_ended([self], within_s)
+        return self.outcome
+
     @property
     def outcome(self) -> str:
         """How it ended; "open" when it has not."""
@@ -94,6 +100,13 @@ class Heard:
         if self._next_pts != samples:
             return f"{self._next_pts} samples instead of {samples}"
         return "" if self._digest.hexdigest() == digest else "other audio than offline"
+
+
+async def all_ended(heard: Iterable[Heard], within_s: float) -> None:
+    """Raises TimeoutError, and leaves all as they are."""
+    _, open_still = await asyncio.wait([one.over for one in heard], timeout=within_s)
+    if open_still:
+        raise TimeoutError(f"{len(open_still)} utterances did not end within {within_s:g} s")
 
 
 def mismatches(heard: list[Heard]) -> list[str]:

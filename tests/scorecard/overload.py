@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .chorus import CHARACTERS_PER_S, TEXTS, text_of
-from .oracle import Heard
+from .oracle import Heard, all_ended
 from .wire import Client, clients
 
 
@@ -59,8 +59,7 @@ async def arrive(port: int, phases: list[Phase], speech_s: float, seed: int, lis
             heard = client.say(text_of(speech_s, number % TEXTS), name=f"u{number}", asked_s=at_s)
             heard.over.add_done_callback(lambda _, client=client: free.append(client))
             arrivals.heard.append(heard)
-    async with asyncio.timeout(60):
-        await asyncio.gather(*(one.over for one in arrivals.heard))
+    await all_ended(arrivals.heard, 60)
     return arrivals
 
 
@@ -75,7 +74,7 @@ async def saturated_per_s(listeners: list[Client], speech_s: float, seconds: flo
         while loop.time() < end_s:
             heard = client.say(text_of(speech_s, number % TEXTS), name=f"s{turn}")
             turn += 1
-            if await heard.over == "done":
+            if await heard.ended(60) == "done":
                 done.append(loop.time())
             else:
                 await asyncio.sleep(0.05)

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import fields
 from typing import Any
 
-from fakes.tone import Script, ToneSpeech, ToneSynthesizer
+from fakes.tone import Script, ToneSpeech, ToneSynthesizer, make_every_tone
 from voxgate.cli import main as cli
 from voxgate.cli import serve as command
 
@@ -94,6 +94,7 @@ class AnsweringTone(ToneSynthesizer):
 
 def main() -> int:
     talker = json.loads(sys.argv[1])
+    make_every_tone()
     known = {field.name for field in fields(Script)}
     script = Script(**{name: talker.pop(name) for name in tuple(talker) if name in known})
     command.build_synthesizer = lambda settings, *_: AnsweringTone(  # type: ignore[assignment]

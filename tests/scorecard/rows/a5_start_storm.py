@@ -6,6 +6,7 @@ from collections import Counter
 from ..card import Trial, row
 from ..chorus import UNLIMITED
 from ..gateways import Served, tone_gateway
+from ..oracle import all_ended
 from ..wire import Client, clients
 
 SLOTS = 20
@@ -38,7 +39,6 @@ async def start_storm(trial: Trial) -> None:
         trial.least("starts a second", rate, 0.8 * per_s, timed=True)
         trial.note("outcomes", ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
         trial.most("most slots in use", state["most_speeches"], SLOTS)
-        trial.equal("slots all in use at some time", state["most_speeches"] == SLOTS, True)
         # With a slot the engine has not confirmed given out again, the talker would refuse: an error of another text.
         engine_refusals = sum("no slot" in one.end.get("message", "") for c in listeners for one in c.heard.values())
         trial.equal("given out before it was confirmed", engine_refusals, 0)
@@ -60,8 +60,7 @@ async def _storm(client: Client, per_s: float, seconds: float, offset_s: float, 
         one = client.say("Never mind.", name=f"u{number}")
         heard.append(one)
         loop.call_later(0.03 * (number % 4), lambda name=f"u{number}": client.send(type="interrupt", utterance=name))
-    async with asyncio.timeout(20):
-        await asyncio.gather(*(one.over for one in heard))
+    await all_ended(heard, 20)
     outcomes.update(one.outcome for one in heard)
 
 

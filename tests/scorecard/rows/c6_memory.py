@@ -5,6 +5,7 @@ import asyncio
 from ..card import Trial, row
 from ..chorus import UNLIMITED, chorus, text_of
 from ..gateways import tone_gateway
+from ..oracle import all_ended
 from ..wire import clients
 
 SPEAKING_S = 8.0
@@ -28,7 +29,7 @@ async def memory(trial: Trial) -> None:
         await asyncio.sleep(SPEAKING_S / 2)
         trial.note("speaking", sum(one.outcome == "open" for one in heard))
         trial.most("KiB speaking", (served.memory_bytes - idle_bytes) / speaking / 1024, 384)
-        await asyncio.gather(*(one.over for one in heard))
+        await all_ended(heard, 60)
         trial.equal("mismatches", sum(bool(one.mismatch) for one in heard), 0)
         for client in listeners:
             client.abort()

@@ -47,8 +47,7 @@ async def _interrupt(client: Client, turn: int, number: int, asked: dict[int, fl
     await asyncio.sleep(PAUSE_S * ((number * 7 + turn * 3) % 60))
     asked[seed] = client.now()
     client.send(type="interrupt", utterance=f"u{turn}")
-    async with asyncio.timeout(10):
-        await heard.over
+    await heard.ended(10)
     answers_ms.append(1000 * (client.now() - asked[seed]))
     await asyncio.sleep(0.5)  # for what must not come
 

@@ -8,6 +8,7 @@ import psutil
 
 from ..card import Trial, row
 from ..gateways import Served, voice_gateway
+from ..oracle import all_ended
 from ..wire import Client, clients
 
 SESSIONS = 6
@@ -46,8 +47,7 @@ async def lose_engine(trial: Trial, number: signal.Signals, kills: int, error_ms
             engine = engine_of(served)
             struck_s = listeners[0].now()
             engine.send_signal(number)
-            async with asyncio.timeout(30):
-                await asyncio.gather(*(one.over for one in heard))
+            await all_ended(heard, 30)
             late_ms += [1000 * ((one.over_s or struck_s) - struck_s) for one in heard]
             wrong += sum(not (one.outcome == "engine_lost" and one.end.get("retryable")) for one in heard)
             again_s = max(again_s, await _ready_again_s(served))
@@ -58,8 +58,7 @@ async def lose_engine(trial: Trial, number: signal.Signals, kills: int, error_ms
         trial.most("ready again, of a cold start", again_s / cold_s, 1.2, timed=True)
         trial.equal("processes more than before", len(served.family) - family, 0)
         after = listeners[0].say("Here again.", name="after", pacing="none")
-        async with asyncio.timeout(60):
-            trial.equal("speaks again", await after.over, "done")
+        trial.equal("speaks again", await after.ended(60), "done")
 
 
 def engine_of(served: Served) -> psutil.Process:

@@ -7,7 +7,7 @@ import signal
 from ..card import Trial, row
 from ..chorus import text_of
 from ..gateways import tone_gateway
-from ..oracle import mismatches
+from ..oracle import all_ended, mismatches
 from ..wire import clients, connect
 
 RESTARTING = 1012
@@ -39,11 +39,9 @@ async def _finishes(trial: Trial) -> None:
         late_client = await connect(served.port)
         refused_ms.append(1000 * (idle.now() - began_s))
         codes.append((late_client.answered.result(), json.loads(late_client.body or b"{}").get("error")))
-        async with asyncio.timeout(5):
-            await late.over
+        await late.ended(5)
         refused_ms.append(1000 * ((late.over_s or 0.0) - began_s))
-        async with asyncio.timeout(30):
-            await asyncio.gather(*(one.over for one in heard))
+        await all_ended(heard, 30)
         status = await served.gone()
         trial.note("utterances under way", speaking)
         trial.equal("finished", sum(one.outcome == "done" for one in heard), speaking)

@@ -6,7 +6,7 @@ from ..bad_network import Fault, bad_network
 from ..card import Trial, row
 from ..chorus import UNLIMITED, text_of
 from ..gateways import Served, tone_gateway
-from ..oracle import mismatches
+from ..oracle import all_ended, mismatches
 from ..wire import Client, connect
 
 PING_INTERVAL_S, PING_TIMEOUT_S = 2, 3
@@ -46,8 +46,7 @@ async def _through(served: Served, fault: Fault, count: int, trial: Trial) -> tu
             client.say(text_of(SPEECH_S, n % 4), codec=("pcm", "opus")[n % 2]) for n, client in enumerate(listeners)
         ]
         if fault in ARRIVES:
-            async with asyncio.timeout(60):
-                await asyncio.gather(*(one.over for one in heard))
+            await all_ended(heard, 60)
             trial.equal(f"done with {fault}", sum(one.outcome == "done" for one in heard), count)
         else:
             await asyncio.sleep(1.5)  # by then it has struck everywhere

@@ -5,7 +5,7 @@ import asyncio
 from ..card import Trial, row
 from ..chorus import text_of
 from ..gateways import tone_gateway
-from ..oracle import mismatches
+from ..oracle import all_ended, mismatches
 from ..wire import Client, clients, connect
 
 SPEECH_S = 8.0
@@ -30,8 +30,7 @@ async def descriptors_run_out(trial: Trial) -> None:
         for client in opened:
             client.abort()
         again_s = await _accepting_again_s(served.port)
-        async with asyncio.timeout(60):
-            await asyncio.gather(*(one.over for one in heard))
+        await all_ended(heard, 60)
         trial.note("running", running)
         trial.note("newcomers accepted", len(opened))
         trial.most("newcomers accepted of those tried", len(opened), TRIES - 1)

@@ -29,8 +29,7 @@ async def socket_fuzz(trial: Trial) -> None:
         await served.until(lambda state: state["tasks"] <= idle["tasks"] + 1, 20)
         client = await connect(served.port)
         heard = client.say("After all that, a clean sentence.")
-        async with asyncio.timeout(20):
-            await heard.over
+        await heard.ended(20)
         await client.close()
         await asyncio.sleep(0.2)
         trial.note("connections", connections)

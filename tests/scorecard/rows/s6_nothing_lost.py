@@ -41,7 +41,6 @@ async def _speak(client: Client, line: int, todo, texts: list[str], counts: Coun
     for number in todo:
         codec = "opus" if number % 4 == 0 else "pcm"
         heard = client.say(texts[number % len(texts)], name=f"{line}", seed=number % 3, codec=codec, pacing="none")
-        async with asyncio.timeout(60):
-            outcome = await heard.over
+        outcome = await heard.ended(60)
         # Audio that came after the end would be noted only now.
         counts[heard.mismatch or outcome] += 1
