@@ -171,14 +171,21 @@ def _facts(parsed: argparse.Namespace) -> dict[str, str]:
 
 
 def _numbers(text: str) -> Sequence[float]:
-    numbers = [float(part) for part in text.split(",")]
+    numbers = [_number(part) for part in text.split(",")]
     if min(numbers) <= 0:
-        raise ValueError("numbers above 0")
+        raise argparse.ArgumentTypeError(f"numbers above 0, with commas between, not {text!r}")
     return numbers
 
 
 def _share(text: str) -> float:
-    share = float(text)
+    share = _number(text)
     if not 0 <= share <= 1:
-        raise ValueError("a share is 0 to 1")
+        raise argparse.ArgumentTypeError(f"a share is 0 to 1, not {text!r}")
     return share
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None

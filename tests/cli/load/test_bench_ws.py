@@ -30,6 +30,30 @@ async def test_a_ramp_over_two_processes(tmp_path: Path, capsys: pytest.CaptureF
     assert "3 streams" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--streams", "0"], "numbers above 0"),
+        (["--rate", "2,x"], "'x' is not a number"),
+        (["--slow", "2"], "a share is 0 to 1"),
+        (["--streams", "2", "--find"], "not allowed with"),
+    ],
+)
+def test_wrong_usage_is_explained(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["bench", "ws", *flags])
+    assert exit.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+async def test_arrivals_by_themselves(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    async with fake_gateway() as gateway:
+        assert await asyncio.to_thread(bench, gateway, "--rate", "50", "--jsonl", str(lines)) == 0
+    (step,) = [record for line in lines.read_text("utf-8").splitlines() if "verdict" in (record := json.loads(line))]
+    assert (step["load"], step["outcomes"]) == ("50/s", {"done": step["utterances"]})
+
+
 async def test_finds_what_is_carried_and_fails_when_nothing_is() -> None:
     async with fake_gateway() as gateway:
         assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 0
