@@ -31,9 +31,6 @@ examples:
 NO_SETTINGS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", KEY_VARIABLE)
 """What scripts/setup and the clients read; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
-CPU_SLOTS_PER_CORE = 4
-"""Real-time streams of the demo voice that a core carries; a large checkpoint wants --slots 1 or a GPU."""
-CUDA_SLOTS = 128
 POLL_S = 0.1
 
 
@@ -103,9 +100,8 @@ def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
 
     device = choose_device(settings.device)
     threads = settings.threads or 1
-    cores = len(os.sched_getaffinity(0))
     options = SynthesizerOptions(
-        slots=settings.slots or (CPU_SLOTS_PER_CORE * cores if device == "cpu" else CUDA_SLOTS),
+        slots=settings.slots,
         ahead_ms=settings.ahead_ms,
         max_characters=settings.max_characters,
         device=device,

@@ -80,7 +80,7 @@ class Settings(BaseModel):
         8, description="Most utterances under way at once on one socket."
     )
     active_utterances: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most utterances spoken at once; by default as many as the engine has slots."
+        None, description="Most utterances spoken at once; by default as many as are measured to come without a gap."
     )
     queue_length: Annotated[int, Field(ge=0)] = Field(64, description="Most utterances waiting for a slot.")
     queue_wait_ms: Annotated[int, Field(ge=0)] = Field(3000, description="Longest wait for a slot.")
@@ -109,7 +109,8 @@ class Settings(BaseModel):
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs.")
     slots: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Utterances the engine speaks at once; by default what fits the device."
+        None,
+        description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads of the engine; by default what suits the machine."

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 FRAMES = 16
 """Frames that each utterance of a calibration has at most."""
 _TEXT = "One, two, three, four, five, six."
+_LEAST_S = 1.5
+"""A machine that seems to carry little may have had a bad moment: that much time is always taken."""
 _LIMIT_S = 60.0
 _EVERYTHING_HEARD = 10**6
 
@@ -35,7 +37,8 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Sp
             while True:
                 await asyncio.gather(*(_speak(open_speech()) for _ in range(together)))
                 capacity.settle(loop.time())
-                if together >= min(slots, capacity.utterances(loop.time())):
+                enough = together >= capacity.utterances(loop.time()) and loop.time() - began_s >= _LEAST_S
+                if together >= slots or enough:
                     break
                 together = min(2 * together, slots)
     except RequestError as error:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Largest batch of each bucket: near batch sizes are measured together."""
-_QUANTILE = 0.9
-_KEPT = 64
+_SLOW = 0.9
+_STRETCH = 8
+"""Steps whose mean counts: less than a second of them where it matters."""
+_KEPT = 96
 """Samples of a bucket."""
 _ENOUGH = 5
 """Fewer samples say nothing."""
@@ -73,7 +75,7 @@ class _Bucket:
     def __init__(self) -> None:
         self.steps = 0
         self.known: _Point | None = None
-        self.known_median_s = 0.0
+        """The median of those first steps: they are few, and an accident among them must not stand for good."""
         self._samples: deque[tuple[float, int, float]] = deque(maxlen=_KEPT)
 
     def add(self, now_s: float, batch: int, seconds: float) -> None:
@@ -81,33 +83,26 @@ class _Bucket:
         self.steps += 1
 
     def settle(self) -> None:
-        self.known, self.known_median_s = self.last(), self._quantile(self._samples, 0.5)
+        self.known = _Point(self._batch(), _quantile(self._seconds(), 0.5))
 
     def last(self) -> _Point:
-        """The quantile of the newest steps, however long ago they were."""
-        return self._point(self._samples)
+        """The newest steps, however long ago they were."""
+        return _Point(self._batch(), _sustained(self._seconds()))
 
     def fresh(self, now_s: float) -> tuple[_Point, float] | None:
-        """The quantile and the median of the newest steps; None when they are too few or too long ago."""
-        new = [sample for sample in self._samples if now_s - sample[0] <= FRESH_S]
-        return (self._point(new), self._quantile(new, 0.5)) if len(new) >= _ENOUGH else None
+        """The newest steps and their median; None when they are too few or too long ago."""
+        new = [seconds for at_s, _, seconds in self._samples if now_s - at_s <= FRESH_S]
+        return (_Point(self._batch(), _sustained(new)), _quantile(new, 0.5)) if len(new) >= _ENOUGH else None
 
     def summary(self) -> StepSummary:
-        batch, p90_s = self.last()
-        return StepSummary(round(batch), self.steps, self._quantile(self._samples, 0.5), p90_s)
+        seconds = self._seconds()
+        return StepSummary(round(self._batch()), self.steps, _quantile(seconds, 0.5), _quantile(seconds, _SLOW))
 
-    def _point(self, samples: Sequence[tuple[float, int, float]]) -> _Point:
-        mean_batch = sum(batch for _, batch, _ in samples) / len(samples)
-        return _Point(mean_batch, self._quantile(samples, _QUANTILE))
+    def _batch(self) -> float:
+        return sum(batch for _, batch, _ in self._samples) / len(self._samples)
 
-    @staticmethod
-    def _quantile(samples: Sequence[tuple[float, int, float]], share: float) -> float:
-        """Between the two samples nearest to it, in proportion."""
-        ordered = sorted(seconds for _, _, seconds in samples)
-        at = share * (len(ordered) - 1)
-        low = int(at)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    def _seconds(self) -> list[float]:
+        return [seconds for _, _, seconds in self._samples]
 
 
 class StepTimes:
@@ -136,7 +131,7 @@ class StepTimes:
             bucket.settle()
 
     def curve(self, now_s: float) -> Curve:
-        """What nine of ten steps stay below, over the batch size."""
+        """What steps take that are slow but not the slowest (`_sustained`), over the batch size."""
         fresh = {bound: news for bound, bucket in self._buckets.items() if (news := bucket.fresh(now_s))}
         calibrated = any(bucket.known for bucket in self._buckets.values())
         points = []
@@ -160,10 +155,28 @@ class StepTimes:
         caches cold, so it is believed in proportion.
         """
         for bound in sorted(fresh, reverse=True):
-            if first_s := self._buckets[bound].known_median_s:
+            if (known := self._buckets[bound].known) is not None and known.seconds:
                 point, median_s = fresh[bound]
-                return 1 + (median_s / first_s - 1) * min(1.0, 2 * point.batch / batch)
+                return 1 + (median_s / known.seconds - 1) * min(1.0, 2 * point.batch / batch)
         return 1.0
+
+
+def _sustained(seconds: Sequence[float]) -> float:
+    """What nine of ten stretches of steps stay below, on the mean of each.
+
+    Speech runs ahead of its listeners, so a single slow step is no harm; one slow stretch after the other is.
+    """
+    stretches = [seconds[at : at + _STRETCH] for at in range(0, len(seconds), _STRETCH)]
+    return _quantile([sum(stretch) / len(stretch) for stretch in stretches], _SLOW)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Between the two values nearest to it, in proportion."""
+    ordered = sorted(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
 def _rising(points: Sequence[_Point]) -> list[_Point]:

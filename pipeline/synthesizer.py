@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from ..codecs.neural.config import DecoderConfig
 from ..codecs.neural.decoder_shapes import check_tensors
@@ -33,6 +34,11 @@ from .voice import ClonedVoice
 from .words import SpokenClock
 
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
+
+CUDA_SLOTS = 128
+CPU_SLOTS = 32
+CPU_MEMORY_SHARE = 4
+"""The talker's slots take one part in so many of a machine's memory."""
 
 MAX_GENERATION_FRAMES = 2048
 """Longest single generation, 164 s: a slot takes no more text than is said in that time, and the rest of a text goes
@@ -84,9 +90,12 @@ class _Processes:
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
-    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: the most utterances at once."""
+    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: the most utterances there can be at once.
 
-    slots: int = 16
+    Without `slots`, more than the device is known to carry, as far as memory goes: how many it does carry is measured.
+    """
+
+    slots: int | None = None
     ahead_ms: int = 2000
     max_characters: int = 20_000
     device: str = "cpu"
@@ -119,7 +128,8 @@ class QwenSynthesizer:
             self._tokenizer: TextTokenizer = load_tokenizer(folder)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{folder}: {error}") from error
-        self.slots, self.max_characters = options.slots, options.max_characters
+        self.slots = options.slots or self._ample_slots()
+        self.max_characters = options.max_characters
         self._catalog = VoiceCatalog(self._checkpoint, self._rules, self._tokenizer)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._speeches: set[UtteranceSpeech] = set()
@@ -210,16 +220,23 @@ class QwenSynthesizer:
         return SpeechRequest(self.default_voice, instructions=instructions, max_frames=FRAMES)
 
     def _build(self) -> _Processes:
-        talker, codec = self._build_talker(), self._build_codec()
+        talker, codec = self._build_talker(self.slots), self._build_codec()
         stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.max_job_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
-    def _build_talker(self) -> TalkerEngine:
+    def _ample_slots(self) -> int:
+        if self._options.device != "cpu":
+            return CUDA_SLOTS
+        memory_bytes = psutil.virtual_memory().total // CPU_MEMORY_SHARE
+        fitting = int(memory_bytes) // self._build_talker(slots=1).slot_bytes
+        return max(1, min(CPU_SLOTS, fitting))
+
+    def _build_talker(self, slots: int) -> TalkerEngine:
         options = self._options
         return TalkerEngine(
             self._checkpoint,
             EngineOptions(
-                slots=options.slots,
+                slots=slots,
                 max_frames=min(self._checkpoint.defaults.max_frames, MAX_GENERATION_FRAMES),
                 device=options.device,
                 threads=options.talker_threads,
@@ -233,7 +250,7 @@ class QwenSynthesizer:
         return CodecService(
             self._checkpoint.codec_folder,
             # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
-            slots=2 * options.slots,
+            slots=2 * self.slots,
             mode=options.codec_mode,
             left_context=options.left_context,
             threads=options.codec_threads,

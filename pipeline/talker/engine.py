@@ -104,11 +104,14 @@ class TalkerEngine:
 
     def _kv_cache_bytes(self, device: str) -> int | None:
         """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
-        if device != "cpu":
-            return None
+        return self.slot_bytes * (self.shape.slots + 1) if device == "cpu" else None
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory that a slot's keys and values take on a CPU when it is full."""
         size = self.checkpoint.talker
         per_position = 2 * size.layers * size.kv_heads * size.head_dim * 4
-        return per_position * (self.max_positions + 256) * (self.shape.slots + 1)
+        return per_position * (self.max_positions + 256)
 
     @property
     def free_slots(self) -> int:

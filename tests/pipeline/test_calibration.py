@@ -19,7 +19,7 @@ class Voice:
     """A tone talker whose frames take `step_s` of the number that speak at once."""
 
     def __init__(self, step_s: Callable[[int], float], slots: int = 32) -> None:
-        self.synthesizer = ToneSynthesizer(Script(fail_frame=None, ahead_frames=100), slots=slots)
+        self.synthesizer = ToneSynthesizer(Script(frame_s=0.05, ahead_frames=100), slots=slots)
         self.times = StepTimes()
         self.capacity = Capacity([Stage("talker", self.times, slots)], slots)
         self.slots, self.step_s = slots, step_s

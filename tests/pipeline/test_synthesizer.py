@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -16,7 +18,7 @@ from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.speech import EngineState, SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.synthesizer import CPU_SLOTS, CUDA_SLOTS, QwenSynthesizer, SynthesizerOptions
 from voxgate.pipeline.voice import ClonedVoice
 
 
@@ -118,11 +120,11 @@ def test_a_base_model_speaks_with_the_voices_it_is_given(demo_folder: Path, tmp_
 def test_a_generation_is_no_longer_than_its_text_can_be(
     demo_folder: Path, tmp_path: Path, synthesizer: QwenSynthesizer
 ) -> None:
-    assert synthesizer._build_talker().shape.frames == 400
+    assert synthesizer._build_talker(1).shape.frames == 400
     folder = kind(demo_folder, tmp_path / "long", "custom_voice")
     generation = json.loads((folder / "generation_config.json").read_text()) | {"max_new_tokens": 8192}
     rewrite(folder / "generation_config.json", generation)
-    shape = QwenSynthesizer(folder, SynthesizerOptions())._build_talker().shape
+    shape = QwenSynthesizer(folder, SynthesizerOptions())._build_talker(1).shape
     assert (shape.text, shape.frames) == (512, 2048)
 
 
@@ -170,3 +172,16 @@ def test_the_codec_must_be_the_talkers(demo_folder: Path, tmp_path: Path) -> Non
     rewrite(path, config)
     with pytest.raises(CheckpointError, match="decodes 15 codebooks of 512 codes, but the talker makes 16 of 512"):
         QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_without_a_number_there_are_slots_enough_as_far_as_memory_goes(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slots_with(memory_bytes: int, device: str = "cpu") -> int:
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=memory_bytes))
+        return QwenSynthesizer(demo_folder, SynthesizerOptions(device=device)).slots
+
+    assert slots_with(64 << 30) == CPU_SLOTS
+    assert 1 < slots_with(300 << 20) < CPU_SLOTS
+    assert slots_with(1 << 20) == 1
+    assert slots_with(1 << 20, "cuda") == CUDA_SLOTS
