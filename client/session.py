@@ -84,9 +84,13 @@ class Session:
             await self._send(start | {name: value for name, value in options.items() if value is not None})
             yield utterance
         finally:
-            del self._utterances[utterance.id]
-            if utterance.started is not None:
-                del self._numbers[utterance.started.number]
+            try:
+                # The listener may leave because another task interrupts: that one is still to have its answer.
+                await utterance.answered()
+            finally:
+                del self._utterances[utterance.id]
+                if utterance.started is not None:
+                    del self._numbers[utterance.started.number]
             if not utterance.over:
                 utterance.fail(ClientError("the utterance was left"))
                 with suppress(ClientError):

@@ -16,6 +16,8 @@ INBOX_MESSAGES = 1024
 """Unread messages of one utterance (80 s at the default packet) before the session stops reading."""
 
 
+INTERRUPT_TIMEOUT_S = 10.0
+
 REFUSES_A_FRAGMENT = "text_too_long"
 TOO_LATE = frozenset({"unknown_utterance", "utterance_ended"})
 """Answers to what crossed the utterance's end on the way; nothing was lost."""
@@ -95,7 +97,7 @@ class Utterance:
         if not self.finished:
             await self._send({"type": "ack", "utterance": self.id, "played_samples": played_samples})
 
-    async def interrupt(self, played_ms: int | None = None, timeout_s: float = 10) -> Interrupted:
+    async def interrupt(self, played_ms: int | None = None, timeout_s: float = INTERRUPT_TIMEOUT_S) -> Interrupted:
         """Stop speaking now; answers with what was heard until `played_ms` and what was not.
 
         Audio not yet listened to is dropped. It is answered after `done` too, while the last of
@@ -111,6 +113,11 @@ class Utterance:
         await self._send(command if played_ms is None else command | {"played_ms": played_ms})
         async with asyncio.timeout(timeout_s):
             return await self._interrupting
+
+    async def answered(self) -> None:
+        """Wait until an interrupt under way, if there is one, has its answer or has failed."""
+        if self._interrupting is not None and not self._interrupting.done():
+            await asyncio.wait({self._interrupting}, timeout=INTERRUPT_TIMEOUT_S)
 
     # Speech out
 

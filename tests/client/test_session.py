@@ -172,3 +172,23 @@ async def test_audio_of_unknown_numbers_is_left_alone(gateway: FakeGateway) -> N
 )
 def test_addresses_as_people_write_them(given: str, address: str) -> None:
     assert speech_url(given) == address
+
+
+async def test_who_interrupts_has_his_answer_though_the_listener_leaves(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session:
+        heard = asyncio.Event()
+        utterances = []
+
+        async def listen() -> None:
+            async with session.utterance() as utterance:
+                utterances.append(utterance)
+                await utterance.send("never ended")
+                async for _ in utterance.audio():
+                    heard.set()
+
+        listening = asyncio.create_task(listen())
+        await heard.wait()
+        answer = await utterances[0].interrupt(played_ms=160)
+        await listening
+    assert answer.text_spoken == "ne"
+    assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1

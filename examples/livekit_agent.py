@@ -1,0 +1,71 @@
+"""A voice agent on LiveKit that speaks through the gateway: only `base_url` and `model` of its TTS are special.
+
+    pip install livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
+    python examples/livekit_agent.py answer.wav "What is the weather like?"
+
+What users say comes as text here and what they hear goes into a file, so that it runs without a room: give
+`session.start` yours instead. `answer` stands for your language model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import wave
+from collections.abc import AsyncIterator
+
+import aiohttp
+from livekit import rtc
+from livekit.agents import Agent, AgentSession
+from livekit.agents.voice.io import AudioOutput, AudioOutputCapabilities
+from livekit.plugins import deepgram
+
+GATEWAY = os.environ.get("GATEWAY", "http://127.0.0.1:8000")
+
+
+async def answer(question: str) -> AsyncIterator[str]:
+    """What a language model would write, token by token."""
+    for token in ("You asked: ", question, " I wish I knew, ", "but I only ", "came to speak."):
+        yield token
+
+
+class Recorder(AudioOutput):
+    """The user's ear, which hears faster than real time: audio into a file."""
+
+    def __init__(self, file: wave.Wave_write) -> None:
+        super().__init__(label="file", capabilities=AudioOutputCapabilities(pause=False))
+        self.file = file
+        self.heard_s = 0.0
+
+    async def capture_frame(self, frame: rtc.AudioFrame) -> None:
+        await super().capture_frame(frame)
+        if not self.heard_s:  # the first one tells the rate
+            self.file.setparams((1, 2, frame.sample_rate, 0, "NONE", ""))
+        self.file.writeframes(frame.data)
+        self.heard_s += frame.duration
+
+    def flush(self) -> None:
+        super().flush()
+        self.on_playback_finished(playback_position=self.heard_s, interrupted=False)
+
+    def clear_buffer(self) -> None:
+        self.on_playback_finished(playback_position=self.heard_s, interrupted=True)
+
+
+async def main(path: str, question: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        speech = deepgram.TTS(
+            model="slt", api_key=os.environ.get("KEY", "none"), base_url=f"{GATEWAY}/v1/speak", http_session=http
+        )
+        session = AgentSession(tts=speech)
+        with wave.open(path, "wb") as file:
+            session.output.audio = Recorder(file)
+            await session.start(Agent(instructions="Be brief."))
+            await session.say(answer(question))
+            await session.aclose()
+        await speech.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2]))
