@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from ..websocket import SocketClosed
 
@@ -18,6 +19,8 @@ class Exchange:
         self.response = web.StreamResponse(headers={"Content-Type": content_type})
         self.close_code: int | None = None
         self._request = request
+        self._writer: AbstractStreamWriter | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
         self._closed = asyncio.Event()
 
@@ -41,14 +44,23 @@ class Exchange:
         return bool(self._waiting) or self._request.protocol.writing_paused
 
     async def drained(self) -> None:
+        # A task of its own: the library's wait for the client cannot be begun again once it was cancelled.
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
+            self._flushing.add_done_callback(_retrieved)
         try:
-            if not self.response.prepared:
-                await self.response.prepare(self._request)
-            chunk = b"".join(self._waiting)
-            self._waiting.clear()
-            await self.response.write(chunk)  # waits for the client, with an empty chunk too
+            await asyncio.shield(self._flushing)
         except ConnectionError:
             raise SocketClosed from None
+
+    async def _flush(self) -> None:
+        if self._writer is None:
+            self._writer = await self.response.prepare(self._request)
+            assert self._writer is not None
+        chunk = b"".join(self._waiting)
+        self._waiting.clear()
+        await self._writer.write(chunk)
+        await self._writer.drain()  # a write alone waits only now and then
 
     def probe(self, on_read: Callable[[], None]) -> None:
         """Nothing of HTTP tells more than a write that waits."""
@@ -57,14 +69,25 @@ class Exchange:
     async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
         self.close_code = code
         try:
-            if self._waiting:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(patience_s):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    while self._waiting:
                         await self.drained()
         finally:
             self._closed.set()
+
+    def abandon(self) -> None:
+        """Wait for the client no longer."""
+        if self._flushing is not None:
+            self._flushing.cancel()
 
     def cut(self) -> None:
         """Break the connection off: the client must not take what it has for the whole."""
         if self._request.transport is not None:
             self._request.transport.abort()
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Whoever waited for it may be gone: then nobody needs to know how it ended."""
+    if not task.cancelled():
+        task.exception()

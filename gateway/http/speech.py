@@ -28,7 +28,10 @@ class HttpSpeech:
         caller.check_socket()
         self._sessions.check_room()
         exchange = Exchange(request, speech.body.content_type)
-        await self._sessions.run(exchange, caller, speech)
+        try:
+            await self._sessions.run(exchange, caller, speech)
+        finally:
+            exchange.abandon()
         if speech.failed is not None:
             if not exchange.begun:
                 return refuse(speech.failed).response()

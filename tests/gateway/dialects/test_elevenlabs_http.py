@@ -108,6 +108,24 @@ async def test_a_client_that_goes_away_frees_its_slot(client: aiohttp.ClientSess
                 await asyncio.sleep(0.01)
 
 
+async def test_a_client_that_does_not_read_costs_nobody_else_anything(client: aiohttp.ClientSession) -> None:
+    synthesizer = ToneSynthesizer(max_characters=60_000)
+    async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader._transport.pause_reading()
+        body = json.dumps({"text": "x" * 60_000}).encode()
+        head = "POST /v1/text-to-speech/ada?output_format=pcm_24000 HTTP/1.1\r\nHost: a\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        async with asyncio.timeout(10):
+            while not synthesizer.speeches or synthesizer.open_speeches:
+                async with client.get(url(served, "/healthz")) as answer:
+                    assert answer.status == 200
+                await asyncio.sleep(0.02)
+        # Most of it was never made.
+        assert synthesizer.speeches[0].made < 30_000
+        writer.close()
+
+
 async def test_a_failure_in_mid_speech_breaks_the_body_off(client: aiohttp.ClientSession) -> None:
     async with (
         gateway(ToneSynthesizer(Script(fail_frame=8, frame_s=0.01))) as served,
