@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -243,19 +244,20 @@ async def test_an_utterance_outlives_a_client_that_vanishes(running: Running) ->
             await asyncio.sleep(0.01)
 
 
-async def kill_engine_while_listening(utterance) -> None:
+async def signal_engine_while_listening(utterance, number: signal.Signals) -> None:
     engine = next(child for child in psutil.Process().children() if "EngineCore" in command_line(child))
     async for _ in utterance.audio():
-        engine.kill()
+        engine.send_signal(number)
 
 
-async def test_a_killed_engine_is_told_and_rebuilt(running: Running) -> None:
-    """Last in this file: it costs a second start."""
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_an_engine_that_hangs_or_dies_is_told_and_rebuilt(running: Running, number: signal.Signals) -> None:
+    """Last in this file: it costs further starts."""
     async with connect(running.url) as session:
         async with session.utterance(seed=5) as utterance:
             await whole(utterance, LONG)
             with pytest.raises(SpeechError) as lost:
-                await kill_engine_while_listening(utterance)
+                await signal_engine_while_listening(utterance, number)
             assert lost.value.code == "engine_lost"
             assert lost.value.retryable
         async with asyncio.timeout(120):
