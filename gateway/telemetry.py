@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .observer import Observer, UtteranceRecord
 
@@ -11,34 +11,35 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry(Observer):
-    """Passes every call on to each of `observers`."""
+    """Passes every call on to each of `observers`; one that fails is logged, and costs nobody's speech anything."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
     def session_opened(self, dialect: str, key: str) -> None:
-        for each in self._observers:
-            each.session_opened(dialect, key)
+        self._tell(lambda each: each.session_opened(dialect, key))
 
     def session_closed(self, dialect: str) -> None:
-        for each in self._observers:
-            each.session_closed(dialect)
+        self._tell(lambda each: each.session_closed(dialect))
 
     def handshake_refused(self, reason: str) -> None:
-        for each in self._observers:
-            each.handshake_refused(reason)
+        self._tell(lambda each: each.handshake_refused(reason))
 
     def error_sent(self, dialect: str, code: str) -> None:
-        for each in self._observers:
-            each.error_sent(dialect, code)
+        self._tell(lambda each: each.error_sent(dialect, code))
 
     def utterance_over(self, record: UtteranceRecord) -> None:
-        for each in self._observers:
-            each.utterance_over(record)
+        self._tell(lambda each: each.utterance_over(record))
 
     def engine_ready(self) -> None:
+        self._tell(lambda each: each.engine_ready())
+
+    def _tell(self, call: Callable[[Observer], None]) -> None:
         for each in self._observers:
-            each.engine_ready()
+            try:
+                call(each)
+            except Exception:
+                log.exception("an observer failed")
 
 
 class UsageLog(Observer):
