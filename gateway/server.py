@@ -92,7 +92,7 @@ class Gateway:
         own = [*token_routes(self._access), web.get("/metrics", self._exposition)]
         if library is not None:
             own += voice_routes(library, self._access)
-        keyed = [Routes(own), *http_routes(self._offer, HttpSpeech(self._sessions))]
+        keyed = [Routes(own), *http_routes(self._offer, HttpSpeech(self._sessions, self._observer))]
         self._http = HttpService(public, keyed, self._access, settings.sockets)
 
     @property

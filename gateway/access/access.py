@@ -38,6 +38,10 @@ class Access:
         """Keys are configured: nobody comes in without."""
         return len(self._ring) > 0
 
+    def lists(self, origin: str) -> bool:
+        """Whether the settings name this origin, or any."""
+        return bool(origin) and ("*" in self._origins or origin in self._origins)
+
     def replace_keys(self, ring: KeyRing) -> None:
         """Other keys from now on; sockets that are open stay open."""
         self._ring = ring

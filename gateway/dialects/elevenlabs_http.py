@@ -110,6 +110,7 @@ class ElevenLabsHttp:
             web.post(f"{_PATH}/stream", self._plain),
             web.post(f"{_PATH}/with-timestamps", self._timed_whole),
             web.post(f"{_PATH}/stream/with-timestamps", self._timed),
+            web.get("/v1/voices/{voice}", self._voice),
             web.get("/v2/voices", self._voices),
         ]
 
@@ -132,6 +133,11 @@ class ElevenLabsHttp:
         body = timed(wanted.text, audio_format.sample_rate_hz) if timed else Body(audio_format.media_type)
         start = options.start(UTTERANCE, words=body.words, pacing="none")
         return await self._speech.answer(request, OneShot("elevenlabs", start, wanted.text, body), refuse)
+
+    async def _voice(self, request: web.Request) -> web.Response:
+        name = self._offer.find_voice(request.match_info["voice"])
+        document = next(each for each in voice_documents(self._offer) if each["voice_id"].lower() == name)
+        return json_reply(HTTPStatus.OK, document).response()
 
     async def _voices(self, _: web.Request) -> web.Response:
         voices = voice_documents(self._offer)

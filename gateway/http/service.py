@@ -15,6 +15,7 @@ from ..access.access import Access
 from ..access.caller import Caller
 from ..access.credential import credential_of
 from ..access.origins import origin_and_host
+from .cors import CrossOrigin
 from .reply import Reply, error_reply, not_found, refusal
 
 MAX_BODY_BYTES = 1 << 20
@@ -62,8 +63,10 @@ class HttpService:
         self._refuse = {name: routes.refuse for routes in keyed for name in routes.names()}
         self._access = access
         self._connections = connections
+        self._cross_origin = CrossOrigin(access.lists)
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.add_routes([*public.routes, *(route for routes in keyed for route in routes.routes)])
+        application.on_response_prepare.append(self._cross_origin.sign)
         self._runner = web.AppRunner(
             application,
             handler_cancellation=True,
@@ -102,6 +105,8 @@ class HttpService:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Who may ask, and what becomes of an error."""
+        if (preflight := self._cross_origin.preflight(request)) is not None:
+            return preflight
         resource = request.match_info.route.resource
         route = None if resource is None else (request.method, resource.canonical)
         try:

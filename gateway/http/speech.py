@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from ...pipeline.errors import VoxgateError
 from ..dialects.one_shot import OneShot
 from ..messages import Failed
+from ..observer import Observer
 from ..sessions import Sessions
 from .exchange import Exchange
 from .reply import Reply
@@ -17,16 +19,21 @@ from .service import CALLER
 class HttpSpeech:
     """Answers requests from sessions that queue, pace, drain and fail as those of sockets do."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, observer: Observer) -> None:
         self._sessions = sessions
+        self._observer = observer
 
     async def answer(
         self, request: web.Request, speech: OneShot, refuse: Callable[[Failed], Reply]
     ) -> web.StreamResponse:
         """Speak; cancelling it frees the slot at once. Raises Draining, AtCapacity, KeyLimit before it begins."""
         caller = request[CALLER]
-        caller.check_socket()
-        self._sessions.check_room()
+        try:
+            caller.check_socket()
+            self._sessions.check_room()
+        except VoxgateError as error:
+            self._observer.handshake_refused(error.code)
+            raise
         exchange = Exchange(request, speech.body.content_type)
         try:
             await self._sessions.run(exchange, caller, speech)

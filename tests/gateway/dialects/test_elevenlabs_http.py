@@ -165,6 +165,10 @@ async def test_lists(client: aiohttp.ClientSession) -> None:
         async with client.get(url(served, "/v2/voices")) as answer:
             listed = await answer.json()
             assert (listed["total_count"], listed["voices"]) == (2, voices["voices"])
+        async with client.get(url(served, "/v1/voices/BOB")) as answer:
+            assert await answer.json() == voices["voices"][1]
+        async with client.get(url(served, "/v1/voices/eve")) as answer:
+            assert answer.status == 404
         async with client.get(url(served, "/v1/models"), headers={"xi-api-key": "k"}) as answer:
             (model,) = await answer.json()
             assert (model["model_id"], model["can_do_text_to_speech"]) == ("qwen3-tts", True)

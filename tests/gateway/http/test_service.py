@@ -103,6 +103,21 @@ async def test_foreign_pages_may_not_post() -> None:
                 assert answer.status == status
 
 
+async def test_listed_pages_may_read_answers() -> None:
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+        for origin, status, allowed in (
+            ("https://voice.example", 204, "https://voice.example"),
+            ("https://evil.example", 405, None),
+        ):
+            async with client.options(f"{url}/echo", headers={"Origin": origin, **asks}) as answer:
+                assert (answer.status, answer.headers.get("Access-Control-Allow-Origin")) == (status, allowed)
+            async with client.post(f"{url}/full", headers={"Origin": origin}) as answer:
+                assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+        async with client.post(f"{url}/echo") as answer:
+            assert "Access-Control-Allow-Origin" not in answer.headers
+
+
 async def test_a_client_that_goes_away_cancels_its_handler() -> None:
     desk = Desk()
     async with serving(desk) as url, aiohttp.ClientSession() as client:

@@ -231,4 +231,4 @@ async def test_a_model_that_cannot_listen(tmp_path: Path) -> None:
 async def test_a_gateway_that_takes_no_uploads(tmp_path: Path) -> None:
     async with serving(tmp_path, takes_uploads=False) as place:
         assert (await place.post())[0] == 405
-        assert await place.delete("eve") == 404
+        assert await place.delete("eve") == 405
