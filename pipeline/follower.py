@@ -25,6 +25,8 @@ NO_PAUSE_COST = 8.0
 """Of speaking on over a punctuation mark."""
 REACH_STEPS = 800
 """How far ahead of what is certain the speech may be: 16 s of it."""
+LONGEST_MOMENTS = 1500
+"""Sound of 30 s without a word that is certain follows no text: what is older is not looked at again."""
 
 _STAY, _NEXT, _SKIP = 0, 1, 2
 
@@ -45,6 +47,8 @@ class Follower:
         self._sounds: list[int] = [Sound.PAUSE]
         self._stay: list[float] = [PAUSE_COST]
         self._leave_out: list[float] = [0.0]
+        self._table: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
+        """The three above as arrays, until another step is appended."""
         self._spans: list[tuple[int, int]] = []
         """First step of each word, and the step after its last."""
         self._from = 0
@@ -72,14 +76,16 @@ class Follower:
         self._sounds.append(sound)
         self._stay.append(stay)
         self._leave_out.append(leave_out)
+        self._table = None
 
     def hear(self, costs: NDArray[np.float64]) -> None:
         """Take in moments: the cost of each `Sound` in each, float64 [m, 6]."""
         begin, end = self._from, min(len(self._sounds), self._from + REACH_STEPS)
         cost = np.full(end - begin, np.inf)
         cost[: len(self._cost)] = self._cost[: len(cost)]
-        sounds = np.array(self._sounds[begin:end])
-        stay, leave_out = np.array(self._stay[begin:end]), np.array(self._leave_out[begin:end])
+        if self._table is None:
+            self._table = np.array(self._sounds), np.array(self._stay), np.array(self._leave_out)
+        sounds, stay, leave_out = (steps[begin:end] for steps in self._table)
         ways = np.full((3, len(cost)), np.inf)
         for moment in costs:
             if not self._begun:
@@ -96,6 +102,9 @@ class Follower:
                 cost = ways.min(axis=0) + moment[sounds]
             self._moves.append((begin, move))
         self._cost = cost
+        if (excess := len(self._moves) - LONGEST_MOMENTS) > 0:
+            del self._moves[:excess]
+            self._first_moment += excess
 
     @property
     def words(self) -> int:

@@ -33,6 +33,7 @@ from remote import Client, Heard, pieces, serve
 
 RATE_HZ = 24_000
 VOICE = "slt"
+GIVE_UP_S = 3
 
 
 def service(kind: str, url: str) -> Any:
@@ -119,21 +120,22 @@ class Pipecat(Client):
         try:
             frames = [LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces(text)), LLMFullResponseEndFrame()]
             await self.worker.queue_frames(frames)
-            while not heard.finished and not heard.errors:
+            while not heard.finished:
                 if stop_after_s is not None and heard.audio_s >= stop_after_s:
                     await self.worker.queue_frame(InterruptionFrame())
                     await asyncio.sleep(0.5)  # what still came would be heard over the user
                     heard.finished = True
                     return
                 listener.news.clear()
-                await listener.news.wait()
-            if heard.finished and not heard.errors:
-                await asyncio.sleep(0.3)  # the last words follow the audio
+                try:
+                    # An agent goes on after an error; the service ends the turn, or nothing more comes of it.
+                    await asyncio.wait_for(listener.news.wait(), GIVE_UP_S if heard.errors else None)
+                except TimeoutError:
+                    await listener.push_frame(BotStoppedSpeakingFrame(), FrameDirection.UPSTREAM)
+                    return
+            await asyncio.sleep(0.3)  # the last words follow the audio
         finally:
             listener.heard = None
-            if heard.errors:
-                await self.worker.queue_frame(InterruptionFrame())
-                await listener.push_frame(BotStoppedSpeakingFrame(), FrameDirection.UPSTREAM)
 
     async def close(self) -> None:
         await self.worker.queue_frame(EndFrame())
