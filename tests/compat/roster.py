@@ -31,6 +31,9 @@ class Tested:
     barges_in_silently: bool = False
     """It stops listening without a word to the server, which speaks to the end, at playback pace."""
 
+    tells_text: bool = False
+    """Whether an interrupt is answered with the text that was heard and the text that was not."""
+
     @property
     def id(self) -> str:
         return "-".join((self.library, *self.arguments))
@@ -76,6 +79,6 @@ CLIENTS = (
     Tested("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
     Tested("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, http=True),
     Tested("deepgram", "deepgram-sdk", "speak.v1", ("1",)),
-    Tested("deepgram", "deepgram-sdk", "speak.v2", ("2",)),
+    Tested("deepgram", "deepgram-sdk", "speak.v2", ("2",), tells_text=True),
     Tested("openai", "openai", "audio.speech", http=True),
 )

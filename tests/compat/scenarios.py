@@ -51,6 +51,10 @@ async def barge_in(scene: Scene) -> None:
     heard = await scene.driver.ask("say", text=LONG, stop_after_s=1.0)
     assert not heard["errors"], heard["errors"]
     assert 0.9 <= heard["audio_s"] <= 4, f"{heard['audio_s']:.1f} s were heard"
+    if scene.client.tells_text:
+        spoken, remaining = (heard["more"]["stopped"].get(f"text_{part}", "") for part in ("spoken", "remaining"))
+        assert spoken + remaining == LONG, f"{spoken!r} and {remaining!r} are not what was said"
+        assert 0.5 < len(spoken) * sum(SECONDS_PER_CHARACTER) / 2 < 4, f"{spoken!r} was not heard"
     if not scene.client.barges_in_silently:
         try:
             await scene.running.until_active(0, QUIET_S)
