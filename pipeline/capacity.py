@@ -23,6 +23,9 @@ _LOOK_S = 0.5
 """Predictions are made anew at most so often."""
 _GROWTH = 8
 """What the figure may grow by at a time: one of so many, and one."""
+_WARY_S, _WARY_STEP_S = 60.0, 2.0
+"""After a fall it grows for so long by no more than one at a time, with so much time between: what a machine does under
+full load shows only there, when its cores begin to take turns."""
 _LATE_S, _ON_TIME_S = 1.0, 3.0
 """How long steps must have been over the deadline, and under it again, to be believed."""
 
@@ -52,7 +55,7 @@ class Capacity:
         self.stages = tuple(stages)
         self._slots = slots
         self._utterances = slots
-        self._looked_s = -math.inf
+        self._looked_s = self._grown_s = self._fell_s = -math.inf
         self._turned_s: float | None = None
         """Since when `late` is not what is observed."""
         self._late = False
@@ -73,12 +76,20 @@ class Capacity:
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
             load = self._load_now(now_s)
-            low, high = self._most(RAISE_BELOW, load), self._most(LOWER_ABOVE, load)
-            if low > self._utterances:
-                self._utterances = min(low, self._utterances + 1 + self._utterances // _GROWTH)
-            else:
-                self._utterances = min(self._utterances, high)
+            self._follow(self._most(RAISE_BELOW, load), self._most(LOWER_ABOVE, load), now_s)
         return self._utterances
+
+    def _follow(self, low: int, high: int, now_s: float) -> None:
+        """Move towards [low, high], within which nothing changes."""
+        if high < self._utterances:
+            self._utterances, self._fell_s = high, now_s
+        elif low > self._utterances:
+            wary = now_s - self._fell_s < _WARY_S
+            if not wary:
+                self._utterances = min(low, self._utterances + 1 + self._utterances // _GROWTH)
+            elif now_s - max(self._grown_s, self._fell_s) >= _WARY_STEP_S:
+                self._utterances += 1
+                self._grown_s = now_s
 
     def load(self, utterances: int, now_s: float) -> float:
         """The share of the frame's time that the slowest stage needs for so many; 0 when nothing is known."""

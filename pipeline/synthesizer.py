@@ -128,6 +128,11 @@ class QwenSynthesizer:
             self._tokenizer: TextTokenizer = load_tokenizer(folder)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{folder}: {error}") from error
+        # An id beyond the table would end the engine's process, and every utterance with it.
+        if self._tokenizer.vocabulary > self._checkpoint.text_vocab:
+            raise CheckpointError(
+                f"{folder}: the tokenizer has {self._tokenizer.vocabulary} ids, the model {self._checkpoint.text_vocab}"
+            )
         self.slots = options.slots or self._ample_slots()
         self.max_characters = options.max_characters
         self._catalog = VoiceCatalog(self._checkpoint, self._rules, self._tokenizer)

@@ -48,7 +48,7 @@ _FRAME_OF_PROMPT = 16
 
 HANG_S = 5.0
 """An engine that has not answered for so long, and for longer than its slowest step could take, is taken for dead."""
-PULSE_S = 1.0
+PULSE_S = 0.25
 """Pause between looks at whether it answers."""
 
 SLOW_FRAMES_PER_TOKEN = 4

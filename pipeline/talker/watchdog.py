@@ -13,17 +13,20 @@ class Watchdog:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._asked_s: float | None = None
+        self._spoke = False
+        """It has said something since the last look."""
 
     def asks(self, now_s: float) -> bool:
-        """Whether the engine is to be asked for a sign of life now; not while an earlier question is open."""
-        if self._asked_s is not None:
+        """Whether the engine is to be asked for a sign of life now: not while it gives signs, or a question is open."""
+        spoke, self._spoke = self._spoke, False
+        if spoke or self._asked_s is not None:
             return False
         self._asked_s = now_s
         return True
 
     def heard(self) -> None:
         """It said something, whatever it was."""
-        self._asked_s = None
+        self._asked_s, self._spoke = None, True
 
     def hangs(self, now_s: float, slowest_s: float) -> bool:
         """Whether it was silent too long; `slowest_s` is what it may have to do before it can answer."""

@@ -64,6 +64,11 @@ class TextTokenizer:
         self._cached_ids = lru_cache(maxsize=8192)(self._ids)
         self._cached_normal = lru_cache(maxsize=8192)(self._normal)
 
+    @property
+    def vocabulary(self) -> int:
+        """One more than the largest id that a text can have."""
+        return 1 + max(self.tokenizer.get_vocab(with_added_tokens=False).values())
+
     def pieces(self, text: str, *, at_start: bool) -> list[Piece]:
         """Cut `text` into pieces; `at_start` tells whether it begins the text or goes on after an earlier
         piece.

@@ -97,6 +97,21 @@ def test_a_slower_machine_carries_less_at_once_and_recovers_step_by_step() -> No
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(seen))
 
 
+def test_cores_that_take_turns_under_full_load_do_not_make_it_swing() -> None:
+    """Steps take longer the more speak, whatever their batch: at few streams the machine seems to carry many more."""
+    machine = codec_bound()
+    machine.calibrate()
+    plain = machine.codec_s
+    seen = []
+    for _ in range(120):
+        speaking = machine.capacity.utterances(machine.now_s)
+        machine.codec_s = lambda frames, speaking=speaking: plain(frames) * (1 + 0.05 * speaking)  # type: ignore[misc]
+        seen += machine.run(None, seconds=1)
+    # 72 ms are enough for 8 streams, 77 ms for 8.
+    assert set(seen[40 * 12 :]) <= {7, 8, 9, 10}
+    assert sum(seen[600:]) / len(seen[600:]) == pytest.approx(8.4, abs=1)
+
+
 def test_idleness_does_not_change_what_is_known() -> None:
     machine = codec_bound()
     full = machine.calibrate()

@@ -174,6 +174,15 @@ def test_the_codec_must_be_the_talkers(demo_folder: Path, tmp_path: Path) -> Non
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
+def test_a_tokenizer_with_ids_that_the_model_has_not_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "wide", "custom_voice")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["zebra"] = 10**6
+    rewrite(folder / "tokenizer.json", tokenizer)
+    with pytest.raises(CheckpointError, match="the tokenizer has 1000001 ids"):
+        QwenSynthesizer(folder, SynthesizerOptions())
+
+
 def test_without_a_number_there_are_slots_enough_as_far_as_memory_goes(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,11 @@ def test_silence_before_a_question_means_nothing() -> None:
 
 def test_an_engine_that_answers_is_asked_again() -> None:
     watchdog = Watchdog(5)
-    for second in range(100):
+    for second in range(0, 100, 2):
         assert not watchdog.hangs(second, 0.0)
         assert watchdog.asks(second)
         watchdog.heard()
+        assert not watchdog.asks(second + 1), "it was just heard"
 
 
 def test_an_open_question_is_not_asked_twice_and_counts_from_when_it_was_asked() -> None:
