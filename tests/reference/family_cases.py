@@ -85,6 +85,23 @@ def decoded_codes(frames: int) -> np.ndarray:
     return np.random.RandomState(300 + frames).randint(0, CODEBOOK, (frames, GROUPS)).astype(np.int64)
 
 
+RECORDINGS = (
+    ("0b6-base", 24_000, 24_000),
+    ("0b6-base", 24_000, 36_001),
+    ("1b7-base", 24_000, 57_599),
+    ("1b7-base", 16_000, 20_000),
+    ("1b7-base", 44_100, 66_150),
+)
+"""What encoders listen to: a model, and a recording's rate in Hz and number of samples."""
+
+
+def recording(samples: int) -> np.ndarray:
+    """float32 [samples]: noise, louder and softer in turn."""
+    noise = np.random.RandomState(400 + samples).standard_normal(samples)
+    swell = 0.06 + 0.05 * np.sin(np.arange(samples) / 2000)
+    return (noise * swell).clip(-1, 1).astype(np.float32)
+
+
 TOKENIZED = (
     "Hello world.",
     "OpenAI, iPhone and YouTube; don'tcha don't",

@@ -297,6 +297,9 @@ def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
         values = 0.1 * noise + name.endswith(".beta")
     elif "embed" in name:
         values = noise
+    elif name.startswith("codec encoder.encoder."):
+        # So much that a recording is still heard behind its many layers, whose biases would drown it.
+        values = 1.6 * noise * np.prod(shape[1:]) ** -0.5
     else:
         values = 0.8 * noise * np.prod(shape[1:]) ** -0.5
     if name == "talker.codec_head.weight":

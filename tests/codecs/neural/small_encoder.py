@@ -25,7 +25,7 @@ SECTION: dict[str, Any] = {
     "sliding_window": 20,
     "frame_rate": 12.5,
 }
-"""`encoder_config`, as the reference's own configuration class takes it too."""
+"""`encoder_config` of a checkpoint."""
 
 
 def small_encoder(config: EncoderConfig | None = None) -> CodecEncoder:

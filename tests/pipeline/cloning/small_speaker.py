@@ -14,7 +14,7 @@ SECTION: dict[str, Any] = {
     "enc_attention_channels": 8,
     "enc_se_channels": 8,
 }
-"""`speaker_encoder_config`, as the reference's own configuration class takes it too."""
+"""`speaker_encoder_config` of a checkpoint."""
 
 
 def small_speaker_encoder() -> SpeakerEncoder:
