@@ -7,32 +7,37 @@ import random
 import sys
 from pathlib import Path
 
-from .card import Row, Tier, all_rows
+from .card import SECTIONS, Row, Tier, all_rows
 from .one import Options
-from .record import Record, append, card, commit, latest, read
+from .record import Record, append, commit, latest, read
 from .runner import run_row
+from .table import markdown_card, publish, text_card
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "build" / "scorecard.jsonl"
+DOCUMENT = ROOT / "docs" / "reliability.md"
 
 
 def main() -> int:
     parsed = _parser().parse_args()
-    rows = _chosen(all_rows(), parsed.rows, Tier(parsed.tier))
+    everything = all_rows()
     records = latest(read(parsed.records))
-    if parsed.show:
-        print(card(all_rows().values(), records))
+    if parsed.publish:
+        publish(DOCUMENT, markdown_card(everything.values(), records))
+    if parsed.show or parsed.publish:
+        print(text_card(everything.values(), records))
         return 0
-    options = Options(parsed.tier, parsed.seed, parsed.scale, not parsed.untimed)
-    todo = [row for row in rows if not (parsed.resume and _is_done(records.get(row.id), options))]
-    _say(f"{len(todo)} rows, about {sum(_about_s(row, options, records) for row in todo) / 60:.0f} min")
+    rows = _chosen(everything, parsed.rows, Tier(parsed.tier))
+    wanted = {row.id: _options(row, parsed) for row in rows}
+    todo = [row for row in rows if not (parsed.resume and _is_done(records.get(row.id), wanted[row.id]))]
+    _say(f"{len(todo)} rows, about {sum(_about_s(row, wanted[row.id], records) for row in todo) / 60:.0f} min")
     for row in todo:
-        _say(f"{row.id} {row.test} (about {_about_s(row, options, records):.0f} s)")
-        record = run_row(row, options)
+        _say(f"{row.id} {row.test} (about {_about_s(row, wanted[row.id], records):.0f} s)")
+        record = run_row(row, wanted[row.id])
         append(parsed.records, record)
         records[row.id] = record
         _say(f"{row.id} {record.verdict} after {record.seconds:.0f} s" + "".join(f"\n    {m}" for m in record.missed))
-    print(card(rows, records))
+    print(text_card(rows, records))
     return 1 if any(records[row.id].verdict != "green" for row in rows) else 0
 
 
@@ -49,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--resume", action="store_true", help="leave out rows that this commit already has a result for"
     )
     parser.add_argument("--show", action="store_true", help="print the card of the last results; run nothing")
+    parser.add_argument("--publish", action="store_true", help="put that card into docs/reliability.md; run nothing")
     parser.add_argument(
         "--records", type=Path, default=RECORDS, metavar="FILE", help="one JSON line a row (%(default)s)"
     )
@@ -56,13 +62,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(rows: dict[str, Row], named: list[str], tier: Tier) -> list[Row]:
-    """Rows by id or by section; a row that is named runs in its own first tier if that is a heavier one."""
-    if not named:
-        return [row for row in rows.values() if row.runs_in(tier)]
+    """Rows by id, whatever their tier, or the tier's own by section; without a name all of the tier's."""
     for name in named:
-        if name not in rows and name not in "SCFAE":
-            sys.exit(f"no row {name!r}; there are {', '.join(rows)}, and S, C, F, A, E for whole sections")
-    return [row for row in rows.values() if (row.id in named or row.id[0] in named) and row.runs_in(tier)]
+        if name not in rows and name not in SECTIONS:
+            sys.exit(f"no row {name!r}; there are {', '.join(rows)}, and {', '.join(SECTIONS)} for whole sections")
+    return [
+        row for row in rows.values() if row.id in named or ((not named or row.id[0] in named) and row.runs_in(tier))
+    ]
+
+
+def _options(row: Row, parsed: argparse.Namespace) -> Options:
+    """A row that begins in a heavier tier runs in that."""
+    tier = Tier(parsed.tier) if row.runs_in(Tier(parsed.tier)) else row.first_tier
+    return Options(tier, parsed.seed, parsed.scale, not parsed.untimed)
 
 
 def _is_done(record: Record | None, options: Options) -> bool:

@@ -83,8 +83,12 @@ class Row:
     voice: bool
     """It runs the demo voice in the real engine."""
 
+    @property
+    def first_tier(self) -> Tier:
+        return min(self.about_s, key=lambda tier: tier.rank)
+
     def runs_in(self, tier: Tier) -> bool:
-        return any(first.rank <= tier.rank for first in self.about_s)
+        return self.first_tier.rank <= tier.rank
 
     def estimate_s(self, tier: Tier) -> float:
         """The time of the heaviest tier up to `tier` that the row has."""
@@ -95,6 +99,7 @@ class Row:
         return 3 * self.estimate_s(tier) + 120
 
 
+SECTIONS = "SCFAE"
 ROWS: dict[str, Row] = {}
 
 
@@ -129,4 +134,4 @@ def all_rows() -> dict[str, Row]:
 
     for module in iter_modules(rows.__path__):
         import_module(f"{rows.__name__}.{module.name}")
-    return dict(sorted(ROWS.items(), key=lambda item: ("SCFAE".index(item[0][0]), int(item[0][1:]))))
+    return dict(sorted(ROWS.items(), key=lambda item: (SECTIONS.index(item[0][0]), int(item[0][1:]))))

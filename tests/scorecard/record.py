@@ -1,4 +1,4 @@
-"""What remains of a run: one JSON line a row, and the card printed from the lines."""
+"""What remains of a run: one JSON line a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from .card import Figure, Row
+from .card import Figure
 
 Verdict = Literal["green", "red", "void"]
 
@@ -63,41 +63,3 @@ def read(path: Path) -> list[Record]:
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:
     return {record.row: record for record in records}
-
-
-def card(rows: Iterable[Row], records: dict[str, Record]) -> str:
-    """The card as a Markdown table, which reads well on a terminal too."""
-    table = [("id", "test", "wanted", "measured", "verdict")]
-    for row in rows:
-        record = records.get(row.id)
-        name = f"{row.test} *(real engine)*" if row.voice else row.test
-        table.append((row.id, name, row.wanted, _measured(record), _verdict(record)))
-    widths = [max(len(line[column]) for line in table) for column in range(5)]
-    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in table]
-    lines = [f"| {' | '.join(line)} |" for line in padded]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
-
-
-def _measured(record: Record | None) -> str:
-    if record is None:
-        return "not run"
-    return "; ".join(f"{name} {_shown(value)}" for name, value in record.figures.items()).replace("|", "/")
-
-
-def _verdict(record: Record | None) -> str:
-    if record is None:
-        return ""
-    marks = [record.tier] if record.tier != "N" else []
-    if record.scale != 1:
-        marks.append(f"{record.scale:g} of the size")
-    if not record.timed and record.verdict == "green":
-        marks.append("time not judged")
-    return record.verdict + (f" ({', '.join(marks)})" if marks else "")
-
-
-def _shown(value: Figure) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else value

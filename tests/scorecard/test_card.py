@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 from scorecard.card import Row, Tier, Trial, all_rows
 from scorecard.one import Options, run
-from scorecard.record import append, card, latest, read
+from scorecard.record import append, latest, read
 from scorecard.runner import run_row
+from scorecard.table import BEGIN, END, markdown_card, publish, text_card
 
 
 def row(measure=print, **fields) -> Row:
@@ -62,9 +63,21 @@ def test_records_are_lines_and_the_last_of_a_row_is_on_the_card(tmp_path: Path) 
     path.write_text(path.read_text() + '{"row": "cut sho')
     records = latest(read(path))
     assert records["X1"].verdict == "green"
-    lines = card([row(), row(id="X2")], records).splitlines()
+    lines = markdown_card([row(), row(id="X2")], records).splitlines()
     assert lines[2].split(" | ")[3:] == ["lost / found 2", "green (L) |"]
     assert "not run" in lines[3]
+    document = tmp_path / "reliability.md"
+    for _ in range(2):
+        document.write_text(document.read_text() if document.exists() else f"Before.\n{BEGIN}\nold\n{END}\nAfter.\n")
+        publish(document, "\n".join(lines))
+    assert document.read_text().splitlines() == ["Before.", BEGIN, *lines, END, "After."]
+
+
+def test_the_card_fits_a_terminal() -> None:
+    long = row(test="word " * 40, wanted="figure " * 20)
+    lines = text_card([long], {"X1": run(long, Options("L", 0))}).splitlines()
+    assert max(map(len, lines)) <= 130
+    assert sum("word" in line for line in lines) > 5
 
 
 def test_a_row_that_hangs_is_ended_with_all_it_started(monkeypatch) -> None:
