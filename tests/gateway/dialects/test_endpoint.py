@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fakes.bench import Bench
+from fakes.virtual_time import run
 from voxgate.gateway.dialects.endpoint import Endpoint, find_endpoint
 from voxgate.gateway.dialects.native import Native
 
@@ -28,3 +30,20 @@ def test_found(path: str, endpoint: Endpoint, parts: dict[str, str]) -> None:
 )
 def test_not_found(path: str) -> None:
     assert find_endpoint((PLAIN, NAMED), path) is None
+
+
+def test_binary_is_told_in_each_dialects_words_and_closes() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            for url, told in (
+                ("/v1/speech", {"type": "error", "code": "bad_message"}),
+                ("/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000", {"error": "bad_message"}),
+                ("/v1/speak", {"type": "Error", "code": "BAD_MESSAGE"}),
+                ("/v2/speak", {"type": "Error", "code": "MESSAGE-0000"}),
+            ):
+                socket = bench.dial(url)
+                socket.put_raw(b"\x00")
+                assert await socket.hung_up() == 1003
+                assert told.items() <= socket.messages[-1].items()
+
+    run(scene())
