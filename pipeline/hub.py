@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.resources import files
 from pathlib import Path
 
 from .checkpoint import CheckpointError
 
 DEMO = "demo"
+
+NEEDED = ["*.json", "*.safetensors", "*.toml", "*.txt"]
+"""Of a repository's files; others hold the same weights in other formats, or samples."""
 
 
 def checkpoint_folder(name: str) -> Path:
@@ -28,8 +32,9 @@ def _download(repository: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+    print(f"voxgate: looking for {repository}; what was downloaded before is kept", file=sys.stderr, flush=True)
     try:
-        return Path(snapshot_download(repository))
+        return Path(snapshot_download(repository, allow_patterns=NEEDED))
     except GatedRepoError as error:
         raise CheckpointError(f"{repository} is gated: accept its terms, then log in with 'hf auth login'") from error
     except RepositoryNotFoundError as error:

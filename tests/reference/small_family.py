@@ -211,7 +211,7 @@ GENERATION = {
     "subtalker_temperature": 0.9,
     "subtalker_top_p": 1.0,
     "subtalker_top_k": 50,
-    "max_new_tokens": 64,
+    "max_new_tokens": 256,
 }
 
 CODEC = {

@@ -1,0 +1,66 @@
+"""From a request to audio, through the real talker and codec: what the reference gives for the same voice and text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from family_cases import CASES, HEARD, REFERENCE_TEXT, Case
+from voxgate.pipeline.speech import SamplingOptions, SpeechRequest
+from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.voice import ClonedVoice
+
+from .conftest import Ours, Said
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+
+UNGUARDED = """
+[limits]
+frames_per_token = 0
+silent_frames = 0
+early_end = true
+"""
+"""The voice file with which speech is the reference's (docs/models.md)."""
+
+TOLERANCE = 2e-5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def synthesizer(ours: Callable[[str], Ours]) -> AsyncIterator[QwenSynthesizer]:
+    folder = ours("1b7-base").folder
+    (folder / "voice.toml").write_text(UNGUARDED)
+    synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2, kv_cache_bytes=64 << 20))
+    # No voice is there yet to measure the machine with.
+    await synthesizer.start()
+    yield synthesizer
+    await synthesizer.close()
+
+
+def request(case: Case, name: str) -> SpeechRequest:
+    greedy = SamplingOptions(temperature=0.0, predictor_temperature=0.0, repetition_penalty=case.penalty)
+    return SpeechRequest(name, case.language, sampling=greedy, seed=1, max_frames=case.max_new_tokens - 1)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
+async def test_a_voice_in_context_sounds_as_the_references(
+    said: Callable[[str], Said], synthesizer: QwenSynthesizer, case: Case
+) -> None:
+    expected = said("audio")[f"{case.name}/audio"]
+    name = f"ada-{case.frames}"
+    synthesizer.add_voice(ClonedVoice(name, case.speaker_vector, REFERENCE_TEXT, case.reference_codes))
+    for paced in (False, True):
+        asked = request(case, name)
+        speech = synthesizer.open(asked)
+        speech.advance(1000)
+        for character in case.text:
+            speech.push_text(character)
+        speech.end()
+        audio = np.concatenate([chunk.pcm async for chunk in speech])
+        await speech.aclose()
+        # The reference cuts its recording off at a fraction of the whole, which may round to a sample less.
+        assert len(expected) - len(audio) in (0, 1), paced
+        assert np.abs(audio - expected[-len(audio) :]).max() < TOLERANCE
+    synthesizer.remove_voice(name)
+    assert name not in synthesizer.voices
