@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -78,9 +79,7 @@ class Gateway:
         self._access = configured_access(settings)
         self._tls = tls_context(settings)
         self._offer = Offer(settings, synthesizer, encoder_factory)
-        self._admission = Admission(
-            self._slots, settings.queue_length, settings.queue_wait_ms, lambda: self._synthesizer.free_slots
-        )
+        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms, self._free_slots)
         self._retirement = Retirement(self._admission)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
         self._sessions = Sessions(self._offer, self._admission, self._retirement, self._observer)
@@ -211,6 +210,10 @@ class Gateway:
         limit = self._settings.active_utterances
         capacity = self._synthesizer.capacity
         return capacity if limit is None else min(limit, capacity)
+
+    def _free_slots(self) -> float:
+        """Without an engine nobody has to wait for a slot to be told so."""
+        return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
 
     def _ready(self) -> None:
         voice = self._settings.voice

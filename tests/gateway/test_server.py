@@ -234,6 +234,34 @@ async def test_a_ping_flood_without_reading_is_cut() -> None:
         writer.close()
 
 
+async def test_who_waits_when_the_engine_is_lost_is_told_at_once() -> None:
+    synthesizer = ToneSynthesizer(Script(start_s=0.0), slots=1)
+    async with gateway(synthesizer, queue_wait_ms=60_000) as served, dial(served) as socket:
+        for name in "ab":
+            await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
+        await next_of(socket, "queued")
+        synthesizer.script.start_s = 60.0
+        synthesizer.lose()
+        codes = {error["utterance"]: error["code"] for error in [await next_of(socket, "error") for _ in range(2)]}
+        assert codes == {"a": "engine_lost", "b": "engine_not_ready"}
+
+
+async def test_no_more_are_admitted_than_the_engine_carries() -> None:
+    synthesizer = ToneSynthesizer(slots=8)
+    synthesizer.capacity = 2
+    async with gateway(synthesizer, start=False) as served, dial(served) as socket:
+        keeping = asyncio.create_task(served.keep_engine())
+        await asyncio.sleep(0.05)
+        for name in "abc":
+            await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
+        assert (await next_of(socket, "queued"))["utterance"] == "c"
+        limits = json.loads((await get(served.port, "/v1/limits"))[2])
+        assert limits["utterances"] == {"active": 2, "limit": 2}
+        synthesizer.capacity = 3  # looked at again and again
+        assert (await next_of(socket, "started"))["utterance"] == "c"
+        keeping.cancel()
+
+
 async def test_a_reset_in_mid_speech_frees_the_slot() -> None:
     synthesizer = ToneSynthesizer(slots=1)
     async with gateway(synthesizer) as served:
