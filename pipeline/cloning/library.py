@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from ..checkpoint import CheckpointError
 from ..errors import BadVoice, CloningFailed, UnknownVoice, UnsupportedOption, VoiceExists
 from ..speech import VoiceInfo
 from ..voice import ClonedVoice
@@ -73,13 +74,17 @@ class VoiceLibrary:
     async def add(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
         """Make a voice, keep it, and offer it; call it inside `listening().place()`.
 
-        Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CheckpointError, CloningFailed;
-        nothing is kept then.
+        Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed; nothing is kept
+        then.
         """
         cloning = self.listening()
         draft = draft.checked()
         self._check_free(draft.name)
-        stored = await cloning.clone(draft, recording)
+        try:
+            stored = await cloning.clone(draft, recording)
+        except CheckpointError as error:
+            log.error("no voice can be made: %s", error.message)
+            raise CloningFailed("this model's encoders cannot be used; the gateway's log says why") from error
         async with self._changing:
             # It may have been taken meanwhile.
             self._check_free(draft.name)
@@ -101,6 +106,8 @@ class VoiceLibrary:
         async with self._changing:
             try:
                 await asyncio.to_thread(self._store.remove, name)
+            except UnknownVoice:
+                raise UnknownVoice(f"no voice {name!r} was made here", param="name") from None
             except OSError as error:
                 raise CloningFailed(f"the voice could not be removed: {error.strerror}") from error
             await self._refresh()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TRAILING_SILENCE_MS = 500
 MOST_TEXT = 1000
 """Characters that anyone says in the longest recording, with room to spare."""
+MOST_LANGUAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,15 @@ class VoiceDraft:
     trailing_silence_ms: int = TRAILING_SILENCE_MS
 
     def checked(self) -> VoiceDraft:
-        """With its name in lower case. Raises BadVoice."""
+        """With its name and languages in lower case, and its text in one line. Raises BadVoice."""
         name = checked_name(self.name)
-        if self.text is not None and not self.text.strip():
+        text = None if self.text is None else _one_line(self.text, "text")
+        if text == "":
             raise BadVoice("the text is empty; leave it out to use the speaker vector alone", param="text")
-        if self.text is not None and len(self.text) > MOST_TEXT:
-            raise BadVoice(f"the text of a recording has at most {MOST_TEXT} characters", param="text")
-        if len(self.description) > MOST_TEXT or sum(map(len, self.languages)) > MOST_TEXT:
-            raise BadVoice(f"a description has at most {MOST_TEXT} characters", param="description")
-        text = None if self.text is None else self.text.strip()
-        languages = tuple(language.strip().lower() for language in self.languages if language.strip())
-        return VoiceDraft(name, text, languages, self.description, self.trailing_silence_ms)
+        if len(self.languages) > MOST_LANGUAGES:
+            raise BadVoice(f"at most {MOST_LANGUAGES} languages are listed", param="language")
+        languages = tuple(filter(None, (_one_line(language.lower(), "language") for language in self.languages)))
+        return VoiceDraft(name, text, languages, _one_line(self.description, "description"), self.trailing_silence_ms)
 
 
 def voice_from_recording(
@@ -109,6 +109,16 @@ def blend(draft: VoiceDraft, one: StoredVoice, other: StoredVoice, weight: float
     voice = ClonedVoice(draft.name, mixed.astype(np.float32), languages=languages, description=draft.description)
     source = f"blend of {one.name} and {other.name} at {weight:g}"
     return StoredVoice(voice, _origin(one.origin.checkpoint, one.origin.space, source))
+
+
+def _one_line(text: str, param: str) -> str:
+    """White space is a space; what steers a terminal is in no one's speech. Raises BadVoice."""
+    if len(text) > MOST_TEXT:
+        raise BadVoice(f"the {param} has at most {MOST_TEXT} characters", param=param)
+    line = " ".join(text.split())
+    if any(unicodedata.category(character) == "Cc" for character in line):
+        raise BadVoice(f"the {param} has control characters", param=param)
+    return line
 
 
 def _codes(folder: Path, pcm: Pcm, silence_ms: int, most_samples: int) -> NDArray[np.int64]:

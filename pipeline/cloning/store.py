@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -85,8 +86,7 @@ class VoiceStore:
                 file.write(to_bytes(stored))
                 file.flush()
                 os.fsync(file.fileno())
-            # Unlike a rename, a link never takes the place of a file that came first.
-            os.link(draft, self._path(name))
+            _move_to_free_place(draft, self._path(name))
         except FileExistsError:
             raise VoiceExists(f"there is a voice {name!r} already; remove it first", param="name") from None
         finally:
@@ -112,3 +112,16 @@ class VoiceStore:
                     if NAME.fullmatch(path.stem) and path.is_file():
                         found.append((path, path.stat()))
         return found
+
+
+def _move_to_free_place(draft: str, path: Path) -> None:
+    """Raises FileExistsError. A link never takes the place of a file that came first, as a rename would."""
+    try:
+        os.link(draft, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without links: here two at the very same moment could still meet.
+        if path.exists():
+            raise FileExistsError(path) from None
+        Path(draft).rename(path)

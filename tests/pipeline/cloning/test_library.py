@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.tone import ToneSynthesizer
+from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.cloning.making import VoiceDraft
 from voxgate.pipeline.cloning.service import CloningService
@@ -148,6 +149,22 @@ async def test_of_two_uploads_of_one_name_the_first_made_wins(tmp_path: Path) ->
     results = await asyncio.gather(*both, return_exceptions=True)
     assert [type(result) for result in results] == [StoredVoice, VoiceExists]
     assert room.offered == ["eve"]
+
+
+async def test_a_stranger_is_not_told_where_things_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(tmp_path, listener := Listener())
+
+    async def fail(*_: Any) -> StoredVoice:
+        raise CheckpointError("/secret/model.safetensors is gone")
+
+    listener.clone = fail  # type: ignore[method-assign]
+    with pytest.raises(CloningFailed) as failed:
+        await room.library.add(VoiceDraft("eve"), b"x")
+    assert "/secret" not in str(failed.value)
+    assert "/secret" in caplog.text
+    with pytest.raises(UnknownVoice) as unknown:
+        await room.library.remove("eve")
+    assert str(tmp_path) not in str(unknown.value)
 
 
 async def test_a_voice_that_does_not_fit_is_not_kept(tmp_path: Path) -> None:

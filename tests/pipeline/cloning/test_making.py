@@ -48,6 +48,13 @@ def test_the_voice_depends_on_the_recording(base: Path) -> None:
     assert not np.allclose(other.voice.speaker_vector, make(base).voice.speaker_vector)
 
 
+def test_a_draft_is_put_in_order() -> None:
+    draft = VoiceDraft("Ada", "  Hello\n  there. ", ("English ", " ", "Brazilian Portuguese"), "A\tfriend.").checked()
+    assert draft == VoiceDraft("ada", "Hello there.", ("english", "brazilian portuguese"), "A friend.")
+    assert draft.checked() == draft
+    assert VoiceDraft("ada", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645").checked().text  # a joiner of Persian
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
@@ -55,7 +62,10 @@ def test_the_voice_depends_on_the_recording(base: Path) -> None:
         ({"text": "  "}, "text"),
         ({"text": "x" * (MOST_TEXT + 1)}, "text"),
         ({"description": "x" * (MOST_TEXT + 1)}, "description"),
-        ({"languages": ("x" * (MOST_TEXT + 1),)}, "description"),
+        ({"languages": ("x" * (MOST_TEXT + 1),)}, "language"),
+        ({"languages": ("x",) * 21}, "language"),
+        ({"text": "Hello \x1b[31m"}, "text"),
+        ({"description": "A\x00B"}, "description"),
     ],
 )
 def test_a_bad_draft_is_refused_before_anything_is_loaded(changes: dict[str, Any], param: str) -> None:

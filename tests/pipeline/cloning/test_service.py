@@ -21,7 +21,7 @@ from voxgate.pipeline.errors import AtCapacity, BadVoice, CloningFailed, SilentA
 
 from .small_base import recording
 
-DRAFT = VoiceDraft("ada", text="Grüße.", languages=("german",), description="A\ntone.")
+DRAFT = VoiceDraft("ada", text="Grüße.", languages=("german",), description="A tone.")
 
 
 def job(folder: Path, file: bytes) -> CloningJob:
@@ -42,7 +42,7 @@ def test_the_worker_makes_the_voice(base: Path) -> None:
     direct = voice_from_recording(base, "small", DRAFT, recording(), RecordingLimits())
     np.testing.assert_array_equal(stored.voice.speaker_vector, direct.voice.speaker_vector)
     np.testing.assert_array_equal(stored.voice.reference_codes, direct.voice.reference_codes)
-    assert stored.voice.description == "A\ntone."
+    assert stored.voice.description == "A tone."
 
 
 def test_the_worker_reports_errors_by_their_kind(base: Path, tmp_path: Path) -> None:

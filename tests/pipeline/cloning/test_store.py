@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -109,6 +110,18 @@ def test_versions_tell_of_changes_by_others(store: VoiceStore) -> None:
     other.remove("ada")
     other.add(stored_voice("ada"))
     assert store.versions() != first
+
+
+def test_a_file_system_without_links(store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store.add(stored_voice("ada"))
+    with pytest.raises(VoiceExists):
+        store.add(stored_voice("ada", description="another"))
+    assert store.load("ada").voice.description == ""
+    assert [path.name for path in store.folder.iterdir()] == ["ada.safetensors"]
 
 
 def test_nothing_is_left_when_the_disk_is_full(store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
