@@ -176,6 +176,30 @@ def test_speech_does_not_end_before_end_of_text_was_read(bench: Bench) -> None:
     assert bench.take((0, 4, [END, 9])) == [SHAPE.end_token]
 
 
+def test_text_that_is_ahead_of_the_speech_is_read_sooner(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=6)
+    bench.tables.control[0, Field.TEXT_LEAD] = 3
+    bench.speak(0, 2)
+    assert bench.take((0, 2, [END, 9])) == [0]
+    assert bench.take((0, 3, [END, 9])) == [SHAPE.end_token]
+
+
+def test_a_prompts_own_text_may_have_to_be_read_first(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=1)
+    bench.tables.control[0, Field.TEXT_LEAD] = -2
+    bench.speak(0, 2)
+    assert bench.take((0, 2, [END, 9])) == [0]
+    assert bench.take((0, 3, [END, 9])) == [SHAPE.end_token]
+
+
+def test_a_slot_may_let_speech_end_early_but_never_at_once(bench: Bench) -> None:
+    bench.own(0, epoch=1, tokens=9, closed=False)
+    bench.tables.control[0, Field.EARLY_END] = 1
+    for frame in range(MIN_FRAMES):
+        assert bench.take((0, frame, [END, 9])) == [0]
+    assert bench.take((0, MIN_FRAMES, [END, 9])) == [SHAPE.end_token]
+
+
 def test_the_end_is_reported_and_leaves_no_frame(bench: Bench) -> None:
     bench.own(0, epoch=1)
     bench.speak(0, 3)
