@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from ..client import AudioFormat, Utterance, connect
+from ..client import AudioFormat, SpeechError, Utterance, connect
 from .load.text import SENTENCES
 from .playback import Playback
 from .process_tree import tree_usage
@@ -48,9 +48,13 @@ def run(parsed: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamsRow:
-    """`underruns`: streams with any underrun, by the player's start buffer in milliseconds."""
+    """`refused`: streams beyond what the gateway says it carries; the other figures are of those it let in.
+
+    `underruns`: streams with any underrun, by the player's start buffer in milliseconds.
+    """
 
     streams: int
+    refused: int
     first_audio_ms_p50: float
     first_audio_ms_max: float
     gap_ms_max: float
@@ -96,7 +100,9 @@ async def _measure(parsed: argparse.Namespace) -> Report:
 async def _gateway(flags: list[str]) -> AsyncIterator[tuple[int, str]]:
     """A gateway in a process of its own, ready to speak; gone, with all its children, afterwards."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000", *flags,
+        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000",
+        # Who is not let in is to be counted, not to wait.
+        "--queue-wait-ms", "0", *flags,
         stderr=asyncio.subprocess.PIPE, env=os.environ,
     )  # fmt: skip  # one argument list
     assert process.stderr is not None
@@ -156,11 +162,13 @@ async def _speed(url: str) -> float:
 async def _streams(url: str, pid: int, count: int, codec: str) -> StreamsRow:
     """`count` listeners at once, each started at its own moment of two seconds."""
     before, began = tree_usage(pid).cpu_s, time.monotonic()
-    results = await asyncio.gather(*(_listen(url, codec, 2.0 * number / count, number) for number in range(count)))
+    asked = await asyncio.gather(*(_listen(url, codec, 2.0 * number / count, number) for number in range(count)))
+    results = [result for result in asked if result is not None]
     seconds = time.monotonic() - began
     first = [ms for ms, _ in results]
     return StreamsRow(
         streams=count,
+        refused=count - len(results),
         first_audio_ms_p50=statistics.median(first),
         first_audio_ms_max=max(first),
         gap_ms_max=max(playback.longest_gap_ms for _, playback in results),
@@ -169,17 +177,26 @@ async def _streams(url: str, pid: int, count: int, codec: str) -> StreamsRow:
     )
 
 
-async def _listen(url: str, codec: str, delay_s: float, number: int) -> tuple[float, Playback]:
+async def _listen(url: str, codec: str, delay_s: float, number: int) -> tuple[float, Playback] | None:
+    """Milliseconds to the first audio, and when what arrived; None when it was not let in."""
     await asyncio.sleep(delay_s)
     playback = Playback(24_000)
     async with connect(url) as session, session.utterance(format=_format(codec)) as utterance:
         began = time.monotonic()
         feeding = asyncio.create_task(_type(utterance, number))
         first_ms = 0.0
-        async for audio in utterance.audio():
-            now = time.monotonic()
-            first_ms = first_ms or 1000 * (now - began)
-            playback.arrive(now, audio.pts, audio.samples)
+        try:
+            async for audio in utterance.audio():
+                now = time.monotonic()
+                first_ms = first_ms or 1000 * (now - began)
+                playback.arrive(now, audio.pts, audio.samples)
+        except SpeechError as error:
+            feeding.cancel()
+            # Its next word would have failed with the same error.
+            await asyncio.gather(feeding, return_exceptions=True)
+            if error.code != "at_capacity":
+                raise
+            return None
         await feeding
     return first_ms, playback
 
@@ -227,8 +244,9 @@ def _show(report: Report) -> None:
     print(f"one stream, unpaced         {report.times_real_time:8.1f} x real time")
     print(f"memory of all processes     {report.memory_mb:8.0f} MB")
     print(f"processes left afterwards   {report.processes_left:8d}\n")
-    print("streams  first audio p50/max  longest gap  streams with underruns at buffer 0/80/200 ms  CPU cores")
+    print("streams  refused  first audio p50/max  longest gap  with underruns at buffer 0/80/200 ms  CPU cores")
     for row in report.rows:
         shown = "/".join(str(row.underruns[ms]) for ms in BUFFERS_MS)
         first_audio = f"{row.first_audio_ms_p50:.0f}/{row.first_audio_ms_max:.0f} ms"
-        print(f"{row.streams:7d}  {first_audio:>19}  {row.gap_ms_max:8.0f} ms  {shown:>44}  {row.cpu_cores:9.2f}")
+        counts = f"{row.streams:7d}  {row.refused:7d}  {first_audio:>19}"
+        print(f"{counts}  {row.gap_ms_max:8.0f} ms  {shown:>35}  {row.cpu_cores:9.2f}")
