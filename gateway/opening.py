@@ -79,9 +79,10 @@ class Offer:
 
     def _check(self, request: SpeechRequest) -> None:
         voices = self.synthesizer.voices
-        if (voice := voices.get(request.voice)) is None:
-            raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
-        if request.language not in voice.languages:
+        if (voice := voices.get(request.voice.lower())) is None:
+            listed = ", ".join(voices) or "none yet: this model speaks with voices made of recordings"
+            raise UnknownVoice(f"voices are {listed}", param="voice")
+        if request.language.lower() not in voice.languages:
             listed = ", ".join(voice.languages)
             raise UnknownLanguage(f"languages of this voice are {listed}", param="language")
         if voice.needs_instructions and not (request.instructions or "").strip():
