@@ -132,6 +132,8 @@ class Session:
 
     def _follow(self, steps: Iterable[Step], now_s: float) -> None:
         for step in steps:
+            if self._closed:
+                return
             match step:
                 case Say():
                     self._say(step.payload)

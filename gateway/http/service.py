@@ -67,6 +67,7 @@ class HttpService:
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.add_routes([*public.routes, *(route for routes in keyed for route in routes.routes)])
         application.on_response_prepare.append(self._cross_origin.sign)
+        application.on_response_prepare.append(_unsigned)
         self._runner = web.AppRunner(
             application,
             handler_cancellation=True,
@@ -128,3 +129,8 @@ class HttpService:
         except Exception:
             log.exception("a request failed", extra={"peer": request.remote})
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the request failed").response()
+
+
+async def _unsigned(_: web.Request, response: web.StreamResponse) -> None:
+    """Which library answers, in which version, is nobody's business."""
+    response.headers.popall("Server", None)

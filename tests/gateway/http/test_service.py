@@ -74,6 +74,7 @@ async def test_a_body_there_and_back_on_one_connection() -> None:
         for size in (0, 10, 300_000):
             async with client.post(f"{url}/echo", data=b"x" * size) as answer:
                 assert await answer.read() == b"x" * size
+                assert "Server" not in answer.headers
 
 
 def test_the_same_under_uvloop() -> None:
