@@ -100,6 +100,7 @@ class Bench:
         ahead_frames: int = 10_000,
         max_characters: int = 1000,
         trim_silence: bool = False,
+        paced: bool = True,
         prompt: Prompt = PROMPT,
     ) -> None:
         rules = rules or TextRules()
@@ -108,7 +109,7 @@ class Bench:
         self.tokenizer = tokenizer
         self.over: list[UtteranceSpeech] = []
         file = VoiceFile(text=rules, limits=limits or FrameLimits())
-        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, trim_silence=trim_silence)
+        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, paced, trim_silence)
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
             plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
@@ -364,6 +365,24 @@ def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Bench
             await turns()
             assert len(b.codec.frames) == 7
             assert b.codec.heard == [3]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
+def test_the_engine_learns_how_urgent_the_next_frame_is(bench: Callable[..., Bench], paced: bool, due: int) -> None:
+    """By what was heard; where nobody listens, by what would have been: 0.4 s are five frames."""
+
+    async def scene() -> None:
+        async with bench(ahead_frames=9, paced=paced) as b:
+            b.speech.push_text(STORY)
+            await turns()
+            row = b.engine.tables.control[b.engine.opened[0].slot]
+            assert row[Field.HEARD] == 0
+            await asyncio.sleep(0.401)
+            b.speech.advance(7)
+            await turns()
+            assert (row[Field.HEARD], row[Field.CREDIT]) == (due, 7 + 9)
 
     run(scene())
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
-from voxgate.pipeline.talker.engine import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions, TalkerEngine
-from voxgate.pipeline.talker.tables import TableShape
+from voxgate.pipeline.talker.engine import HANG_S, MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.frames import PULSE, PULSE_MARK, pack_step, unpack
+from voxgate.pipeline.talker.tables import SlotTables, TableShape
 from voxgate.pipeline.voice import MAX_REFERENCE_FRAMES
 
 from ...fakes.virtual_time import run
@@ -55,5 +58,74 @@ def test_closing_what_was_never_started_is_harmless(checkpoint: TalkerCheckpoint
         engine = TalkerEngine(checkpoint, EngineOptions())
         await engine.close()
         await engine.close()
+
+    run(scene())
+
+
+# An engine whose process is a fake
+
+
+class FakeVllm:
+    """Takes what it is told; answers a pulse while it `answers`."""
+
+    def __init__(self, engine: TalkerEngine) -> None:
+        self.errored, self.output_handler = False, None
+        self.answers = True
+        self.asked = 0
+        self.killed = 0
+        self.engine_core = self
+        engine._llm, engine._processes = self, {self}  # type: ignore[assignment] # a fake
+        engine._tables, _ = SlotTables.create(engine.shape)
+        self._engine = engine
+
+    async def abort_requests_async(self, names: list[str]) -> None:
+        self.asked += PULSE_MARK in names
+        if self.answers:
+            self._engine._watchdog.heard()
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+def test_a_silent_engine_is_asked_and_then_taken_for_dead(checkpoint: TalkerCheckpoint) -> None:
+    async def scene() -> None:
+        engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
+        vllm = FakeVllm(engine)
+        generation = engine.open()
+        watching = asyncio.create_task(engine._watch())
+        await asyncio.sleep(60)
+        assert engine.alive
+        assert 60 <= vllm.asked <= 240
+        vllm.answers = False
+        hangs_s = asyncio.get_running_loop().time()
+        await watching
+        assert HANG_S <= asyncio.get_running_loop().time() - hangs_s <= HANG_S + 1
+        assert (engine.alive, vllm.killed) == (False, 1)
+        with pytest.raises(EngineLost, match="hangs"):
+            await anext(generation)
+        with pytest.raises(EngineLost):
+            engine.open()
+
+    run(scene())
+
+
+def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
+    async def scene() -> None:
+        engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
+        FakeVllm(engine)
+        generation = engine.open()
+        codes = np.arange(16, dtype=np.int32)
+
+        def frame(epoch: int, number: int) -> np.ndarray:
+            return np.concatenate([np.array([generation.slot, epoch, number, 0], np.int32), codes])
+
+        engine._take(frame(generation.epoch - 1, 0), 0.0)  # of an earlier owner of the slot
+        engine._take(frame(generation.epoch, 0), 0.0)
+        for _ in range(5):
+            engine._take(unpack(pack_step(2, 0.025), 16)[0], 0.0)
+        engine._take(unpack(PULSE, 16)[0], 0.0)
+        assert (await anext(generation)).tolist() == codes.tolist()
+        assert generation.frames == 1
+        assert engine.times.curve(0.0).at(2) == pytest.approx(0.025)
 
     run(scene())
