@@ -47,6 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", help="the language of the text (default: auto)")
     parser.add_argument("--instructions", help="how to say it, for voices that take instructions")
     parser.add_argument("--normalise", action="store_true", default=None, help="say numbers, dates, money in words")
+    parser.add_argument(
+        "--layout",
+        choices=("streaming", "non_streaming"),
+        help="speak along with the text (default), or read all of it first",
+    )
+    parser.add_argument("--trim-silence", action="store_true", default=None, help="cut off silence before the speech")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat an utterance exactly")
     parser.add_argument("--output", type=Path, metavar="FILE.wav", help="write a file as fast as it is made")
     add_gateway_flags(parser)
@@ -79,6 +85,8 @@ async def _say(parsed: argparse.Namespace, player_name: str | None) -> int:
                 voice=parsed.voice,
                 language=parsed.language,
                 instructions=parsed.instructions,
+                layout=parsed.layout,
+                trim_silence=parsed.trim_silence,
                 normalise=parsed.normalise,
                 seed=parsed.seed,
                 format=AudioFormat(codec="pcm"),

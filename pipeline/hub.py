@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from importlib.resources import files
 from pathlib import Path
 
 from .checkpoint import CheckpointError
+
+log = logging.getLogger(__name__)
 
 DEMO = "demo"
 
@@ -32,7 +34,7 @@ def _download(repository: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-    print(f"voxgate: looking for {repository}; what was downloaded before is kept", file=sys.stderr, flush=True)
+    log.info("looking for %s; what was downloaded before is kept", repository)
     try:
         return Path(snapshot_download(repository, allow_patterns=NEEDED))
     except GatedRepoError as error:

@@ -37,6 +37,12 @@ def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.Capt
     assert "0.7 s of speech, first sound after" in capsys.readouterr().err
 
 
+def test_how_the_text_is_read_and_silence_are_options(gateway: FakeGateway, tmp_path: Path) -> None:
+    options = ["--layout", "non_streaming", "--trim-silence", "--output", str(tmp_path / "a.wav")]
+    assert main(["say", "--url", gateway.url, *options, "Hello"]) == 0
+    assert (gateway.received[0]["layout"], gateway.received[0]["trim_silence"]) == ("non_streaming", True)
+
+
 def test_plays_and_shows_the_words(gateway: FakeGateway, player: Path) -> None:
     said = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr

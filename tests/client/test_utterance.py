@@ -38,7 +38,14 @@ async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:
 async def test_options_reach_the_gateway_and_only_those_given(gateway: FakeGateway) -> None:
     asked = AudioFormat(codec="opus", sample_rate=48_000, bitrate=64_000, packet_ms=20)
     async with connect(gateway.url) as session:
-        async with session.utterance(voice="whistle", seed=3, format=asked, sampling={"temperature": 0}):
+        async with session.utterance(
+            voice="whistle",
+            seed=3,
+            format=asked,
+            sampling={"temperature": 0},
+            layout="non_streaming",
+            trim_silence=True,
+        ):
             pass
         async with session.utterance():
             pass
@@ -53,6 +60,8 @@ async def test_options_reach_the_gateway_and_only_those_given(gateway: FakeGatew
         "voice": "whistle",
         "seed": 3,
         "sampling": {"temperature": 0},
+        "layout": "non_streaming",
+        "trim_silence": True,
         "pacing": "playback",
         "format": {"codec": "opus", "sample_rate": 48_000, "bitrate": 64_000, "packet_ms": 20},
     }

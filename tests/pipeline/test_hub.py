@@ -77,9 +77,7 @@ def test_a_repository_is_downloaded_once_without_what_is_not_needed(hub: FakeHub
 
 
 def test_progress_is_shown(hub: FakeHub, tmp_path: Path) -> None:
-    told = ask(hub.url, "Qwen/some-voice", tmp_path).stderr
-    assert "Qwen/some-voice" in told
-    assert "%" in told
+    assert "100%" in ask(hub.url, "Qwen/some-voice", tmp_path).stderr
 
 
 def test_a_download_that_was_cut_goes_on_where_it_was(hub: FakeHub, tmp_path: Path) -> None:
