@@ -126,7 +126,9 @@ class Deepgram(Dialect):
                 return self._started(turn)
             case Done():
                 turn.over = True
+                turn.characters = message.characters
             case Interrupted():
+                turn.characters = len(message.text_spoken) + len(message.text_remaining)
                 return tuple(self._interrupted(turn, message))
             case Failed():
                 return tuple(self._failed(turn, message))

@@ -22,6 +22,7 @@ class Turn:
         self.held = ""
         """Text that was not given to an utterance yet."""
         self.characters = 0
+        """Of text that was given to the utterance; in the end, of what it took."""
         self.samples = 0
         """Of audio that was sent."""
         self.started = False

@@ -308,6 +308,7 @@ def test_text_too_long_is_refused_and_the_rest_is_spoken(url: str) -> None:
             await socket.until("Flushed")
             assert len(socket.of("Error")) == 1
             assert heard(socket) == s16le(tone_pcm(TEXT + " "))
+            assert all(m["input_character_count"] == len(TEXT) + 1 for m in socket.of("SpeechMetadata"))
 
     run(scene())
 
