@@ -135,6 +135,8 @@ class Deepgram(Dialect):
         return tuple(self._end_turn()) if self._turns.finished else ()
 
     def _failed(self, turn: Turn, failed: Failed) -> Iterable[Output]:
+        if turn.over:
+            return  # its text came in the same breath as what was refused: one error is enough
         if failed.code != EmptyText.code:  # nothing to say is no mistake here
             turn.failed = True
             yield self._error(failed)

@@ -1,4 +1,7 @@
-"""What every client has to live through. Each scenario raises AssertionError with what its user would complain of."""
+"""What every client has to live through.
+
+Each scenario raises AssertionError with what its user would complain of, and may return a remark on how it went well.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,11 @@ LONG = (
 )
 SECONDS_PER_CHARACTER = (0.045, 0.095)
 """The demo voice's pace, with room on both sides."""
+WITHOUT_ERROR = "The library tells its user of no error: the utterance just ends."
+SPOKEN_UNHEARD = (
+    "Once it has sent all its text, the library stops listening without a word to the server. The rest is spoken "
+    "unheard, at playback pace, and takes up a talker until then; the next utterance does not wait for it."
+)
 QUIET_S = 6
 """By then nothing may be spoken any more for a client that has barged in."""
 
@@ -46,7 +54,7 @@ async def second(scene: Scene) -> None:
     _whole(await scene.driver.ask("say", text=LONG), LONG)
 
 
-async def barge_in(scene: Scene) -> None:
+async def barge_in(scene: Scene) -> str | None:
     """Speech can be broken off; nothing is spoken on unheard, and the next utterance is whole."""
     heard = await scene.driver.ask("say", text=LONG, stop_after_s=1.0)
     assert not heard["errors"], heard["errors"]
@@ -61,6 +69,7 @@ async def barge_in(scene: Scene) -> None:
         except TimeoutError:
             raise AssertionError(f"still speaking {QUIET_S} s after the barge-in") from None
     _whole(await scene.driver.ask("say", text=TEXT), TEXT)
+    return SPOKEN_UNHEARD if scene.client.barges_in_silently else None
 
 
 async def words(scene: Scene) -> None:
@@ -80,11 +89,13 @@ async def words(scene: Scene) -> None:
     )
 
 
-async def busy(scene: Scene) -> None:
+async def busy(scene: Scene) -> str | None:
     """With every talker busy the client is told in time, and speaks again when one is free."""
     async with scene.running.hold_talkers():
-        _refused(await scene.driver.ask("say", text=TEXT, within_s=25))
+        heard = await scene.driver.ask("say", text=TEXT, within_s=25)
+        _refused(heard)
     await _recovers(scene.driver)
+    return None if heard["errors"] else WITHOUT_ERROR
 
 
 async def full(scene: Scene) -> None:
@@ -98,7 +109,7 @@ async def full(scene: Scene) -> None:
         await _recovers(newcomer)
 
 
-async def engine_lost(scene: Scene) -> None:
+async def engine_lost(scene: Scene) -> str | None:
     """The engine dies in mid-speech: the client is told, and speaks again when it is back."""
     # Unpaced audio is made many times faster than it is played.
     text, after_s = (LONG * 4, 0.3) if scene.client.http else (LONG, 1.2)
@@ -111,6 +122,7 @@ async def engine_lost(scene: Scene) -> None:
     assert not any("timeout" in error for error in heard["errors"]), heard["errors"]
     assert heard["audio_s"] < SECONDS_PER_CHARACTER[0] * len(text), "it was not cut off"
     await _recovers(scene.driver)
+    return None if heard["errors"] else WITHOUT_ERROR
 
 
 async def drained(scene: Scene) -> None:
@@ -124,7 +136,7 @@ async def drained(scene: Scene) -> None:
         assert await scene.running.process.wait() == 0
 
 
-SCENARIOS: dict[str, Callable[[Scene], Awaitable[None]]] = {
+SCENARIOS: dict[str, Callable[[Scene], Awaitable[str | None]]] = {
     "whole utterance": whole,
     "second one": second,
     "barge-in": barge_in,

@@ -10,8 +10,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from compat.roster import CLIENTS, RESULTS
 from compat.scenarios import SCENARIOS
 
-MARKS = {"ok": "yes", "none": "n/a"}
-
 INTRODUCTION = """\
 # What works with which client
 
@@ -27,28 +25,24 @@ def main() -> None:
     print("|---" * (3 + len(SCENARIOS)) + "|")
     notes: list[str] = []
     for client, result in results.items():
-        cells = []
-        for name in SCENARIOS:
-            said = result["outcome"].get(name, "none")
-            if said not in MARKS:
-                notes.append(f"`{client.what}`, {name}: {said}")
-                said = f"no ({len(notes)})"
-            elif name == "barge-in" and said == "ok" and client.barges_in_silently:
-                said = "yes (a)"
-            cells.append(MARKS.get(said, said))
-        version = result["version"]
-        print(f"| {client.package} | {version} | `{client.what}` | " + " | ".join(cells) + " |")
+        cells = [_cell(result["outcome"].get(name, "none"), notes) for name in SCENARIOS]
+        print(f"| {client.package} | {result['version']} | `{client.what}` | " + " | ".join(cells) + " |")
     print("\nn/a: the client has nothing of the kind (plain HTTP is not refused for want of sockets).")
-    if any(client.barges_in_silently for client in results):
-        print(
-            "\n(a) Once it has sent all its text, the library stops listening without a word to the server. The rest is"
-            "\nspoken unheard, at playback pace, and takes up a talker until then; the next one does not wait for it."
-        )
     for number, note in enumerate(notes, 1):
         print(f"\n({number}) {note}")
     print("\n## What each column is\n")
     for name, scenario in SCENARIOS.items():
         print(f"- **{name}**: {scenario.__doc__}")
+
+
+def _cell(said: str, notes: list[str]) -> str:
+    """Yes, no or n/a, with the number of its note."""
+    if said in ("ok", "none"):
+        return {"ok": "yes", "none": "n/a"}[said]
+    note = said.removeprefix("ok ")
+    if note not in notes:
+        notes.append(note)
+    return f"{'yes' if said.startswith('ok ') else 'no'} ({1 + notes.index(note)})"
 
 
 def _tested(id: str) -> bool:

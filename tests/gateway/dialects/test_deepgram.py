@@ -298,6 +298,21 @@ def test_a_queue_waited_out(url: str) -> None:
 
 
 @VERSIONS
+def test_a_turn_that_is_refused_at_once_has_one_error(url: str) -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, queue_length=0) as bench:
+            other = bench.connect()
+            other.put(type="start", utterance="a", format={"codec": "pcm"})
+            await other.until("started")
+            socket = bench.dial(url)
+            speak(socket)
+            await socket.until("Flushed")
+            assert kinds(socket).count("Error") == 1
+
+    run(scene())
+
+
+@VERSIONS
 def test_text_too_long_is_refused_and_the_rest_is_spoken(url: str) -> None:
     async def scene() -> None:
         async with Bench() as bench:
