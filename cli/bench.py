@@ -8,6 +8,7 @@ import sys
 
 BENCHES = {
     "local": "this machine alone: engine, codec and gateway in one process tree",
+    "gpu": "an NVIDIA GPU, with random weights of the published sizes",
     "ws": "a server that runs already, ours or another's: listeners, ramps, a report",
     "words": "how exact the word times of the demo voice are; needs flite",
 }

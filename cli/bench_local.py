@@ -76,7 +76,7 @@ class Report:
 
 async def _measure(parsed: argparse.Namespace) -> Report:
     began = time.monotonic()
-    async with _gateway(parsed.serve.split()) as (pid, url):
+    async with gateway(parsed.serve.split()) as (pid, url):
         ready_s = time.monotonic() - began
         _say(f"ready after {ready_s:.1f} s")
         await _first_audio(url, parsed.codec)  # the first one of all warms caches up
@@ -97,7 +97,7 @@ async def _measure(parsed: argparse.Namespace) -> Report:
 
 
 @asynccontextmanager
-async def _gateway(flags: list[str]) -> AsyncIterator[tuple[int, str]]:
+async def gateway(flags: list[str]) -> AsyncIterator[tuple[int, str]]:
     """A gateway in a process of its own, ready to speak; gone, with all its children, afterwards."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000",

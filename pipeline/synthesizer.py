@@ -225,7 +225,8 @@ class QwenSynthesizer:
         return SpeechRequest(self.default_voice, instructions=instructions, max_frames=FRAMES)
 
     def _build(self) -> _Processes:
-        talker, codec = self._build_talker(self.slots), self._build_codec()
+        codec = self._build_codec()
+        talker = self._build_talker(self.slots, codec.invitation)
         stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.max_job_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
@@ -236,7 +237,7 @@ class QwenSynthesizer:
         fitting = int(memory_bytes) // self._build_talker(slots=1).slot_bytes
         return max(1, min(CPU_SLOTS, fitting))
 
-    def _build_talker(self, slots: int) -> TalkerEngine:
+    def _build_talker(self, slots: int, codec: str | None = None) -> TalkerEngine:
         options = self._options
         return TalkerEngine(
             self._checkpoint,
@@ -244,6 +245,7 @@ class QwenSynthesizer:
                 slots=slots,
                 max_frames=min(self._checkpoint.defaults.max_frames, MAX_GENERATION_FRAMES),
                 device=options.device,
+                codec=codec,
                 threads=options.talker_threads,
                 kv_cache_bytes=options.kv_cache_bytes,
                 start_timeout_s=options.start_timeout_s,
@@ -257,6 +259,7 @@ class QwenSynthesizer:
             # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
             slots=2 * self.slots,
             mode=options.codec_mode,
+            device=options.device,
             left_context=options.left_context,
             threads=options.codec_threads,
             start_deadline_s=options.start_timeout_s,

@@ -83,7 +83,7 @@ class CodecDecoder:
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
         x = self.input.over(x, passage)
-        positions = Positions(self.config, steps, passage, self.dtype)
+        positions = Positions(self.config, steps, passage.frames, self.dtype)
         for layer in self.layers:
             x = layer(x, positions, passage)
         return root_mean_square(x, self.config.rms_norm_eps)

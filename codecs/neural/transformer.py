@@ -16,9 +16,10 @@ from .history import HistoryLayout, Passage
 class Positions:
     """Rotary angles and the attention mask of one chunk, shared by all layers."""
 
-    def __init__(self, config: DecoderConfig, steps: int, passage: Passage, dtype: torch.dtype) -> None:
-        ages, in_window, offsets, frequencies = _chunk_constants(config, steps)
-        now = passage.frames + offsets  # [steps, rows]
+    def __init__(self, config: DecoderConfig, steps: int, frames: Tensor, dtype: torch.dtype) -> None:
+        """`frames`: int64 [rows], the stream position of the chunk's first frame in every row."""
+        ages, in_window, offsets, frequencies = _chunk_constants(config, steps, frames.device)
+        now = frames + offsets  # [steps, rows]
         # In float64, or the angles of a long stream lose their last digits.
         angles = now.unsqueeze(2) * frequencies
         turn = torch.polar(torch.ones_like(angles), angles).unsqueeze(2)
@@ -32,13 +33,13 @@ class Positions:
         return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:3], -1, 2)) * self.turn).flatten(3)
 
 
-@lru_cache(maxsize=16)
-def _chunk_constants(config: DecoderConfig, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@lru_cache(maxsize=32)
+def _chunk_constants(config: DecoderConfig, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For a chunk: each key's age at each query, whether the window has it, offsets, frequencies."""
     past = config.sliding_window - 1
-    offsets = torch.arange(steps).unsqueeze(1)
-    ages = past + offsets - torch.arange(past + steps)
-    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    offsets = torch.arange(steps, device=device).unsqueeze(1)
+    ages = past + offsets - torch.arange(past + steps, device=device)
+    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device=device) / config.head_dim
     return ages, (ages >= 0) & (ages <= past), offsets, config.rope_theta**-pairs
 
 

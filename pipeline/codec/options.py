@@ -9,7 +9,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest batch."""
+    """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest batch.
+
+    `address`: instead of the pair, the abstract socket that a worker inside another process connects to.
+    """
 
     checkpoint_dir: str
     slots: int
@@ -20,6 +23,8 @@ class WorkerOptions:
     max_frames: int
     socket_fd: int
     parent_pid: int
+    device: str = "cpu"
+    address: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

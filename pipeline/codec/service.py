@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+import uuid
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +30,8 @@ from .wire import ANSWER_HEADER, Announcement, AnswerKind, Codes, Job
 JOBS_IN_FLIGHT = 2
 MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows: some 40 ms of work on one core, so that a new stream is soon heard."""
+MAX_GPU_JOB_FRAMES = 128
+"""On a GPU: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,11 @@ class _InFlight:
 
 
 class CodecService:
-    """Decodes up to `slots` streams at once in one worker process.
+    """Decodes up to `slots` streams at once in one worker: a process, or on a GPU a thread of the talker's process.
 
     `mode`: "stateful" (exact) or "overlap" with `left_context` frames re-decoded before each chunk.
-    `threads`: of the worker's arithmetic. `on_death` is called once when the worker dies or hangs by itself,
-    after every stream was failed.
+    `threads`: of the worker's arithmetic. With `device` "cuda" it begins when whoever got the `invitation` serves it.
+    `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
     """
 
     def __init__(
@@ -53,7 +56,8 @@ class CodecService:
         mode: str = "stateful",
         left_context: int = 72,
         threads: int = 1,
-        max_job_frames: int = MAX_JOB_FRAMES,
+        device: str = "cpu",
+        max_job_frames: int | None = None,
         start_deadline_s: float = 60.0,
         job_deadline_s: float = 5.0,
         close_deadline_s: float = 2.0,
@@ -61,12 +65,17 @@ class CodecService:
     ) -> None:
         if mode not in ("stateful", "overlap"):
             raise ValueError(f"unknown codec mode {mode!r}")
+        if device != "cpu" and mode != "stateful":
+            raise ValueError("on a GPU the codec decodes with state only")
         self.checkpoint_dir, self.slots, self.mode = checkpoint_dir, slots, mode
-        self.left_context, self.threads, self.max_job_frames = left_context, threads, max_job_frames
+        self.left_context, self.threads, self.device = left_context, threads, device
+        self.max_job_frames = max_job_frames or (MAX_JOB_FRAMES if device == "cpu" else MAX_GPU_JOB_FRAMES)
         self._start_deadline_s, self._job_deadline_s = start_deadline_s, job_deadline_s
         self._close_deadline_s = close_deadline_s
         self._on_death = on_death
         self._process: Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._address = f"voxgate-codec-{uuid.uuid4().hex}"
         self._about: Announcement | None = None
         self._reading: asyncio.Task[None] | None = None
         self._streams: dict[int, CodecStream] = {}
@@ -92,7 +101,7 @@ class CodecService:
 
         Raises EngineError with the reason, leaving no process behind; so does cancelling.
         """
-        if self._process is not None:
+        if self._writer is not None:
             raise RuntimeError("the codec service was started already")
         try:
             async with asyncio.timeout(self._start_deadline_s):
@@ -170,6 +179,7 @@ class CodecService:
             taken = (stream.take(batch.frames, self._serial, now_s) for stream in streams)
             codes, resets = zip(*taken, strict=True)
             self._in_flight[self._serial] = _InFlight(streams, batch.frames)
+            assert self._writer is not None
             self._writer.write(Job(self._serial, batch.slots, resets, np.stack(codes)).pack())
             if self._overdue is None:
                 self._expect_answer()
@@ -235,20 +245,38 @@ class CodecService:
         for stream in self._streams.values():
             stream.fail(error)
 
+    @property
+    def invitation(self) -> str | None:
+        """What a process that holds the GPU needs to serve this codec (`beside.py`), as JSON; None on a CPU."""
+        return None if self.device == "cpu" else self._options().to_json()
+
+    def _options(self, socket_fd: int = -1) -> WorkerOptions:
+        return WorkerOptions(
+            checkpoint_dir=str(self.checkpoint_dir),
+            slots=self.slots,
+            mode="stateful" if self.mode == "stateful" else "overlap",
+            left_context=self.left_context,
+            threads=self.threads,
+            max_rows=self.slots,
+            max_frames=self.max_job_frames,
+            socket_fd=socket_fd,
+            parent_pid=os.getpid(),
+            device=self.device,
+            address=self._address,
+        )
+
     async def _launch(self) -> None:
+        if self.device != "cpu":
+            with socket.socket(socket.AF_UNIX) as door:
+                door.setblocking(False)
+                door.bind(f"\0{self._address}")
+                door.listen(1)
+                ours, _ = await asyncio.get_running_loop().sock_accept(door)
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            return
         ours, theirs = socket.socketpair()
         with theirs:
-            options = WorkerOptions(
-                checkpoint_dir=str(self.checkpoint_dir),
-                slots=self.slots,
-                mode="stateful" if self.mode == "stateful" else "overlap",
-                left_context=self.left_context,
-                threads=self.threads,
-                max_rows=self.slots,
-                max_frames=self.max_job_frames,
-                socket_fd=theirs.fileno(),
-                parent_pid=os.getpid(),
-            )
+            options = self._options(theirs.fileno())
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -265,9 +293,10 @@ class CodecService:
                 self._process.kill()
 
     async def _end_process(self) -> None:
+        if self._writer is not None:
+            self._writer.close()  # the worker ends at the closed socket
         if self._process is None:
             return
-        self._writer.close()  # the worker ends at the closed socket
         try:
             async with asyncio.timeout(self._close_deadline_s):
                 await self._process.wait()

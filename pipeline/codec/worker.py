@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from ..speech import Pcm
 from .options import WorkerOptions
 from .planner import usual_shapes
 from .wire import ANSWER_HEADER, JOB_HEADER, Announcement, AnswerKind, Job
+
+if TYPE_CHECKING:
+    from .gpu_worker import GpuWorker
 
 WARM_UP_ROUNDS = 2
 PR_SET_PDEATHSIG = 1
@@ -79,18 +82,28 @@ class Worker:
 @torch.inference_mode()
 def serve(channel: socket.socket, options: WorkerOptions) -> None:
     """Load, warm up, announce, then answer jobs in order until the socket closes."""
+    if (worker := load(channel, options)) is not None:
+        answer_jobs(channel, worker)
+
+
+def load(channel: socket.socket, options: WorkerOptions) -> Worker | GpuWorker | None:
+    """Load, warm up and announce it, or say why there is none."""
     try:
-        directory = Path(options.checkpoint_dir)
-        decoder = load_streaming_decoder(directory, options.mode, options.left_context)
-        worker = Worker(decoder, decoder.initial_state(options.slots))
-        worker.warm_up(options.max_rows, options.max_frames)
+        worker = _worker(Path(options.checkpoint_dir), options)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
         _answer(channel, AnswerKind.FAILED, 0, str(error).encode())
-        return
+        return None
+    decoder = worker.decoder
     about = Announcement(decoder.codebook_size, decoder.books, decoder.frame_samples)
     _answer(channel, AnswerKind.READY, 0, json.dumps(asdict(about)).encode())
+    return worker
+
+
+@torch.inference_mode()
+def answer_jobs(channel: socket.socket, worker: Worker | GpuWorker) -> None:
+    """Answer jobs in order until the socket closes."""
     with channel.makefile("rb") as jobs:
-        while job := _next_job(jobs, decoder.books):
+        while job := _next_job(jobs, worker.decoder.books):
             began_s = time.monotonic()
             try:
                 try:
@@ -101,6 +114,19 @@ def serve(channel: socket.socket, options: WorkerOptions) -> None:
                 _answer(channel, AnswerKind.FAILED, job.serial, f"{type(error).__name__}: {error}".encode())
             else:
                 _answer(channel, AnswerKind.PCM, job.serial, pcm.tobytes(), time.monotonic() - began_s)
+
+
+def _worker(directory: Path, options: WorkerOptions) -> Worker | GpuWorker:
+    if options.device != "cpu":
+        # Its compiler is there only where there is a GPU.
+        from .gpu_worker import GpuWorker, load_gpu_decoder
+
+        device = torch.device(options.device)
+        return GpuWorker(load_gpu_decoder(directory, options.slots, device), options.max_rows, options.max_frames)
+    decoder = load_streaming_decoder(directory, options.mode, options.left_context)
+    worker = Worker(decoder, decoder.initial_state(options.slots))
+    worker.warm_up(options.max_rows, options.max_frames)
+    return worker
 
 
 def _next_job(jobs: BinaryIO, books: int) -> Job | None:

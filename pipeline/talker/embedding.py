@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..checkpoint import TalkerCheckpoint
 from .prompt import SPEAKER
-from .tables import Field, SlotTables, look_up
+from .tables import Field, SlotTables, any_of, look_up
 
 
 class InputEmbedding:
@@ -51,7 +51,7 @@ class InputEmbedding:
         text_id = torch.where(token == text_len, self._ids.eos, text_id)
         rows = self.codes[slots, (frame - 1).clamp(0, self.codes.shape[1] - 1)] + self._starts
         spoken = (frame > 0) & (token >= 0)
-        if bool(spoken.all()):
+        if not any_of(~spoken):
             return self._sum(text_id, rows)
         prefix = look_up(self._prefix, slots, positions.clamp(max=self._prefix.shape[1] - 1)).long()
         text_id = torch.where(token < 0, prefix[:, 0], text_id)
@@ -60,7 +60,9 @@ class InputEmbedding:
         rows = torch.where((frame <= 0)[:, None], prompted, rows)
         made = self._sum(text_id, rows)
         named = (frame <= 0) & (entries[:, 0] == SPEAKER)
-        return made + named[:, None] * look_up(self._speaker, slots).to(made.dtype)
+        # A vector is thousands of bytes: a GPU, which reads it over the bus, must not for those who need none.
+        vectors = look_up(self._speaker, torch.where(named, slots, -1))
+        return made + named[:, None] * vectors.to(made.dtype)
 
     def _sum(self, text_id: Tensor, rows: Tensor) -> Tensor:
         return F.embedding(text_id, self._text) + F.embedding(rows, self._codec).sum(1)

@@ -57,12 +57,20 @@ SLOW_FRAMES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process."""
+    """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process.
+
+    On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
+    `graphs`: vLLM's name of what it captures of the backbone; `gpu_memory`: share of the device's memory for all of it.
+    """
 
     slots: int = 16
     max_frames: int = 400
     max_text: int = 512
     device: str = "cpu"
+    codec: str | None = None
+    dtype: str | None = None
+    graphs: str = "FULL"
+    gpu_memory: float = 0.7
     threads: int = 1
     kv_cache_bytes: int | None = None
     start_timeout_s: float = 300.0
@@ -147,6 +155,7 @@ class TalkerEngine:
             frames=address,
             owner_pid=os.getpid(),
             shape=self.shape,
+            codec=self.options.codec,
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 HEADER = 4
 """Columns before the codes: slot, epoch, frame number, flags."""
 
+NOBODY = -1
+"""In place of a slot: a record to be left out."""
+
 
 class FrameFlag(IntFlag):
     """How a record is to be read."""

@@ -18,6 +18,11 @@ def uniform(seed: Tensor, frame: Tensor, groups: int) -> Tensor:
     `seed`, `frame`: int64 [n]. The hash is two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over the
     seed and the counter frame * groups + group.
     """
+    if seed.is_cuda:
+        # One kernel instead of some thirty; its compiler is there only where there is a GPU.
+        from .gpu_sampling import uniform_rows
+
+        return uniform_rows(seed, frame, groups)
     counter = frame[:, None] * groups + torch.arange(groups, device=frame.device)
     return ((_mix(_mix(seed)[:, None] + counter) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
@@ -49,9 +54,13 @@ class Candidates:
         """From per-row options, float32 [n], int64 [n] (0 means all) and float32 [n]."""
         greedy = temperature <= 0
         limit = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab)
+        inverse_temperature = (1.0 / torch.where(greedy, 1.0, temperature))[:, None]
+        if temperature.is_cuda:
+            # Looking at the values would wait for the device, and its kernels gain nothing by it.
+            return cls(inverse_temperature, greedy, limit[:, None], top_p.contiguous()[:, None], vocab)
         most = int(limit.max())
         return cls(
-            inverse_temperature=(1.0 / torch.where(greedy, 1.0, temperature))[:, None],
+            inverse_temperature=inverse_temperature,
             greedy=greedy,
             limit=None if bool((limit == most).all()) else limit[:, None],
             top_p=None if bool((top_p >= 1).all()) else top_p[:, None],
@@ -64,6 +73,12 @@ class Candidates:
 
     def draw(self, logits: Tensor, noise: Tensor) -> Tensor:
         """One id per row, int64 [n]. `logits`: float32 [n, vocab]; `noise`: float32 [n, 1]."""
+        if logits.is_cuda:
+            from .gpu_sampling import draw_rows
+
+            assert self.limit is not None
+            assert self.top_p is not None
+            return draw_rows(logits, self.inverse_temperature, self.limit, self.top_p, noise)
         best, ids = torch.topk(logits, self.most, dim=-1)
         best = best.mul_(self.inverse_temperature)
         if self.limit is not None:

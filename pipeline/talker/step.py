@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..checkpoint import TalkerCheckpoint
-from .frames import FrameFlag
+from .frames import NOBODY, FrameFlag
 from .predictor import Predictor
 from .sampling import Candidates, penalise, uniform
-from .tables import Field, Option, SlotTables, look_up
+from .tables import Field, Option, SlotTables, any_of, look_up
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,19 @@ class FrameStep:
         self._report = report
 
     def __call__(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """Make the next frame of each row's session; returns vLLM's next token of each row, int64 [n].
+        """Make the next frame of each row's session, and report it; returns as `make` does."""
+        tokens, records = self.make(hidden, slots, positions)
+        live = records[records[:, 0] != NOBODY]
+        if len(live):
+            self._report(live.cpu().numpy().tobytes())
+        return tokens
+
+    def make(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Make the next frame of each row's session: vLLM's next token of each row, int64 [n], and the records.
 
         `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame
-        (a chunk of a recomputed prefill, vLLM's warm-up) change nothing and are not reported.
+        (a chunk of a recomputed prefill, vLLM's warm-up, the step after the last that is under way already) change
+        nothing; their records, int32 [n, HEADER + groups], have NOBODY for a slot. On a GPU nothing in it waits.
         """
         control, options = look_up(self._control, slots), look_up(self._options, slots)
         frame = positions - control[:, Field.PREFIX_LEN]
@@ -72,23 +81,26 @@ class FrameStep:
         keep = torch.where(ended, self._scratch, rows)
 
         self._codes[keep, frame.clamp(0, self._codes.shape[1] - 1)] = codes.int()
-        self._seen[keep, first] = True
+        self._seen.index_put_((keep, first), torch.ones_like(keep, dtype=torch.bool))
         self._owner[rows] = epoch
         self._frames[rows] = frame + 1
-        self._send(live, torch.stack([slots, epoch, frame, self._flags(ended, capped, failed)], 1), codes)
-        return torch.where(ended & live, self._end_token, slots)
+        header = torch.stack([torch.where(live, slots, NOBODY), epoch, frame, self._flags(ended, capped, failed)], 1)
+        return torch.where(ended & live, self._end_token, slots), torch.cat([header, codes], 1).int()
 
     def _draw(
         self, hidden: Tensor, rows: Tensor, frame: Tensor, control: Tensor, options: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Codebook 0 or end of speech, int64 [n], the frame's codes, int64 [n, groups], and which rows went wrong.
 
-        A row that makes the step raise goes wrong alone: the others are drawn again without it.
+        A row that makes the step raise goes wrong alone: the others are drawn again without it. On a GPU nothing that a
+        row holds can make it raise.
         """
         try:
             first, noise, failed = self._first_codes(hidden, rows, frame, control, options)
             codes = self._complete(hidden, first.clamp(max=self._end - 1), control, options, noise)
         except Exception:
+            if rows.is_cuda:
+                raise
             if len(rows) > 1:
                 single = (slice(row, row + 1) for row in range(len(rows)))
                 alone = [self._draw(hidden[n], rows[n], frame[n], control[n], options[n]) for n in single]
@@ -105,10 +117,10 @@ class FrameStep:
         """Codebook 0 by the rules of section B.5, the frame's noise, float32 [n, groups], and rows of no numbers."""
         logits = (hidden @ self._head.t()).float()
         failed = ~torch.isfinite(logits).all(1)
-        if bool((frame == 0).any()):
-            self._seen[rows[frame == 0]] = False
+        if any_of(frame == 0):
+            self._seen[rows] &= (frame != 0)[:, None]
         penalty = options[:, Option.REPETITION_PENALTY, None]
-        if bool((penalty != 1).any()):
+        if any_of(penalty != 1):
             logits = penalise(logits, self._seen[rows], penalty)
         token = frame + control[:, Field.TEXT_LEAD]
         text_read = (control[:, Field.CLOSED] == 1) & (token >= control[:, Field.TEXT_LEN])
@@ -132,10 +144,3 @@ class FrameStep:
 
     def _flags(self, ended: Tensor, capped: Tensor, failed: Tensor) -> Tensor:
         return ended * int(FrameFlag.END) + capped * int(FrameFlag.CAPPED) + failed * int(FrameFlag.FAILED)
-
-    def _send(self, live: Tensor, header: Tensor, codes: Tensor) -> None:
-        records = torch.cat([header, codes], 1)
-        if not bool(live.all()):
-            records = records[live]
-        if len(records):
-            self._report(records.int().cpu().numpy().tobytes())

@@ -85,8 +85,22 @@ class TableShape:
 
 
 def look_up(table: Tensor, *index: Tensor) -> Tensor:
-    """`table[index]` of a table that the gateway writes in host memory, for an index and a result on any device."""
-    return table[tuple(part.cpu() for part in index)].to(index[0].device)
+    """`table[index]` of a table that the gateway writes in host memory, for an index and a result on any device.
+
+    On a GPU the table must have been mapped (`gpu_tables.map_tables`); nothing waits then, and slots that do not exist
+    are all zeros.
+    """
+    if index[0].is_cuda:
+        # Its compiler is there only where there is a GPU.
+        from .gpu_tables import look_up_mapped
+
+        return look_up_mapped(table, *index)
+    return table[index]
+
+
+def any_of(mask: Tensor) -> bool:
+    """Whether what `mask` marks is worth a closer look; always on a GPU, where asking would wait for the device."""
+    return mask.is_cuda or bool(mask.any())
 
 
 class SlotTables:
@@ -99,7 +113,7 @@ class SlotTables:
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
         self.shape = shape
-        self._buffer = buffer
+        self.buffer = buffer
         offset = 0
 
         def view(dtype: type[np.generic], *dims: int) -> NDArray[np.generic]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from .buckets import buckets_for
 from .wiring import Wiring
+
+MAX_PREFIX_TOKENS = 2048
+"""Prompt positions a step takes on a GPU: a few hundred prompts, which come to no more time than a long one."""
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -26,7 +30,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
     arguments = AsyncEngineArgs(
         model=str(folder),
         skip_tokenizer_init=True,
-        dtype="float32" if cpu else "bfloat16",
+        dtype=options.dtype or ("float32" if cpu else "bfloat16"),
         max_model_len=max_positions,
         max_num_seqs=options.slots,
         # Equal token ids are not equal content: every id is a slot.
@@ -34,8 +38,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         scheduler_cls=f"{__package__}.scheduler.{flavour}",
         additional_config=wiring.as_config(),
         kv_cache_memory_bytes=options.kv_cache_bytes,
-        # Graphs would replay a step without the Python that reads the slots' tables.
-        enforce_eager=True,
+        **({"enforce_eager": True} if cpu else _graphs(options)),
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
@@ -52,6 +55,19 @@ def shut_down_engine(llm: AsyncLLM) -> None:
     llm.shutdown()
     # Its finaliser shuts down again, at a time when the interpreter may have been taken apart already.
     llm.shutdown = lambda *_, **__: None
+
+
+def _graphs(options: EngineOptions) -> dict[str, Any]:
+    """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
+    return {
+        "compilation_config": {
+            "mode": 0,
+            "cudagraph_mode": options.graphs,
+            "cudagraph_capture_sizes": buckets_for(options.slots),
+        },
+        "gpu_memory_utilization": options.gpu_memory,
+        "max_num_batched_tokens": max(MAX_PREFIX_TOKENS, 2 * options.slots),
+    }
 
 
 def _set_environment(options: EngineOptions) -> None:
@@ -71,7 +87,7 @@ def _set_environment(options: EngineOptions) -> None:
             "OMP_NUM_THREADS": str(options.threads),
         }
     else:
-        settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+        settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}
     os.environ.update(settings)
     # Here its records also reach our own log.
     logging.getLogger("vllm").setLevel(logging.ERROR)

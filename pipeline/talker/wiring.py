@@ -17,13 +17,17 @@ KEY = "voxgate"
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """`tables`: path of the shared tables; `frames`: ZeroMQ address the records go to; `owner_pid`: the gateway's."""
+    """`tables`: path of the shared tables; `frames`: ZeroMQ address the records go to; `owner_pid`: the gateway's.
+
+    `codec`: on a GPU, the codec worker to serve beside the talker (`WorkerOptions` as JSON).
+    """
 
     checkpoint: str
     tables: str
     frames: str
     owner_pid: int
     shape: TableShape
+    codec: str | None = None
 
     def as_config(self) -> dict[str, Any]:
         return {KEY: asdict(self)}

@@ -7,6 +7,7 @@ draw in them is nearer to a different answer than rounding could move it.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ from .plain_talker import Options, PlainTalker, Spoken, Voice
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
+DEVICE = os.environ.get("VOXGATE_TEST_DEVICE", "cpu")
+"""`scripts/test-gpu` says cuda."""
 SLOTS = 16
 NEAREST = 3e-6
 
@@ -77,7 +80,8 @@ def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
-    engine = TalkerEngine(checkpoint, EngineOptions(slots=SLOTS, max_frames=64, kv_cache_bytes=64 << 20))
+    options = EngineOptions(slots=SLOTS, max_frames=64, kv_cache_bytes=64 << 20, device=DEVICE, dtype="float32")
+    engine = TalkerEngine(checkpoint, options)
     await engine.start()
     yield engine
     await engine.close()

@@ -1,0 +1,193 @@
+"""The codec decoder on a GPU: the weights and the streams of `decoder.py`, in half precision where that is safe.
+
+Products are of half precision numbers, summed in float32; the vocoder's own stream of values stays float32, as do norms
+and sines. A stream's history stays on the device, in a row of a slab.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn.functional import embedding, gelu, linear, rms_norm, scaled_dot_product_attention, silu
+
+from .decoder import CodecDecoder
+from .gpu_kernels import convolve, last, mix, remember
+from .gpu_layers import Batch, Block, Conv, Input, Layer, Refine
+from .layers import ConvNext
+from .transformer import Positions
+
+MANY_LINES = 2048
+"""Output lines from which a convolution's tiles are large: enough of them to keep every multiprocessor busy."""
+
+
+class GpuDecoder:
+    """Decodes the next frames of any streams of its slab. Nothing in it waits for the device; not thread-safe.
+
+    `slots`: streams it holds; one more row, the last of the slab, is for rows of a batch that are nobody's.
+    """
+
+    def __init__(self, decoder: CodecDecoder, slots: int, dtype: torch.dtype, device: torch.device) -> None:
+        """`decoder`: loaded on the CPU in float32; its weights are copied."""
+        self._config, self.dtype, self.device = decoder.config, dtype, device
+        self.books, self.codebook_size = decoder.books, decoder.codebook_size
+        self.frame_samples, self.slots = decoder.frame_samples, slots
+        self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
+        self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=device)
+        self._table = decoder.table.to(device, dtype)
+        self._offsets = decoder.table_offsets.to(device)
+        self._input = Conv.of(decoder.input, dtype, device)
+        self._layers = [Layer.of(layer, dtype, device) for layer in decoder.layers]
+        self._stages = [
+            (Conv.of(up.conv, dtype, device, up.stride), Refine.of(refine, dtype, device))
+            for up, refine in decoder.upsampling
+        ]
+        self._widening = Conv.of(decoder.widening, dtype, device)
+        self._blocks = [Block.of(block, dtype, device) for block in decoder.blocks]
+        self._output = Input.of_output(decoder.output, decoder.snake, device)
+        self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
+        self._bias = decoder.output.bias.to(device, torch.float32)
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
+        """The next n frames of B streams: float32 [B, n * 1920] in [-1, 1].
+
+        `codes`: int64 [B, n, 16], each in its codebook; `slots`: int64 [B], distinct but for the row that is nobody's;
+        `fresh`: int64 [B], 1 where a stream begins with these frames. All on the device.
+        """
+        frames = torch.where(fresh > 0, 0, self._frames[slots])
+        batch = Batch(slots, fresh, frames)
+        x = self._hidden(codes, batch)
+        pcm = self._vocode(self._upsample(x, batch), batch)
+        self._frames[slots] = frames + codes.shape[1]
+        return pcm
+
+    def _hidden(self, codes: Tensor, batch: Batch) -> Tensor:
+        """[B, n, 16] -> float32 [n, B, hidden], before the transformer's last norm."""
+        rows, steps, _ = codes.shape
+        buffer = self._room(self._input.input, steps, batch)
+        entries = embedding(codes.transpose(0, 1) + self._offsets, self._table)
+        buffer[self._input.input.reach :] = entries.sum(2, dtype=torch.float32)
+        x = self._new(steps, rows, self._input.channels)
+        self._convolve(self._input, buffer, batch, kept=x)
+        positions = Positions(self._config, steps, batch.frames, self.dtype)
+        for layer in self._layers:
+            x = self._layer(layer, x, positions, batch)
+        return x
+
+    def _layer(self, layer: Layer, x: Tensor, positions: Positions, batch: Batch) -> Tensor:
+        steps, rows, width = x.shape
+        eps, (heads, dim) = self._config.rms_norm_eps, layer.heads
+        past = layer.history.reach
+        qkv = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.qkv).view(steps, rows, 3, heads, dim)
+        window = self._room(layer.history, steps, batch)
+        turned = positions.rotate(qkv[:, :, :2].flatten(2, 3).float()).to(self.dtype)
+        both = window.view(past + steps, rows, 2, heads, dim)
+        both[past:, :, 0] = turned[:, :, heads:]
+        both[past:, :, 1] = qkv[:, :, 2]
+        self._keep(layer.history, window, batch)
+        query = turned[:, :, :heads].permute(1, 2, 0, 3)
+        key, value = both.permute(2, 1, 3, 0, 4)
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=positions.mask)
+        x = x + linear(mixed.permute(2, 0, 1, 3).flatten(2), layer.output)
+        gate, up = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.gate_up).chunk(2, dim=2)
+        return x + linear(silu(gate) * up, layer.down)
+
+    def _upsample(self, x: Tensor, batch: Batch) -> Tensor:
+        """The gentle stages: [n, B, hidden] -> the widening convolution's input, history included."""
+        source = rms_norm(x, (x.shape[2],), eps=self._config.rms_norm_eps).to(self.dtype)
+        for conv, refine in self._stages:
+            steps = source.shape[0] * conv.stride
+            buffer = self._room(refine.input, steps, batch)
+            x = self._new(steps, batch.rows, conv.channels)
+            self._convolve(conv, source, batch, kept=x, onward=(buffer, refine.input))
+            self._keep(refine.input, buffer, batch)
+            mixed = self._new(steps, batch.rows, conv.channels, self.dtype)
+            mix[(steps * batch.rows,)](
+                buffer, refine.taps, refine.bias, mixed, batch.rows, ConvNext.EPS,
+                CHANNELS=conv.channels, TAPS=refine.input.reach + 1, SPAN=triton.next_power_of_2(conv.channels),
+            )  # fmt: skip  # one argument list
+            x = x + linear(gelu(linear(mixed, *refine.widen)), *refine.narrow)
+            source = x.to(self.dtype)
+        buffer = self._room(self._widening.input, source.shape[0], batch)
+        buffer[self._widening.input.reach :] = source
+        return buffer
+
+    def _vocode(self, buffer: Tensor, batch: Batch) -> Tensor:
+        """The widening convolution's input -> [B, samples]. Each convolution writes the next one's input."""
+        steps = len(buffer) - self._widening.input.reach
+        ahead = self._blocks[0].conv.input
+        source = self._room(ahead, steps, batch)
+        self._convolve(self._widening, buffer, batch, onward=(source, ahead))
+        for number, block in enumerate(self._blocks):
+            behind = self._blocks[number + 1].conv.input if number + 1 < len(self._blocks) else self._output
+            steps *= block.conv.stride
+            x = self._new(steps, batch.rows, block.conv.channels)
+            ahead = block.units[0].conv.input
+            onward = self._room(ahead, steps, batch)
+            self._convolve(block.conv, source, batch, kept=x, onward=(onward, ahead))
+            for place, unit in enumerate(block.units):
+                ahead = block.units[place + 1].conv.input if place + 1 < len(block.units) else behind
+                source = onward
+                branch = self._room(unit.pointwise.input, steps, batch)
+                self._convolve(unit.conv, source, batch, onward=(branch, unit.pointwise.input))
+                onward = self._room(ahead, steps, batch)
+                self._convolve(unit.pointwise, branch, batch, kept=x, add=True, onward=(onward, ahead))
+            source = onward
+        self._keep(self._output, source, batch)
+        pcm = torch.empty(batch.rows, steps, dtype=torch.float32, device=self.device)
+        last[(triton.cdiv(steps, 64), batch.rows)](
+            source, self._taps, self._bias, pcm, steps, batch.rows, INPUTS=self._output.channels,
+            TAPS=self._output.reach + 1, SPAN=triton.next_power_of_2(self._output.channels), STEPS=64,
+        )  # fmt: skip  # one argument list
+        return pcm
+
+    def _new(self, steps: int, rows: int, channels: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(steps, rows, channels, dtype=dtype, device=self.device)
+
+    def _room(self, layer: Input, steps: int, batch: Batch) -> Tensor:
+        """A buffer for the inputs of `layer`, begun with the streams' histories."""
+        buffer = self._new(layer.reach + steps, batch.rows, layer.channels, self.dtype)
+        if layer.reach:
+            self._remember(layer, buffer, 0, batch, keep=False)
+        return buffer
+
+    def _keep(self, layer: Input, buffer: Tensor, batch: Batch) -> None:
+        """The last of what `layer` has seen goes into the streams' histories."""
+        if layer.reach:
+            self._remember(layer, buffer, len(buffer) - layer.reach, batch, keep=True)
+
+    def _remember(self, layer: Input, buffer: Tensor, skipped: int, batch: Batch, *, keep: bool) -> None:
+        remember[(triton.cdiv(layer.reach * layer.channels, 1024), batch.rows)](
+            self._slab, batch.slots, batch.fresh, buffer, layer.offset, layer.reach, skipped, self._slab.shape[1],
+            batch.rows, layer.channels, KEEP=keep, SPAN=1024,
+        )  # fmt: skip  # one argument list
+
+    def _convolve(
+        self,
+        conv: Conv,
+        source: Tensor,
+        batch: Batch,
+        *,
+        kept: Tensor | None = None,
+        add: bool = False,
+        onward: tuple[Tensor, Input] | None = None,
+    ) -> None:
+        """`source` [reach + steps, rows, inputs] through `conv`, to where `gpu_kernels.convolve` says."""
+        self._keep(conv.input, source, batch)
+        lines = (len(source) - conv.input.reach) * batch.rows
+        buffer, ahead = (None, None) if onward is None else onward
+        wave = (None, None) if ahead is None or ahead.wave is None else ahead.wave
+        width = conv.stride * conv.channels
+        tall = lines >= MANY_LINES
+        columns = next(size for size in (128, 64, 32) if width % size == 0 or size == 32) if tall else 32
+        height = 128 if tall else (16 if lines <= 64 else 64)
+        span = next(size for size in (64, 32) if conv.input.channels % size == 0 or size == 32)
+        convolve[(triton.cdiv(width, columns), triton.cdiv(lines, height))](
+            source, conv.weight, conv.bias, kept, buffer, *wave, lines, batch.rows, conv.dilation,
+            0 if ahead is None else ahead.reach,
+            INPUTS=conv.input.channels, TAPS=conv.taps, CHANNELS=conv.channels, STRIDE=conv.stride, ADD=add,
+            KEEP=kept is not None, ONWARD=buffer is not None, WAVE=wave[0] is not None,
+            LINES=height, COLUMNS=columns, SPAN=span if tall else 2 * span, num_warps=8 if tall and columns > 32 else 4,
+            num_stages=3 if tall else 4,
+        )  # fmt: skip  # one argument list

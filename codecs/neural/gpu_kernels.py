@@ -1,0 +1,130 @@
+"""The codec decoder's kernels on a GPU, in Triton: convolutions with what follows them, and what a stream remembers.
+
+The layout is that of `layers.py`, [steps, rows, channels]: the inputs of tap k of a convolution are the same lines,
+k * dilation * rows further on, so a convolution is one matrix product whose left side is read at an offset a tap.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _snake(x, frequency, gain):
+    wave = tl.sin(x * frequency)
+    return x + gain * wave * wave
+
+
+@triton.jit
+def convolve(
+    source, weight, bias, kept, onward, frequency, gain, lines, rows, dilation, room,
+    INPUTS: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
+    KEEP: tl.constexpr, ONWARD: tl.constexpr, WAVE: tl.constexpr,
+    LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Causal convolution of `lines` output lines, all rows of a step side by side.
+
+    `source`: [lines + reach * rows, INPUTS]; `weight`: [TAPS * INPUTS, STRIDE * CHANNELS]. With a STRIDE each line
+    becomes one line a phase. With ADD the result is added to `kept` (float32); with KEEP it is written there; with
+    ONWARD it is the next layer's input, behind `room` lines of history, through a snake if WAVE.
+    """
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    at = tl.program_id(1) * LINES + tl.arange(0, LINES)
+    WIDTH: tl.constexpr = STRIDE * CHANNELS
+    value = tl.zeros([LINES, COLUMNS], tl.float32)
+    for tap in range(TAPS):
+        shift = tap * dilation * rows
+        for start in range(0, INPUTS, SPAN):
+            inputs = start + tl.arange(0, SPAN)
+            seen_at = source + (at + shift).to(tl.int64)[:, None] * INPUTS + inputs[None, :]
+            taps_at = weight + (tap * INPUTS + inputs)[:, None] * WIDTH + columns[None, :]
+            # Where the sizes divide, which they do but for small channels, loads need no mask.
+            if INPUTS % SPAN == 0:
+                seen = tl.load(seen_at, mask=at[:, None] < lines, other=0.0)
+            else:
+                seen = tl.load(seen_at, mask=(at[:, None] < lines) & (inputs[None, :] < INPUTS), other=0.0)
+            if INPUTS % SPAN == 0 and WIDTH % COLUMNS == 0:
+                taps = tl.load(taps_at)
+            else:
+                taps = tl.load(taps_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0)
+            value = tl.dot(seen, taps, value, input_precision="ieee")
+    real = columns < WIDTH
+    value += tl.load(bias + columns, mask=real, other=0.0)[None, :]
+    phase, channel = columns // CHANNELS, columns % CHANNELS
+    step, row = at // rows, at % rows
+    line = ((step * STRIDE)[:, None] + phase[None, :]) * rows + row[:, None]
+    place = line.to(tl.int64) * CHANNELS + channel[None, :]
+    inside = (at[:, None] < lines) & real[None, :]
+    if ADD:
+        value += tl.load(kept + place, mask=inside, other=0.0)
+    if KEEP:
+        tl.store(kept + place, value, mask=inside)
+    if ONWARD:
+        if WAVE:
+            value = _snake(
+                value,
+                tl.load(frequency + channel, mask=real, other=0.0)[None, :],
+                tl.load(gain + channel, mask=real, other=0.0)[None, :],
+            )
+        tl.store(onward + room * rows * CHANNELS + place, value.to(onward.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def mix(source, weight, bias, out, rows, eps, CHANNELS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr):
+    """ConvNeXt's depthwise convolution and norm of one line; `weight`: [TAPS, CHANNELS]."""
+    line = tl.program_id(0)
+    channels = tl.arange(0, SPAN)
+    real = channels < CHANNELS
+    value = tl.load(bias + channels, mask=real, other=0.0).to(tl.float32)
+    for tap in tl.static_range(TAPS):
+        seen = tl.load(source + (line + tap * rows).to(tl.int64) * CHANNELS + channels, mask=real, other=0.0)
+        value += seen.to(tl.float32) * tl.load(weight + tap * CHANNELS + channels, mask=real, other=0.0)
+    mean = tl.sum(tl.where(real, value, 0.0), 0) / CHANNELS
+    apart = tl.where(real, value - mean, 0.0)
+    value = apart * tl.rsqrt(tl.sum(apart * apart, 0) / CHANNELS + eps)
+    tl.store(out + line.to(tl.int64) * CHANNELS + channels, value.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def last(
+    source, weight, bias, pcm, steps, rows,
+    INPUTS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """The convolution to one channel, clamped: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS]."""
+    row = tl.program_id(1)
+    at = tl.program_id(0) * STEPS + tl.arange(0, STEPS)
+    inputs = tl.arange(0, SPAN)
+    value = tl.zeros([STEPS], tl.float32)
+    for tap in tl.static_range(TAPS):
+        line = (at + tap) * rows + row
+        seen = tl.load(
+            source + line.to(tl.int64)[:, None] * INPUTS + inputs[None, :],
+            mask=(at[:, None] < steps) & (inputs[None, :] < INPUTS),
+            other=0.0,
+        )
+        value += tl.sum(
+            seen.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0), 1
+        )
+    value = tl.minimum(tl.maximum(value + tl.load(bias), -1.0), 1.0)
+    tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=at < steps)
+
+
+@triton.jit
+def remember(
+    slab, slots, fresh, buffer, offset, steps, skipped, width, rows, CHANNELS, KEEP: tl.constexpr, SPAN: tl.constexpr
+):
+    """Between a stretch of the streams' histories and `steps` lines of a layer's input, behind `skipped` of them.
+
+    `slab`: [slots, width], the stretch at `offset`, [steps, CHANNELS]; `buffer`: [at least steps, rows, CHANNELS].
+    Writes the history if KEEP, else the buffer: zeros where a stream is `fresh`.
+    """
+    row = tl.program_id(1)
+    at = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
+    inside = at < steps * CHANNELS
+    there = slab + tl.load(slots + row) * width + offset + at
+    here = buffer + ((skipped + at // CHANNELS) * rows + row).to(tl.int64) * CHANNELS + at % CHANNELS
+    if KEEP:
+        tl.store(there, tl.load(here, mask=inside), mask=inside)
+    else:
+        tl.store(here, tl.load(there, mask=inside & (tl.load(fresh + row) == 0), other=0.0), mask=inside)

@@ -1,0 +1,10 @@
+"""Sizes of batches for which a GPU's graphs are captured."""
+
+from __future__ import annotations
+
+BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def buckets_for(rows: int) -> list[int]:
+    """Ascending, for batches of at most `rows`: a step runs in the smallest that it fits in."""
+    return [size for size in BUCKETS if size < rows] + [rows]

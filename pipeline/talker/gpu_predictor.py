@@ -1,0 +1,180 @@
+"""The code predictor on a GPU: the same maths as `CodePredictor`, in as few kernels as its dependencies allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import triton
+from torch import Tensor
+
+from ..checkpoint import TransformerSize
+from .gpu_kernels import ADD, GATED, STORE, attend, few_rows, many_rows
+from .gpu_sampling import WARPS, draw_code
+from .predictor_weights import FoldedLayer, FoldedPredictor, project
+from .sampling import Candidates
+
+FEW = 16
+"""Rows up to which weights are read in one piece: the least that a matrix instruction works on."""
+ATTENTION_WARPS = 2
+COLUMNS = 16
+"""Of the residual stream, that a program adds to; what it leaves of their squares is one block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How `many_rows` cuts a product up."""
+
+    rows: int
+    columns: int
+    span: int
+    warps: int
+    stages: int
+
+
+def tile_for(rows: int, end: int, exact: bool) -> Tile:
+    """Small enough that there is a tile for nearly every multiprocessor, large enough for its matrix units.
+
+    `exact`: in float32, which the matrix units do not have.
+    """
+    if exact:
+        return Tile(32, 16, 32, 4, 2)
+    if end == ADD:
+        return Tile(64, COLUMNS, 128, 4, 4)
+    return Tile(64, 32 if rows <= 64 else 64, 128, 4, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """`FoldedLayer` with its matrices as [out, in]: a kernel reads a column's weights in one stretch."""
+
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+    turn: Tensor
+    cross: Tensor
+
+    @classmethod
+    def of(cls, layer: FoldedLayer) -> _Layer:
+        return cls(
+            layer.qkv.t().contiguous(),
+            layer.out.t().contiguous(),
+            layer.gate_up.t().contiguous(),
+            layer.down.t().contiguous(),
+            layer.turn.contiguous(),
+            layer.cross.contiguous(),
+        )
+
+
+class GpuCodePredictor:
+    """Draws the codes 1 to groups-1 of a batch of frames. Not thread-safe: it owns shared scratch.
+
+    Nothing in it waits for the device, so a call can be captured in a CUDA graph. `early`: start each kernel while the
+    one before it still runs.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        first_embedding: Tensor,
+        size: TransformerSize,
+        groups: int,
+        max_rows: int,
+        *,
+        early: bool | None = None,
+    ) -> None:
+        """As `CodePredictor`."""
+        folded = FoldedPredictor.of(weights, first_embedding, size, groups)
+        self._size, self._groups, self._max_rows = size, groups, max_rows
+        self._project = partial(project, weight=folded.projection, bias=folded.bias)
+        self._inputs = [table.contiguous() for table in folded.inputs]
+        self._heads = [head.t().contiguous() for head in folded.heads]
+        self._layers = [_Layer.of(layer) for layer in folded.layers]
+        like = folded.heads[0]
+        self._early = like.is_cuda if early is None else early
+        self._exact = like.dtype is torch.float32
+        heads, kv, dim = size.heads, size.kv_heads, size.head_dim
+        self._blocks = triton.cdiv(size.hidden, COLUMNS)
+        # The residual stream three times over: as it is added to, as it is multiplied, and its squares by block.
+        self._kept = like.new_empty(2 * max_rows, size.hidden, dtype=torch.float32)
+        self._x = like.new_empty(2 * max_rows, size.hidden)
+        self._squares = like.new_zeros(2 * max_rows, self._blocks, dtype=torch.float32)
+        self._qkv = like.new_empty(2 * max_rows, (heads + 2 * kv) * dim)
+        self._mixed = like.new_empty(2 * max_rows, heads * dim)
+        self._inner = like.new_empty(2 * max_rows, size.intermediate)
+        self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
+        self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
+
+    def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
+        """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`, n up to max_rows."""
+        rows, last = len(hidden), self._groups - 2
+        if rows > self._max_rows:
+            raise ValueError(f"{rows} rows are more than the {self._max_rows} prepared for")
+        codes = torch.empty(rows, self._groups - 1, dtype=torch.int64, device=hidden.device)
+        noise = noise.contiguous()
+        self._begin(torch.cat([self._project(hidden), self._inputs[0][first]]))
+        for group in range(self._groups - 1):
+            begin, count = (rows, 2 * rows) if group == 0 else (0, rows)
+            self._pass(count, rows, group)
+            self._linear(self._x[begin:count], self._heads[group], self._logits[:rows], STORE, begin, norm=True)
+            draw_code[(rows,)](
+                self._logits, codes, self._inputs[min(group + 1, last)], self._x, self._kept, self._squares,
+                candidates.inverse_temperature, candidates.limit, candidates.top_p, noise, group, self._groups - 1,
+                self._logits.shape[1], self._size.hidden,
+                SPAN=triton.next_power_of_2(self._logits.shape[1]), LINE=triton.next_power_of_2(self._size.hidden),
+                BLOCKS=self._blocks, SPREAD=triton.next_power_of_2(self._blocks), LAST=group == last,
+                EARLY=self._early, num_warps=WARPS, launch_pdl=self._early,
+            )  # fmt: skip  # one argument list
+        return codes
+
+    def _begin(self, x: Tensor) -> None:
+        count = len(x)
+        self._x[:count] = x
+        self._kept[:count] = x
+        self._squares[:count] = 0
+        self._squares[:count, 0] = x.float().square().sum(1)
+
+    def _pass(self, count: int, rows: int, group: int) -> None:
+        """Every layer over the first `count` rows of `_x`; the first pass takes two positions of each of `rows`."""
+        size = self._size
+        x, qkv, mixed, inner = self._x[:count], self._qkv[:count], self._mixed[:count], self._inner[:count]
+        for layer, (keys, values) in zip(self._layers, self._cache, strict=True):
+            self._linear(x, layer.qkv, qkv, STORE, norm=True)
+            attend[(rows, size.kv_heads)](
+                qkv, layer.turn, layer.cross, keys, values, mixed, 1 if group == 0 else group + 1, rows, size.norm_eps,
+                SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim,
+                SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
+                FIRST=group == 0, EARLY=self._early, num_warps=ATTENTION_WARPS, launch_pdl=self._early,
+            )  # fmt: skip  # one argument list
+            self._linear(mixed, layer.out, x, ADD)
+            self._linear(x, layer.gate_up, inner, GATED, norm=True)
+            self._linear(inner, layer.down, x, ADD)
+
+    def _linear(self, x: Tensor, weight: Tensor, out: Tensor, end: int, begin: int = 0, *, norm: bool = False) -> None:
+        """`x` [n, inner] through `weight` [width or twice it, inner], to `out` [n, width]; rows are from `begin` on."""
+        height, inner = x.shape
+        width = out.shape[1]
+        common = (x, weight, out, self._kept[begin:], self._squares[begin:], height, width, self._size.norm_eps)
+        blocks = {"BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks)}
+        if height <= FEW and not self._exact:
+            columns, warps = few_tile(height, inner, width)
+            padded = max(triton.next_power_of_2(inner), 16 * warps)
+            few_rows[(triton.cdiv(width, columns),)](
+                *common, INNER=inner, SLICES=warps, SPAN=padded // warps, ROWS=triton.next_power_of_2(height),
+                COLUMNS=columns, **blocks, NORM=norm, END=end, EARLY=self._early, num_warps=warps,
+                launch_pdl=self._early,
+            )  # fmt: skip  # one argument list
+            return
+        tile = tile_for(height, end, self._exact)
+        many_rows[(triton.cdiv(width, tile.columns), triton.cdiv(height, tile.rows))](
+            *common, INNER=inner, SPAN=tile.span, ROWS=tile.rows, COLUMNS=tile.columns, **blocks, NORM=norm, END=end,
+            EARLY=self._early, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._early,
+        )  # fmt: skip  # one argument list
+
+
+def few_tile(height: int, inner: int, width: int) -> tuple[int, int]:
+    """Columns and warps of a program of `few_rows`."""
+    return (32 if width >= 4096 else COLUMNS), (16 if inner > 2048 and height > 8 else 8)

@@ -1,0 +1,119 @@
+"""The end of a talker step on a GPU: head, sampling and code predictor as one CUDA graph for each size of batch.
+
+vLLM's own graphs end at the hidden states. Launching what follows kernel by kernel would take several times as long as
+running it, so it is captured when the model is loaded, and a step replays the smallest graph that its rows fit in.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...codecs.neural.gpu_graph import capture, new_event
+from .buckets import buckets_for
+from .frames import NOBODY
+from .step import FrameStep
+
+IN_FLIGHT = 8
+"""Steps whose frames may be on their way to the host; vLLM itself never has more than a few under way."""
+SEND_TIMEOUT_S = 60.0
+
+
+class FrameSender:
+    """Takes records from the device to the gateway without a wait in the step: a copy, an event, and a thread.
+
+    `send` is called from the thread only.
+    """
+
+    def __init__(self, max_rows: int, width: int, send: Callable[[bytes], object]) -> None:
+        self._send = send
+        self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
+        self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int]] = queue.SimpleQueue()
+        for _ in range(IN_FLIGHT):
+            buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
+            self._free.put((buffer, new_event()))
+        threading.Thread(target=self._forward, name="frames", daemon=True).start()
+
+    def put(self, records: Tensor) -> None:
+        """Send `records`, int32 [n, width], once the current stream has come so far."""
+        buffer, event = self._free.get(timeout=SEND_TIMEOUT_S)
+        buffer[: len(records)].copy_(records, non_blocking=True)
+        event.record()
+        self._due.put((buffer, event, len(records)))
+
+    def _forward(self) -> None:
+        while True:
+            buffer, event, rows = self._due.get()
+            event.synchronize()
+            records = buffer[:rows].numpy()
+            message = records[records[:, 0] != NOBODY].tobytes()
+            self._free.put((buffer, event))
+            if message:
+                self._send(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    rows: Tensor
+    logits: Tensor
+    records: Tensor
+
+
+class GraphedStep:
+    """`FrameStep.make` from the hidden states that `VoxgateTalker.forward` returns to vLLM's logits.
+
+    `read`: hidden, slots and positions of such rows; `idle`: a row of nobody's. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        step: FrameStep,
+        read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+        idle: Tensor,
+        vocab: int,
+        max_rows: int,
+        send: Callable[[Tensor], object],
+    ) -> None:
+        self._step, self._read, self._idle, self._vocab, self._send = step, read, idle, vocab, send
+        self._captured: dict[int, _Captured] = {}
+        self._sizes = buckets_for(max_rows)
+        self._size_for = [next(size for size in self._sizes if size >= rows) for rows in range(1, max_rows + 1)]
+
+    def capture(self) -> None:
+        """Capture every size; the first time compiles the kernels, which takes a while."""
+        pool = None
+        for size in reversed(self._sizes):
+            rows = self._idle.repeat(size, 1)
+            graph, (logits, records) = capture(partial(self._run, rows), pool=pool)
+            pool = pool or graph.pool()
+            self._captured[size] = _Captured(graph, rows, logits, records)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Make and send the frames of `states`, [n, hidden + 4]; returns one-hot logits, float32 [n, vocab].
+
+        What it returns is overwritten by the next call.
+        """
+        count = len(states)
+        if count > len(self._size_for):
+            # Only vLLM's warm-up has more rows than there are sessions.
+            return states.new_zeros(count, self._vocab, dtype=torch.float32)
+        captured = self._captured[self._size_for[count - 1]]
+        captured.rows[:count].copy_(states)
+        if count < len(captured.rows):
+            # Or rows of an earlier step would run once more.
+            captured.rows[count:].copy_(self._idle)
+        captured.graph.replay()
+        self._send(captured.records[:count])
+        return captured.logits[:count]
+
+    def _run(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, records = self._step.make(*self._read(rows))
+        logits = torch.zeros(len(tokens), self._vocab, dtype=torch.float32, device=tokens.device)
+        return logits.scatter_(1, tokens[:, None], 1.0), records
