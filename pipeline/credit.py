@@ -18,7 +18,8 @@ class CreditRounds:
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
-        self._waiting: set[Callable[[], None]] = set()
+        self._waiting: dict[Callable[[], None], None] = {}
+        """In the order of joining, so that a simulation comes out the same every time."""
         self._last_s = float("-inf")
 
     def join(self, grant: Callable[[], None]) -> None:
@@ -26,10 +27,10 @@ class CreditRounds:
         if not self._waiting:
             loop = asyncio.get_running_loop()
             loop.call_at(max(self._last_s + self._interval_s, loop.time()), self._round)
-        self._waiting.add(grant)
+        self._waiting[grant] = None
 
     def _round(self) -> None:
         self._last_s = asyncio.get_running_loop().time()
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for grant in waiting:
             grant()

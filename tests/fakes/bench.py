@@ -30,11 +30,17 @@ class Bench:
     """Call `connect` for a socket; `close` ends everything and checks that nothing is left behind."""
 
     def __init__(
-        self, script: Script | None = None, *, slots: int = 4, observer: Observer | None = None, **options: Any
+        self,
+        script: Script | None = None,
+        *,
+        slots: int = 4,
+        observer: Observer | None = None,
+        synthesizer: Any = None,
+        **options: Any,
     ) -> None:
         self.observer = observer or Observer()
         self.settings = Settings(**options)
-        self.synthesizer = ToneSynthesizer(script, slots=slots)
+        self.synthesizer: Any = synthesizer or ToneSynthesizer(script, slots=slots)
         self.admission = Admission(
             lambda: self.synthesizer.slots, self.settings.queue_length, self.settings.queue_wait_ms
         )

@@ -26,8 +26,8 @@ from voxgate.pipeline.text.utterance import UtteranceText
 from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES, Plan, UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
+from ..fakes.engine import END_OF_TEXT, FakeEngine
 from ..fakes.virtual_time import run
-from .talker.fake_engine import END_OF_TEXT, FakeEngine
 
 PROMPT = Prompt(
     text=(1, 5),

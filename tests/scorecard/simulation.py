@@ -1,10 +1,16 @@
-"""The whole gateway in virtual time under random clients and faults; every seed replays the same."""
+"""The whole gateway in virtual time under random clients and faults; every seed replays the same.
+
+Even seeds speak through the real pipeline, over an engine and a codec without a model; odd ones through the tone
+talker, which can be slow to confirm the end of a speech and fail in more ways.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fakes.bench import PCM, Bench
@@ -12,7 +18,11 @@ from fakes.packets import s16le
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
+from voxgate.gateway.audio_header import unpack
 from voxgate.pipeline.errors import GenerationFailed
+from voxgate.pipeline.speech import Pcm
+
+from .pipeline_voice import PipelineVoice, Said, offline
 
 WORDS = ("well", "indeed,", "so", "it", "is.", "Never", "mind", "the", "weather!", "é", "\U0001f600")
 ENDS_BY = {"done", "interrupted"}
@@ -26,6 +36,14 @@ REFUSES_ONLY = {
 }
 
 
+Spoken = Callable[[Said, int], Awaitable[Pcm]]
+"""What a text is when nobody else speaks, by fragments and seed."""
+
+
+async def _tones(said: Said, seed: int) -> Pcm:
+    return tone_pcm("".join(fragment for fragment in said if fragment is not None), seed)
+
+
 class Client:
     """Speaks a few utterances at random paces over a network with a delay, and now and then does not behave."""
 
@@ -35,7 +53,7 @@ class Client:
         self.chance = chance
         self.delay_s = chance.choice([0.0, 0.0, 0.02, 0.4])
         self.arrives_s = 0.0
-        self.texts: dict[str, str] = {}
+        self.said: dict[str, list[str | None]] = {}
         self.complete: set[str] = set()
         self.lost = False
         """Its socket was broken or its messages were damaged: it can rely on no answer."""
@@ -53,14 +71,15 @@ class Client:
 
     async def speak(self, name: str) -> None:
         chance = self.chance
-        self.texts[name] = ""
+        said = self.said[name] = []
         pacing = chance.choice(["playback", "playback", "none"])
         self.send(type="start", utterance=name, format=PCM, pacing=pacing, seed=chance.randrange(100))
         for _ in range(chance.randint(1, 12)):
             fragment = chance.choice(WORDS) + " " * chance.randint(0, 1)
-            self.texts[name] += fragment
+            said.append(fragment)
             self.send(type="text", utterance=name, text=fragment)
             if chance.random() < 0.1:
+                said.append(None)
                 self.send(type="flush", utterance=name)
             await asyncio.sleep(chance.choice([0, 0.03, 0.2]))
         if chance.random() < 0.15:
@@ -90,9 +109,9 @@ class Client:
             case 5:
                 self.send(type="start", utterance="misspelt", voice="nobody")
 
-    def check(self) -> None:
+    async def check(self, spoken: Spoken) -> None:
         started = {m["utterance"]: m for m in self.socket.of("started")}
-        for name, text in self.texts.items():
+        for name, said in self.said.items():
             ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
             failures = [
                 m for m in self.socket.of("error") if m.get("utterance") == name and m["code"] not in REFUSES_ONLY
@@ -101,24 +120,49 @@ class Client:
             if name in self.complete and not self.lost and not self.socket.closed:
                 assert ends or failures, "what was ended by the client is answered"
             if name in started:
-                self._check_audio(text, started[name], whole="done" in ends, ended=name in self.complete)
+                self._check_silence_after_the_end(name, started[name]["number"])
+                alone = s16le(await spoken(said, started[name]["seed"]))
+                self._check_audio(alone, started[name], whole="done" in ends, ended=name in self.complete)
 
-    def _check_audio(self, text: str, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
+    def _check_silence_after_the_end(self, name: str, number: int) -> None:
+        over = False
+        for message in self.socket.sent:
+            if isinstance(message, bytes):
+                assert not over or unpack(message)[0].number != number, "audio after the end"
+            elif (told := json.loads(message)).get("utterance") == name:
+                over |= told["type"] in ENDS_BY or (told["type"] == "error" and told["code"] not in REFUSES_ONLY)
+
+    def _check_audio(self, alone: bytes, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
         parts = self.socket.audio(started["number"])
         assert [h.seq for h, _ in parts] == list(range(len(parts)))
         assert [h.pts for h, _ in parts] == [sum(h.samples for h, _ in parts[:i]) for i in range(len(parts))]
         audio = b"".join(p for _, p in parts)
-        offline = s16le(tone_pcm(text, started["seed"]))
         if whole:
             assert parts[-1][0].last
-            assert audio == offline
+            assert audio == alone
         elif ended:
-            assert offline.startswith(audio)
+            assert alone.startswith(audio)
 
 
 def simulate(seed: int) -> str:
     """Play one seed. Returns a digest of every message with its time; raises AssertionError when a promise breaks."""
     chance = random.Random(seed)
+    slots = chance.randint(1, 4)
+    bench, spoken = (_over_the_pipeline if seed % 2 == 0 else _over_tones)(chance, slots)
+    return run(_scene(bench, spoken, chance), disorder=chance)
+
+
+def _over_the_pipeline(chance: random.Random, slots: int) -> tuple[Callable[[], Bench], Spoken]:
+    voice = PipelineVoice(
+        slots=slots,
+        frame_s=chance.choice([0.0, 0.01, 0.05]),
+        start_s=chance.choice([0.0, 1.0]),
+        chunk_frames=chance.choice([1, 2, 4]),
+    )
+    return lambda: Bench(synthesizer=voice, queue_length=4), offline
+
+
+def _over_tones(chance: random.Random, slots: int) -> tuple[Callable[[], Bench], Spoken]:
     script = Script(
         chunk_frames=chance.choice([1, 2, 4]),
         frame_s=chance.choice([0.0, 0.01, 0.05]),
@@ -126,31 +170,34 @@ def simulate(seed: int) -> str:
         close_s=chance.choice([0.0, 0.02, 0.5]),
         fail_frame=chance.choice([None, None, None, 12]),
     )
+    return lambda: Bench(script, slots=slots, queue_length=4), _tones
 
-    async def scene() -> str:
-        async with Bench(script, slots=chance.randint(1, 4), queue_length=4) as bench:
-            clients = [Client(bench, chance, number) for number in range(chance.randint(1, 5))]
-            lives = [asyncio.create_task(client.live()) for client in clients]
-            await _break_something(bench, chance)
-            await asyncio.gather(*lives)
-            await asyncio.sleep(120)
-            for client in clients:
-                client.check()
-            return _digest(clients)
 
-    return run(scene(), disorder=chance)
+async def _scene(open_bench: Callable[[], Bench], spoken: Spoken, chance: random.Random) -> str:
+    async with open_bench() as bench:
+        clients = [Client(bench, chance, number) for number in range(chance.randint(1, 5))]
+        lives = [asyncio.create_task(client.live()) for client in clients]
+        await _break_something(bench, chance)
+        await asyncio.gather(*lives)
+        await asyncio.sleep(120)
+        for client in clients:
+            await client.check(spoken)
+        return _digest(clients)
 
 
 async def _break_something(bench: Bench, chance: random.Random) -> None:
     await asyncio.sleep(2 * chance.random())
+    voice, which = bench.synthesizer, chance.randrange(100)
     match chance.randrange(8):
         case 0:
-            bench.synthesizer.lose()
-            await bench.synthesizer.start()
-        case 1 if bench.synthesizer.open_speeches:
-            chance.choice(list(bench.synthesizer.open_speeches)).lose(GenerationFailed("this one alone"))
-        case 2 if bench.synthesizer.open_speeches:
-            chance.choice(list(bench.synthesizer.open_speeches)).lose(RuntimeError("nobody expects this one"))
+            voice.lose()
+            await voice.start()
+        case 1 if isinstance(voice, PipelineVoice):
+            voice.fail_one(which)
+        case 1 if voice.open_speeches:
+            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(GenerationFailed("this one alone"))
+        case 2 if voice.open_speeches and not isinstance(voice, PipelineVoice):
+            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(RuntimeError("nobody expects this one"))
         case 3:
             for session in bench.sessions:
                 session.drain(5000, asyncio.get_running_loop().time() + 0.2)

@@ -14,7 +14,7 @@ AT_ONCE = 48
     "A6",
     "churn: 10,000 connections, 10,000 resets in mid-speech",
     "≥ 1,000/s, memory + ≤ 2 MiB, descriptors, tasks and slots back exactly",
-    nightly_s=45,
+    nightly_s=70,
     timed=True,
 )
 async def churn(trial: Trial) -> None:

@@ -38,7 +38,7 @@ HOSTILE = {
     "A9",
     "text: lone surrogates, 10^5 combining marks, control tokens, control characters",
     "bounded time, no crash, a cap on audio per character",
-    light_s=15,
+    light_s=5,
 )
 async def hostile_text(trial: Trial) -> None:
     rules, tokenizer = load_voice_file(DEMO), load_tokenizer(DEMO)

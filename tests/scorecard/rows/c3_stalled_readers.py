@@ -16,7 +16,7 @@ LONG_S = 60
     "C3",
     "half of the readers stall",
     "others' gap p99 ≤ 1.2 × without them; each stalled one cut within lead + 3 s; ≤ 300 KiB each",
-    nightly_s=75,
+    nightly_s=55,
     timed=True,
 )
 async def stalled_readers(trial: Trial) -> None:

@@ -21,7 +21,7 @@ IMAGE = Path(__file__).parents[3] / "docs" / "images" / "overload.svg"
     "C4",
     "overload 4 ×, open loop",
     "goodput ≥ 95 % of capacity, 0 underruns in admitted speech, refusals typed and ≤ 50 ms, normal again ≤ 5 s",
-    nightly_s=90,
+    nightly_s=115,
     timed=True,
 )
 async def overload(trial: Trial) -> None:

@@ -11,7 +11,7 @@ from ..wire import clients
 SPEAKING_S = 8.0
 
 
-@row("C6", "memory", "idle connection ≤ 48 KiB, speaking ≤ 384 KiB", nightly_s=40)
+@row("C6", "memory", "idle connection ≤ 48 KiB, speaking ≤ 384 KiB", nightly_s=30)
 async def memory(trial: Trial) -> None:
     idle, speaking = trial.size(900, least=100), trial.size(400, least=40)
     async with tone_gateway(slots=speaking, sockets=idle + 100, **UNLIMITED) as served:

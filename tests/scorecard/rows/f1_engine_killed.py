@@ -22,8 +22,8 @@ HANG_S = 5.0
     "F1",
     "engine process SIGKILLed while sessions speak",
     "every utterance a typed, retryable error ≤ 1 s; sockets open; ready again ≤ 1.2 × cold start; 0 orphans",
-    nightly_s=100,
-    release_s=300,
+    nightly_s=45,
+    release_s=120,
     timed=True,
     voice=True,
 )

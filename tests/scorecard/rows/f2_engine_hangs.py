@@ -10,7 +10,7 @@ from .f1_engine_killed import HANG_S, lose_engine
     "F2",
     "engine hangs (SIGSTOP)",
     "watchdog: as F1 after 5 s without a step",
-    nightly_s=110,
+    nightly_s=50,
     timed=True,
     voice=True,
 )

@@ -11,7 +11,7 @@ from ..gateways import voice_gateway
 from ..wire import connect
 
 
-@row("F4", "gateway SIGKILLed in mid-speech", "engine processes gone ≤ 10 s", nightly_s=45, voice=True)
+@row("F4", "gateway SIGKILLed in mid-speech", "engine processes gone ≤ 10 s", nightly_s=20, voice=True)
 async def gateway_killed(trial: Trial) -> None:
     async with voice_gateway() as served:
         client = await connect(served.port)

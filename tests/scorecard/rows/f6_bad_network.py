@@ -20,7 +20,7 @@ ARRIVES = {Fault.LATENCY, Fault.SLICES}
     "F6",
     "bad network: latency, 1-byte slices, reset, half-close, silence",
     "0 corrupt audio, everything freed ≤ ping interval + timeout + 1 s",
-    nightly_s=80,
+    nightly_s=35,
 )
 async def network_faults(trial: Trial) -> None:
     each = trial.size(40, least=3)

@@ -10,8 +10,8 @@ STEPS_A_WALK = 100_000
     "S1",
     "session machine, random legal and illegal events",
     "10^6 steps, 0 invariant breaks, every table edge hit",
-    light_s=5,
-    nightly_s=90,
+    light_s=3,
+    nightly_s=15,
 )
 def session_walk(trial: Trial) -> None:
     steps = trial.size(1_000_000, light=200_000)

@@ -11,8 +11,8 @@ REPLAYS = 50
     "S2",
     "simulation in virtual time: delay, reorder, stalls, cancels, half-closes, engine deaths",
     "10,000 seeds, 0 failures; a seed replays the same",
-    light_s=6,
-    nightly_s=100,
+    light_s=15,
+    nightly_s=300,
 )
 def simulation(trial: Trial) -> None:
     """`--seed` is the first seed played; a failure names its own."""

@@ -14,7 +14,7 @@ from ..oracle import percentile
     "wire fuzz in process, all dialects",
     "10^6 inputs, only documented errors, p99 ≤ 200 µs",
     light_s=4,
-    nightly_s=150,
+    nightly_s=70,
     timed=True,
 )
 def wire_fuzz(trial: Trial) -> None:

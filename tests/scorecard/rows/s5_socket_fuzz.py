@@ -16,7 +16,7 @@ PATIENCE_S = 0.05
     "S5",
     "socket fuzz: requests, frames, opcodes, RSV, masks, lengths, split bytes",
     "10^5 connections, 0 uncaught, then a clean utterance",
-    nightly_s=150,
+    nightly_s=70,
 )
 async def socket_fuzz(trial: Trial) -> None:
     connections = trial.size(100_000)

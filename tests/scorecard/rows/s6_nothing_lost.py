@@ -18,7 +18,7 @@ AT_ONCE = 2
     "S6",
     "lost, duplicated, reordered audio; two utterances at once on every socket, PCM and Opus",
     "0 in 10^5 utterances",
-    nightly_s=150,
+    nightly_s=110,
 )
 async def nothing_lost(trial: Trial) -> None:
     utterances = trial.size(100_000)

@@ -19,10 +19,12 @@ class FakeEngine:
     """Runs generations in the event loop, by the rules of the real one.
 
     The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
-    Speech ends by itself `tail` frames after all text was read.
+    Speech ends by itself `tail` frames after all text was read. `frame_s`: how long a frame takes.
     """
 
-    def __init__(self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2) -> None:
+    def __init__(
+        self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2, frame_s: float = 0.0
+    ) -> None:
         self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
         self.free_slots = list(range(slots))
         self.opened: list[Generation] = []
@@ -31,6 +33,7 @@ class FakeEngine:
         """The text of each generation that is over."""
         self.dead = False
         self._tail = tail
+        self._frame_s = frame_s
         self._news = asyncio.Event()
 
     def open(self) -> Generation:
@@ -70,7 +73,7 @@ class FakeEngine:
         while True:
             while not (frame < row[Field.CREDIT] and (frame < row[Field.TEXT_LEN] or row[Field.CLOSED])):
                 await self._next_news()
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._frame_s)
             if self.dead:
                 raise EngineLost("the talker's engine died")
             assert row[Field.EPOCH] == generation.epoch
