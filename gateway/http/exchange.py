@@ -11,12 +11,15 @@ from aiohttp.abc import AbstractStreamWriter
 
 from ..websocket import SocketClosed
 
+_UNHELD = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies in between pass the audio on as it comes."""
+
 
 class Exchange:
     """Satisfies `websocket.Socket`. Nothing is answered before the first byte of the body is there."""
 
     def __init__(self, request: web.Request, content_type: str) -> None:
-        self.response = web.StreamResponse(headers={"Content-Type": content_type})
+        self.response = web.StreamResponse(headers={"Content-Type": content_type, **_UNHELD})
         self.close_code: int | None = None
         self._request = request
         self._writer: AbstractStreamWriter | None = None

@@ -37,6 +37,7 @@ def url(served: Gateway) -> str:
 async def test_pcm_as_it_is_made(client: aiohttp.ClientSession) -> None:
     async with gateway() as served, client.post(url(served), json=WANTED) as answer:
         assert (answer.status, answer.content_type) == (200, "audio/pcm")
+        assert answer.headers["Cache-Control"] == "no-store"
         assert await answer.read() == s16le(tone_pcm(TEXT))
 
 
