@@ -100,9 +100,10 @@ class Session:
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})
 
-    def abort(self) -> None:
-        """Cut the connection at once, without a word to the gateway; utterances under way raise SessionLost."""
-        self._socket.transport.abort()
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection beneath, for whoever wants to cut it without a word or to stall it."""
+        return self._socket.transport
 
     async def _send(self, message: dict[str, Any]) -> None:
         try:

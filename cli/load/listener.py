@@ -17,7 +17,8 @@ from .text import fragments, paced
 
 AUDIBLE = 0.01
 """Full scale is 1; what is softer counts as silence."""
-_SLOW_PAUSE_S = 3.0
+_SLOW_PAUSE_S = 2.0
+"""Long enough to be noticed, not so long that a server may cut the line for it."""
 _ENDINGS = (".", "!", "?")
 
 
@@ -111,7 +112,7 @@ class Listener:
                     ear = Ear(line.rate_hz)
                     cutting = asyncio.create_task(self._cut(line))
                     if self._turn.manner is Manner.SLOW:
-                        await asyncio.sleep(_SLOW_PAUSE_S)
+                        await line.stall(_SLOW_PAUSE_S)
                 ear.hear(pcm, now_s)
             if self._cut_s == math.inf:
                 await writing

@@ -151,18 +151,20 @@ class FakeGateway:
         await connection.send(json.dumps(self.greeting or GREETING))
         async with asyncio.TaskGroup() as speaking:
             tasks: dict[str, asyncio.Task[None]] = {}
+            here: dict[str, FakeUtterance] = {}
             async for raw in connection:
                 message = json.loads(raw)
                 self.received.append(message)
                 id = message.get("utterance", "")
-                utterance = self.utterances.get(id)
+                # Tests clear `utterances` to have the gateway forget them.
+                utterance = here.get(id) if id in self.utterances else None
                 match message["type"]:
                     case "ping":
                         await connection.send(json.dumps({"type": "pong", "id": message.get("id")}))
                     case "start":
                         options = {"format": {"codec": "opus", "sample_rate": 24_000}} | message
                         utterance = FakeUtterance(id, next(self._numbers), options)
-                        self.utterances[id] = utterance
+                        here[id] = self.utterances[id] = utterance
                         tasks[id] = speaking.create_task(self._speak(connection, utterance))
                     case "interrupt" if utterance:
                         tasks[id].cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class Line(Protocol):
     def abort(self) -> None:
         """Cut the connection without a word."""
 
+    async def stall(self, seconds: float) -> None:
+        """Take nothing from the network for so long."""
+
 
 async def open_socket(options: TargetOptions, path: str, headers: Mapping[str, str], **query: str) -> ClientConnection:
     """A WebSocket at `path` of the server. Raises Refused when the handshake is answered with a status."""
@@ -108,3 +112,16 @@ class SocketLine:
 
     def abort(self) -> None:
         self._socket.transport.abort()
+
+    async def stall(self, seconds: float) -> None:
+        await stall(self._socket.transport, seconds)
+
+
+async def stall(transport: asyncio.Transport | None, seconds: float) -> None:
+    """Have `transport` read nothing for so long: what a library has buffered would hide a reader who merely waits."""
+    if transport is not None and not transport.is_closing():
+        transport.pause_reading()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            transport.resume_reading()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 
-from .line import Refused, TargetOptions
+from .line import Refused, TargetOptions, stall
 
 _MODEL = "tts-1"
 _VOICE = "alloy"
@@ -65,6 +65,10 @@ class OpenAiLine:
     def abort(self) -> None:
         if self._response is not None:
             self._response.close()
+
+    async def stall(self, seconds: float) -> None:
+        connection = None if self._response is None else self._response.connection
+        await stall(None if connection is None else connection.transport, seconds)
 
 
 async def open_line(options: TargetOptions) -> OpenAiLine:

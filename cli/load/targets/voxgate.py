@@ -11,7 +11,7 @@ from ....client import Refused as ClientRefused
 from ....client.events import Audio, Queued, Started
 from ....codecs.opus import OpusDecoder
 from ....codecs.pcm import encode_s16le
-from .line import Refused, TargetOptions
+from .line import Refused, TargetOptions, stall
 
 
 class VoxgateLine:
@@ -57,7 +57,10 @@ class VoxgateLine:
         await self._stack.aclose()
 
     def abort(self) -> None:
-        self._session.abort()
+        self._session.transport.abort()
+
+    async def stall(self, seconds: float) -> None:
+        await stall(self._session.transport, seconds)
 
 
 async def open_line(options: TargetOptions) -> VoxgateLine:

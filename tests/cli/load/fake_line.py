@@ -54,3 +54,6 @@ class FakeLine:
 
     def abort(self) -> None:
         self.aborted = True
+
+    async def stall(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

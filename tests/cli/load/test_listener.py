@@ -84,7 +84,7 @@ def test_one_who_leaves_without_a_word() -> None:
 def test_one_who_stops_reading_is_not_counted_for_gaps() -> None:
     sample, _ = listen(manner=Manner.SLOW)
     assert (sample.outcome, sample.listened) == (Outcome.DONE, False)
-    assert sample.gaps_ms[0] == pytest.approx(3080)
+    assert sample.gaps_ms[0] == pytest.approx(2080)
 
 
 def test_refusals_and_failures_keep_their_reason() -> None:

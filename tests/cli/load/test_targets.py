@@ -90,6 +90,22 @@ async def test_our_own_cut_off() -> None:
         await line.close()
 
 
+async def test_our_own_stalled() -> None:
+    async with fake_gateway(paced=True) as gateway:
+        line = await opener("voxgate")(TargetOptions(gateway.url))
+        await line.send("a long text " * 20)
+        heard = line.audio()
+        await anext(heard)
+        stalling = asyncio.create_task(line.stall(0.2))
+        await asyncio.sleep(0)
+        transport = line._session.transport  # type: ignore[attr-defined]  # the line of this target
+        assert not transport.is_reading()
+        await stalling
+        assert transport.is_reading()
+        await line.close()
+        await line.stall(10)  # nothing to stall any more
+
+
 async def test_elevenlabs() -> None:
     async def talk(socket: ServerConnection) -> None:
         assert socket.request is not None
