@@ -29,11 +29,12 @@ async def ping_flood(trial: Trial) -> None:
         end_s, sent, cut = loop.time() + seconds, 0, 0
         while loop.time() < end_s:
             for number, client in enumerate(flooding):
-                client.transport.pause_reading() if not client.closed.done() else None
                 if client.closed.done() or client.transport.is_closing():
                     cut += 1
                     flooding[number] = await connect(served.port)
-                elif client.transport.get_write_buffer_size() < 1 << 20:
+                    continue
+                client.transport.pause_reading()
+                if client.transport.get_write_buffer_size() < 1 << 20:
                     client.transport.write(PINGS)
                     sent += 500
             await asyncio.sleep(0)

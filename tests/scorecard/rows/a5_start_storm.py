@@ -5,10 +5,11 @@ from collections import Counter
 
 from ..card import Trial, row
 from ..chorus import UNLIMITED
-from ..gateways import Served, tone_gateway
+from ..gateways import tone_gateway
 from ..oracle import all_ended
 from ..wire import Client, clients
 
+EXPECTED = {"interrupted", "at_capacity", "done"}
 SLOTS = 20
 SOCKETS = 50
 CONFIRMS_S = 0.15
@@ -27,12 +28,10 @@ async def start_storm(trial: Trial) -> None:
     async with tone_gateway(slots=SLOTS, talker=talker, queue_length=32, queue_wait_ms=500, **UNLIMITED) as served:
         listeners = await clients(served.port, SOCKETS)
         outcomes: Counter[str] = Counter()
-        watching = asyncio.create_task(_most_active(served))
         began_s = listeners[0].now()
         storm = (_storm(client, per_s / SOCKETS, seconds, n / per_s, outcomes) for n, client in enumerate(listeners))
         await asyncio.gather(*storm)
         rate = outcomes.total() / (listeners[0].now() - began_s)
-        watching.cancel()
         await served.until_idle()
         state = await served.ask("state")
         _, limits = await served.get("/v1/limits")
@@ -47,9 +46,6 @@ async def start_storm(trial: Trial) -> None:
         trial.equal("complaints", len(served.complaints), 0)
 
 
-EXPECTED = {"interrupted", "at_capacity", "done"}
-
-
 async def _storm(client: Client, per_s: float, seconds: float, offset_s: float, outcomes: Counter[str]) -> None:
     """Starts at fixed times; each is interrupted a moment later."""
     loop = asyncio.get_running_loop()
@@ -62,9 +58,3 @@ async def _storm(client: Client, per_s: float, seconds: float, offset_s: float, 
         loop.call_later(0.03 * (number % 4), lambda name=f"u{number}": client.send(type="interrupt", utterance=name))
     await all_ended(heard, 20)
     outcomes.update(one.outcome for one in heard)
-
-
-async def _most_active(served: Served) -> None:
-    while True:
-        await served.get("/v1/limits")
-        await asyncio.sleep(0.2)
