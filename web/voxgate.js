@@ -13,6 +13,7 @@ const HEADER_VERSION = 1;
 const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // where the payload is nothing but samples
 const OPEN_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 10_000;
+const MOST_UNREAD = 4096; // events of one utterance, 5 minutes of the default packets: a WebSocket cannot be left unread
 const REMEMBERED = 8; // ended utterances that may still be interrupted, as long as the last of them is heard
 
 /**
@@ -325,6 +326,10 @@ export class Utterance {
     if (message.type === "error") {
       this.over = true;
       return this.fail(new VoxgateError(message.code, message.message, message));
+    }
+    if (this.queue.length === MOST_UNREAD) {
+      this.command({ type: "interrupt" });
+      return this.fail(new VoxgateError("slow_consumer", "its events were not read"));
     }
     if (!this.ended) this.queue.push(message);
     if (message.type === "done" || message.type === "interrupted") {

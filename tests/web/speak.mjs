@@ -85,6 +85,15 @@ const scenarios = {
     const result = await failure(() => heard(utterance));
     return [result, await failure(() => session.utterance())];
   },
+  async unread() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("x".repeat(4200));
+    while (!utterance.ended) await new Promise((resolve) => setTimeout(resolve, 5));
+    const result = await failure(() => heard(utterance));
+    session.close();
+    return result;
+  },
   refused: () => failure(() => connect(url)),
   urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each, "a b")),
 };

@@ -82,6 +82,12 @@ async def test_a_lost_socket_ends_everything_on_it() -> None:
     assert (speech["code"], next_one["code"]) == ("session_lost", "session_lost")
 
 
+async def test_what_nobody_reads_does_not_pile_up() -> None:
+    async with fake_gateway() as gateway:
+        assert (await run(gateway, "unread"))["code"] == "slow_consumer"
+    assert gateway.received[-1]["type"] == "interrupt"
+
+
 async def test_a_refusal_is_told() -> None:
     async with fake_gateway() as gateway:
         gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "at_capacity", "message": "full"})
