@@ -1,4 +1,4 @@
-"""The documentation against the product: options exist and have the defaults that are told."""
+"""The documentation against the product: links lead somewhere, options exist and have the defaults that are told."""
 
 from __future__ import annotations
 
@@ -12,13 +12,32 @@ from voxgate.cli.flags import add_flags
 from voxgate.gateway.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ABOUT_OPTIONS = [ROOT / "docs" / f"{name}.md" for name in ("limits", "load", "operation", "scale", "tuning")]
 OTHER_PROGRAMS = {"--build", "--scale", "--shm-size", "--gpus"}
 """Flags of Docker and its like."""
 
 
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), target
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors(linked), target
 
 
 def options() -> set[str]:
