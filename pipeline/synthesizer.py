@@ -11,25 +11,23 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from ..codecs.neural.config import DecoderConfig
-from ..codecs.neural.decoder_shapes import check_tensors
-from ..codecs.neural.document import CodecFormatError
 from .calibration import FRAMES, calibrate
 from .capacity import Capacity, Stage
 from .catalog import VoiceCatalog
-from .checkpoint import CheckpointError, TalkerCheckpoint, load_checkpoint
+from .checkpoint import CheckpointError, load_checkpoint
+from .checkpoint_files import check_files
 from .codec.service import CodecService
 from .credit import CreditRounds
 from .errors import AtCapacity, EngineNotReady
+from .plan import Plan
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
 from .step_times import StepSummary
 from .talker.engine import EngineOptions, TalkerEngine
 from .talker.generation import Sampling
-from .talker.weights import check_weights
 from .text.rules import load_voice_file
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
-from .utterance import Plan, UtteranceSpeech
+from .utterance import UtteranceSpeech
 from .voice import ClonedVoice
 from .words import SpokenClock
 
@@ -43,22 +41,6 @@ CPU_MEMORY_SHARE = 4
 MAX_GENERATION_FRAMES = 2048
 """Longest single generation, 164 s: a slot takes no more text than is said in that time, and the rest of a text goes
 on in the next generation. Checkpoints allow four times as much, in memory that would be kept for nothing."""
-
-
-def check_files(checkpoint: TalkerCheckpoint) -> None:
-    """Whether talker and codec are all there and fit each other, without reading a weight. Raises CheckpointError."""
-    check_weights(checkpoint)
-    folder = checkpoint.codec_folder
-    try:
-        codec = DecoderConfig.from_checkpoint(folder)
-        check_tensors(folder, codec)
-    except CodecFormatError as error:
-        raise CheckpointError(str(error)) from error
-    if (codec.num_quantizers, codec.codebook_size) != (checkpoint.groups, checkpoint.codebook):
-        raise CheckpointError(
-            f"{folder} decodes {codec.num_quantizers} codebooks of {codec.codebook_size} codes, but the talker makes "
-            f"{checkpoint.groups} of {checkpoint.codebook}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
+from .plan import Plan
 from .silence import LeadingSilence, SilenceRun
 from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
-from .talker.generation import Generation, Sampling
-from .talker.prompt import Prompt
-from .text.rules import VoiceFile
+from .talker.generation import Generation
 from .text.utterance import SpeechToken, UtteranceText
 from .words import SpokenClock
 
@@ -40,21 +39,6 @@ class CodecStream(Protocol):
     def advance(self, frames_heard: int) -> None: ...
     async def __anext__(self) -> Pcm: ...
     async def aclose(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All that is settled about an utterance before its first token."""
-
-    prompt: Prompt
-    sampling: Sampling
-    max_frames: int | None
-    ahead_frames: int
-    """How far generation may run ahead of the listener."""
-    rules: VoiceFile
-    paced: bool = True
-    """Heard as it is made; False for speech that is only stored, as fast as it comes."""
-    trim_silence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

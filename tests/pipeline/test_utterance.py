@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
+from voxgate.pipeline.plan import Plan
 from voxgate.pipeline.speech import FRAME_SAMPLES, FinishReason, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
@@ -23,7 +24,7 @@ from voxgate.pipeline.talker.tables import Field
 from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES, Plan, UtteranceSpeech
+from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES, UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
 from ..fakes.engine import END_OF_TEXT, FakeEngine

@@ -6,7 +6,6 @@ reference's environment has little else in common with ours.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small_tokenizer import write_json, write_tokenizer
 
 CODEBOOK = 64
 GROUPS = 16
@@ -48,83 +48,6 @@ VARIANTS = {
         Variant("base", "1b7", 48),
     )
 }
-
-# The tokenizer
-
-CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
-WORDS = (
-    *("assistant", "user", "the", "The", "hello", "Hello", "world", "voice", "speak", "softly", "calm", "don", "train"),
-    *(
-        "OpenAI",
-        "AI",
-        "iPhone",
-        "YouTube",
-        "Tube",
-        "nInE",
-        "'tcha",
-        "leaves",
-        "at",
-        "nine",
-        "it",
-        "rained",
-        "all",
-        "night",
-        "cha",
-        "and",
-    ),
-)
-
-
-def byte_symbols() -> list[str]:
-    """The printable character that stands for each byte (GPT-2's table)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    return [chr(byte) if byte in printable else chr(0x100 + hidden.index(byte)) for byte in range(256)]
-
-
-def vocabulary(size: int = 0) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Byte-level BPE that builds each of WORDS from the left; filled up to `size` with tokens that no text has."""
-    symbols, merges = byte_symbols(), []
-    tokens = dict.fromkeys(symbols)
-    for word in (*WORDS, *(f"\u0120{word}" for word in WORDS), "\u0120\u0120", "'t", "\u010a\u010a"):
-        for end in range(2, len(word) + 1):
-            if word[:end] not in tokens:
-                tokens[word[:end]] = None
-                merges.append((word[: end - 1], word[end - 1]))
-    tokens |= dict.fromkeys(f"\u0120{number:07}" for number in range(size - len(tokens)))
-    return {token: number for number, token in enumerate(tokens)}, merges
-
-
-def control_ids(vocabulary_size: int) -> dict[str, int]:
-    return {token: vocabulary_size + number for number, token in enumerate(CONTROL_TOKENS)}
-
-
-def write_tokenizer(folder: Path, size: int = 0) -> dict[str, int]:
-    """vocab.json, merges.txt and tokenizer_config.json as published; returns the whole vocabulary."""
-    tokens, merges = vocabulary(size)
-    control = control_ids(len(tokens))
-    flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
-    _write(folder / "vocab.json", tokens)
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
-    (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    _write(
-        folder / "tokenizer_config.json",
-        {
-            "add_prefix_space": False,
-            "added_tokens_decoder": {str(id_): {"content": token, **flags} for token, id_ in control.items()},
-            "additional_special_tokens": list(CONTROL_TOKENS[1:]),
-            "clean_up_tokenization_spaces": False,
-            "eos_token": "<|im_end|>",
-            "errors": "replace",
-            "model_max_length": 131072,
-            "pad_token": "<|endoftext|>",
-            "split_special_tokens": False,
-            "tokenizer_class": "Qwen2Tokenizer",
-            "unk_token": None,
-        },
-    )
-    return tokens | control
-
 
 # The configuration
 
@@ -322,16 +245,12 @@ def write_checkpoint(
     """
     (folder / "speech_tokenizer").mkdir(parents=True)
     ids = write_tokenizer(folder)
-    _write(folder / "config.json", config(variant, ids))
-    _write(folder / "generation_config.json", GENERATION)
-    _write(folder / "preprocessor_config.json", {"processor_class": "Qwen3TTSProcessor"})
-    _write(folder / "speech_tokenizer" / "config.json", CODEC)
-    _write(folder / "speech_tokenizer" / "preprocessor_config.json", FEATURES)
+    write_json(folder / "config.json", config(variant, ids))
+    write_json(folder / "generation_config.json", GENERATION)
+    write_json(folder / "preprocessor_config.json", {"processor_class": "Qwen3TTSProcessor"})
+    write_json(folder / "speech_tokenizer" / "config.json", CODEC)
+    write_json(folder / "speech_tokenizer" / "preprocessor_config.json", FEATURES)
     talker, codec = shapes(folder)
     save({name: weight(name, shape) for name, shape in talker.items()}, folder / "model.safetensors")
     codec_file = folder / "speech_tokenizer" / "model.safetensors"
     save({name: weight(f"codec {name}", shape) for name, shape in codec.items()}, codec_file)
-
-
-def _write(path: Path, document: Any) -> None:
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from family_cases import TOKENIZED
-from small_family import write_tokenizer
+from small_tokenizer import write_tokenizer
 from voxgate.pipeline.text.incremental import IncrementalTokenizer
 from voxgate.pipeline.text.tokenizer import Pattern, TextTokenizer, load_tokenizer
 

@@ -14,6 +14,7 @@ from fakes.engine import FakeEngine
 from numpy.typing import NDArray
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
+from voxgate.pipeline.plan import Plan
 from voxgate.pipeline.speech import FRAME_SAMPLES, EngineState, Pcm, SpeechRequest, TextLayout, VoiceInfo
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.generation import Sampling
@@ -21,7 +22,7 @@ from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.rules import TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.pipeline.utterance import Plan, UtteranceSpeech
+from voxgate.pipeline.utterance import UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
 DEMO = Path(__file__).parents[2] / "voices" / "demo"

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from family_cases import REFERENCE_TEXT, Case
 from safetensors.torch import save_file
-from small_family import CODEC, VARIANTS, config, write_checkpoint, write_tokenizer
+from small_family import CODEC, VARIANTS, config, write_checkpoint
+from small_tokenizer import write_tokenizer
 
 for absent in ("sox", "onnxruntime", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
     # Only the 25 Hz codec uses them; the module's import must succeed all the same.

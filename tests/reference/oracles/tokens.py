@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from family_cases import TOKENIZED
-from small_family import VARIANTS, config, write_tokenizer
+from small_family import VARIANTS, config
+from small_tokenizer import write_tokenizer
 from transformers import AutoConfig, AutoProcessor
 
 from .qwen import Qwen3TTSConfig, Qwen3TTSProcessor
