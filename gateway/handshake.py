@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,17 +13,25 @@ from websockets.http11 import Request, Response
 
 from ..pipeline.errors import VoxgateError
 from .access.access import Access
+from .access.caller import Caller
 from .access.credential import credential_of
 from .access.origins import origin_and_host
 from .dialects.endpoint import Handshake, find_endpoint
 from .dialects.registry import ENDPOINTS
+from .effects import CloseCode
+from .errors import Unauthorized
 from .http.reply import Reply, not_found
 from .observer import Observer
 from .opening import Offer
 from .sessions import Sessions
-from .websocket import BoundedConnection
+from .websocket import BoundedConnection, SocketClosed
 
 _SWITCHING = HTTPStatus.SWITCHING_PROTOCOLS
+_KEY_S = 5.0
+"""How long a socket may be open without having said whose it is."""
+_STRANGERS = 64
+"""Most sockets that do so at once; the others have to say it in the handshake."""
+_SHUT_S = 1.0
 
 
 class Door:
@@ -32,6 +42,8 @@ class Door:
         self._offer = offer
         self._sessions = sessions
         self._observer = observer
+        self._strangers = 0
+        """Sockets whose key is still to come."""
 
     def admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Give the connection its caller and its dialect, and return None; or the refusal."""
@@ -42,15 +54,52 @@ class Door:
         endpoint, parts = found
         headers, query = request.headers, dict(parse_qsl(url.query))
         origin, host = origin_and_host(headers.get_all("Origin"), headers.get_all("Host"))
-        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
+        credential = credential_of(headers, query)
         try:
-            connection.caller = self._access.admit(credential_of(headers, query), origin, host, peer)
-            connection.caller.check_socket()
+            self._access.check_origin(origin, host)
+            if credential is None and self._access.keyed and self._strangers < _STRANGERS:
+                connection.late_key = endpoint.late_key
+            if connection.late_key is None:
+                connection.caller = self._identify(connection, credential)
             self._sessions.check_room()
             connection.dialect = endpoint.open(Handshake(parts, query), self._offer)
         except VoxgateError as error:
             return self._refuse(endpoint.refuse(error), error.code)
         return None
+
+    async def introduce(self, connection: BoundedConnection) -> bool:
+        """Learn who is calling from the first message, where the handshake did not tell; False if nobody may."""
+        if (late := connection.late_key) is None:
+            return True
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(_KEY_S):
+                connection.first = await connection.receive()
+            key = late.find(connection.first) if isinstance(connection.first, str) else None
+            connection.caller = self._identify(connection, key)
+            self._sessions.check_room()
+        except VoxgateError as error:
+            self._observer.handshake_refused(error.code)
+            with contextlib.suppress(SocketClosed):
+                connection.send(late.tell(error))
+            await connection.shut(CloseCode.POLICY, error.code, _SHUT_S)
+        except TimeoutError:
+            self._observer.handshake_refused(Unauthorized.code)
+            await connection.shut(CloseCode.POLICY, Unauthorized.code, _SHUT_S)
+        except SocketClosed:
+            pass
+        else:
+            return True
+        finally:
+            self._strangers -= 1
+        return False
+
+    def _identify(self, connection: BoundedConnection, credential: str | None) -> Caller:
+        """Raises Unauthorized, KeyLimit."""
+        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
+        caller = self._access.identify(credential, peer)
+        caller.check_socket()
+        return caller
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)

@@ -175,7 +175,8 @@ class Gateway:
 
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
-        await self._sessions.run(websocket, websocket.caller, websocket.dialect)
+        if await self._door.introduce(websocket):
+            await self._sessions.run(websocket, websocket.caller, websocket.dialect)
 
     # Watching
 

@@ -17,6 +17,7 @@ from websockets.protocol import Event, State
 
 from .access.caller import Caller
 from .dialects.dialect import Dialect
+from .dialects.endpoint import LateKey
 from .rates import TokenBucket
 
 WRITE_LIMIT_BYTES = 4096
@@ -70,6 +71,10 @@ class BoundedConnection(ServerConnection):
     """Whose socket it is; set during the handshake."""
     dialect: Dialect
     """What is spoken on it; likewise."""
+    late_key: LateKey | None = None
+    """The caller is not known yet: the first message has the key."""
+    first: str | bytes | None = None
+    """A message that was read before there was anybody to receive it."""
     _probes = itertools.count()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,6 +107,9 @@ class BoundedConnection(ServerConnection):
             self.loop.call_later(CLOSE_S, self.transport.abort)
 
     async def receive(self) -> str | bytes:
+        if self.first is not None:
+            first, self.first = self.first, None
+            return first
         try:
             return await self.recv()
         except ConnectionClosed:

@@ -48,9 +48,13 @@ class Access:
 
     def admit(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
         """Who is calling. `credential`: a key or a token. Raises Forbidden (the origin), Unauthorized."""
+        self.check_origin(origin, host)
+        return self.identify(credential, peer)
+
+    def check_origin(self, origin: str | None, host: str | None) -> None:
+        """Raises Forbidden."""
         if not origin_allowed(origin, host, self._origins):
             raise Forbidden("this origin is not allowed")
-        return self.identify(credential, peer)
 
     def identify(self, credential: str | None, peer: str) -> Caller:
         """Who is calling, wherever the request comes from. Raises Unauthorized."""

@@ -31,8 +31,8 @@ from ..messages import (
 from ..outbox import AudioPacket
 from .dialect import Dialect, HangUp, Output, Say, Step
 from .elevenlabs_options import SpeechOptions, read_options, refuse, slug_of
-from .elevenlabs_wire import Context, Incoming, audio_fields, error_fields
-from .endpoint import Endpoint
+from .elevenlabs_wire import Context, Incoming, audio_fields, error_fields, find_key
+from .endpoint import Endpoint, LateKey
 from .refusals import REFUSES_THE_MESSAGE
 
 MAX_CONTEXTS = 5
@@ -256,7 +256,10 @@ class SingleStream(ElevenLabs):
 
 
 _PATH = "/v1/text-to-speech/{voice}"
+_LATE_KEY = LateKey(find_key, lambda error: json.dumps(error_fields(slug_of(error), error.message)))
 ENDPOINTS = (
-    Endpoint(f"{_PATH}/multi-stream-input", lambda asked, offer: MultiStream(read_options(asked, offer)), refuse),
-    Endpoint(f"{_PATH}/stream-input", lambda asked, offer: SingleStream(read_options(asked, offer)), refuse),
+    Endpoint(
+        f"{_PATH}/multi-stream-input", lambda asked, offer: MultiStream(read_options(asked, offer)), refuse, _LATE_KEY
+    ),
+    Endpoint(f"{_PATH}/stream-input", lambda asked, offer: SingleStream(read_options(asked, offer)), refuse, _LATE_KEY),
 )

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...pipeline.errors import BadMessage
+from ..checked import checked
 from ..effects import CloseCode
 from .alignment import Alignment, Characters
 from .dialect import Say
@@ -24,6 +26,7 @@ class Incoming(BaseModel):
     flush: bool | None = None
     close_context: bool | None = None
     close_socket: bool | None = None
+    xi_api_key: str | None = Field(None, max_length=4096)
 
 
 class Context:
@@ -49,6 +52,14 @@ class Context:
 
     def tell(self, **fields: Any) -> Say:
         return Say(self.encode(**fields))
+
+
+def find_key(payload: str) -> str | None:
+    """The key in a first message."""
+    try:
+        return checked(Incoming, payload).xi_api_key
+    except BadMessage:
+        return None
 
 
 def error_fields(slug: str, message: str) -> dict[str, Any]:

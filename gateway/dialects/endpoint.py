@@ -23,12 +23,23 @@ class Handshake:
 
 
 @dataclass(frozen=True, slots=True)
+class LateKey:
+    """How clients that cannot set headers hand in their key: with their first message."""
+
+    find: Callable[[str], str | None]
+    """The key in a message; None when there is none. Never raises."""
+    tell: Callable[[VoxgateError], str]
+    """The message that refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """`pattern` is a path with {names}; `open` raises RequestError for what is not offered."""
 
     pattern: str
     open: Callable[[Handshake, Offer], Dialect]
     refuse: Callable[[VoxgateError], Reply] = error_reply
+    late_key: LateKey | None = None
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named parts of `path`, decoded; None when it is another."""

@@ -1,0 +1,77 @@
+"""Keys that come with the first message, where a client cannot set headers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from fakes.gateways import gateway
+from voxgate.gateway import handshake
+from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.server import Gateway
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+KEYS = (f"ada={hash_of('key-of-ada')}",)
+MULTI = "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000"
+SINGLE = "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000"
+
+
+def dial(served: Gateway, path: str) -> connect:
+    return connect(f"ws://127.0.0.1:{served.port}{path}")
+
+
+async def rest_of(socket: ClientConnection) -> list[dict[str, object]]:
+    """Every message until the gateway closes."""
+    messages = []
+    with contextlib.suppress(ConnectionClosed):
+        async with asyncio.timeout(5):
+            while True:
+                messages.append(json.loads(await socket.recv()))
+    return messages
+
+
+async def test_the_first_message_may_bring_the_key_and_counts_as_one() -> None:
+    async with gateway(keys=KEYS) as served, dial(served, SINGLE) as socket:
+        await socket.send(json.dumps({"text": "Hello there. ", "xi_api_key": "key-of-ada"}))
+        await socket.send(json.dumps({"text": ""}))
+        messages = await rest_of(socket)
+        assert any(message.get("audio") for message in messages)
+        assert (messages[-1], socket.close_code) == ({"audio": None, "isFinal": True}, 1000)
+
+
+@pytest.mark.parametrize("first", ['{"text": " ", "xi_api_key": "other"}', '{"text": "Hello."}', "nonsense", b"\x00"])
+async def test_without_a_valid_key_nothing_is_spoken(first: str | bytes) -> None:
+    async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
+        await socket.send(first)
+        (told,) = await rest_of(socket)
+        assert (told["error"], socket.close_code) == ("invalid_api_key", 1008)
+        assert len(served._sessions) == 0
+
+
+async def test_a_key_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "_KEY_S", 0.05)
+    async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
+        assert await rest_of(socket) == []
+        assert socket.close_code == 1008
+
+
+async def test_few_may_be_without_a_key_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "_STRANGERS", 1)
+    async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(served, MULTI):
+                pass
+        assert refused.value.response.status_code == 401
+        await socket.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/speech", "/v1/speak", "/v2/speak"])
+async def test_other_dialects_want_it_in_the_handshake(path: str) -> None:
+    async with gateway(keys=KEYS) as served:
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(served, path):
+                pass
+        assert refused.value.response.status_code == 401
