@@ -61,9 +61,6 @@ class Observer:
     def session_opened(self, dialect: str, key: str) -> None:
         """A socket (or a request) was taken, from the holder of `key` (empty where clients need none)."""
 
-    def session_closed(self, dialect: str) -> None:
-        """It is gone."""
-
     def handshake_refused(self, reason: str) -> None:
         """A socket or request was refused before it became a session; `reason` is one of few constant words."""
 

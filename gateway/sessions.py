@@ -83,7 +83,6 @@ class Sessions:
             self._open.discard(session)
             if not self._open:
                 self._empty.set()
-            self._observer.session_closed(dialect.name)
             log.info("session closed", extra={"session": name, "code": socket.close_code})
 
     def shut(self) -> None:

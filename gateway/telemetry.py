@@ -19,9 +19,6 @@ class Telemetry(Observer):
     def session_opened(self, dialect: str, key: str) -> None:
         self._tell(lambda each: each.session_opened(dialect, key))
 
-    def session_closed(self, dialect: str) -> None:
-        self._tell(lambda each: each.session_closed(dialect))
-
     def handshake_refused(self, reason: str) -> None:
         self._tell(lambda each: each.handshake_refused(reason))
 

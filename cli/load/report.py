@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .plots import line_plot
 from .sample import BUFFERS_MS
@@ -95,7 +95,7 @@ def _cells(step: StepFigures, bar: Bar) -> tuple[str, ...]:
 def _plots(steps: Sequence[StepFigures], bar: Bar) -> list[str]:
     x = "streams" if steps and "stream" in steps[0].load else "utterances per second"
 
-    def against(figure) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]  # StepFigures -> float
+    def against(figure: Callable[[StepFigures], float]) -> list[tuple[float, float]]:
         return [(step.size, figure(step)) for step in steps]
 
     first_audio = {
@@ -105,7 +105,7 @@ def _plots(steps: Sequence[StepFigures], bar: Bar) -> list[str]:
     }
     gaps = {"p99": against(lambda step: step.gap.p99), "most": against(lambda step: step.gap.most)}
     uneven = {
-        f"{buffer_ms} ms": against(lambda step, ms=buffer_ms: 100 * step.uneven[ms] / max(1, step.listened))
+        f"{buffer_ms} ms": [(step.size, 100 * step.uneven[buffer_ms] / max(1, step.listened)) for step in steps]
         for buffer_ms in BUFFERS_MS
     }
     turned_away = against(lambda step: 100 * sum(step.refused.values()) / max(1, step.utterances))

@@ -21,9 +21,6 @@ class Notes(Observer):
     def session_opened(self, dialect: str, key: str) -> None:
         self.seen.append(("session_opened", dialect, key))
 
-    def session_closed(self, dialect: str) -> None:
-        self.seen.append(("session_closed", dialect))
-
     def handshake_refused(self, reason: str) -> None:
         self.seen.append(("handshake_refused", reason))
 
@@ -44,7 +41,6 @@ class Broken(Observer):
 
 CALLS = [
     ("session_opened", "native", "team-a"),
-    ("session_closed", "native"),
     ("handshake_refused", "draining"),
     ("error_sent", "native", "bad_message"),
     ("utterance_over", RECORD),
