@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from ..codecs.format import FORMATS
@@ -21,18 +20,18 @@ from .access.caller import Caller
 from .admission import Admission, Ticket
 from .conduct import Conduct
 from .dialects.dialect import Dialect, HangUp, Say, Step
-from .effects import CloseCode, CloseSocket, Effect, Listen, Probe, Retire, SendAudio, SendMessage
+from .effects import CloseCode, Effect, Listen, Probe, SendAudio
+from .endings import Endings
 from .errors import ClientGone, Draining, SlowConsumer, UtteranceEnded
-from .lifecycle import IllegalEvent, State
+from .lifecycle import IllegalEvent
 from .observer import DONE, INTERRUPTED, Observer
 from .opening import Offer
+from .outgoing import Outgoing
 from .pacer import TIMER_SLACK_S
-from .reading import PROBE_S, Reading
+from .patience import Patience
+from .reading import Reading
 from .roster import Roster
 from .utterance import Utterance
-
-_SLOW_AFTER_S = 1.0
-"""A client that has not read, or played, for so long is warned."""
 
 _STALLED_PATIENCE_S = 0.25
 """Who does not read will not answer a closing handshake either."""
@@ -62,15 +61,15 @@ class Session:
         self._wake = wake
         self._conduct = Conduct(offer.settings)
         self._roster = Roster(offer.settings.utterances_per_session)
-        self._effects: deque[Effect] = deque()
+        self._outgoing = Outgoing(dialect, lambda code: self._observer.error_sent(dialect.name, code))
+        self._endings = Endings(name, self._roster, self._outgoing, self._observe)
         self._next_number = 1
         self._reading = Reading()
-        self._stall_limit_s = offer.settings.stall_limit_ms / 1000
+        self._patience = Patience(self._reading, offer.settings.stall_limit_ms / 1000)
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
         self._busy_until_s = 0.0
         """When the listener has heard the utterance that was done last."""
-        self._closed = False
 
     @property
     def dialect(self) -> str:
@@ -89,16 +88,16 @@ class Session:
     @property
     def closing(self) -> bool:
         """The socket is to be closed; messages are no longer taken."""
-        return self._closed
+        return self._outgoing.closed
 
     @property
     def backlog(self) -> int:
         """What was not dealt with yet, in messages; the driver stops reading the socket while there is much."""
-        return len(self._effects) + self._dialect.backlog
+        return len(self._outgoing) + self._dialect.backlog
 
     def open(self) -> None:
         """Greet the client."""
-        self._send(
+        self._outgoing.send(
             messages.SessionOpened(
                 session=self.name,
                 default_voice=self._offer.default_voice,
@@ -111,11 +110,11 @@ class Session:
 
     def receive(self, payload: str | bytes, now_s: float) -> None:
         """Take one message. Never raises: what is wrong with it becomes an `error` message."""
-        if self._closed:
+        if self.closing:
             return
         if isinstance(payload, bytes):
-            self._tell(BadMessage("audio goes one way; send JSON in text frames"), None)
-            self._close(CloseCode.NOT_ACCEPTABLE, "binary message")
+            self._outgoing.tell(BadMessage("audio goes one way; send JSON in text frames"), None)
+            self._outgoing.close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
         self._tick(now_s)
         try:
@@ -132,15 +131,12 @@ class Session:
 
     def _follow(self, steps: Iterable[Step], now_s: float) -> None:
         for step in steps:
-            if self._closed:
+            if self.closing:
                 return
-            match step:
-                case Say():
-                    self._say(step.payload)
-                case HangUp():
-                    self._close(step.code, step.reason)
-                case _:
-                    self._obey(step, now_s)
+            if isinstance(step, Say | HangUp):
+                self._outgoing.put(step)
+            else:
+                self._obey(step, now_s)
 
     def _obey(self, message: messages.ClientMessage, now_s: float) -> None:
         name = None if isinstance(message, messages.Ping) else message.utterance
@@ -148,13 +144,13 @@ class Session:
             self._take(message, now_s)
         except IllegalEvent as illegal:
             why = f"utterance {name!r} is {illegal.state}: no {illegal.event} any more"
-            self._tell(UtteranceEnded(why), name)
+            self._outgoing.tell(UtteranceEnded(why), name)
         except (EmptyText, EngineError) as error:
             failed = self._roster.get(name) if name is not None else None
             if failed is None or failed.over:
-                self._tell(error, name)
+                self._outgoing.tell(error, name)
             else:
-                self._fail(failed, error)
+                self._endings.fail(failed, error)
         except VoxgateError as error:
             self._refuse(error, name, now_s)
         except Exception:
@@ -163,9 +159,9 @@ class Session:
             broken = self._roster.get(name) if name is not None else None
             failure = GenerationFailed("the message could not be dealt with")
             if broken is None or broken.over:
-                self._tell(failure, name)
+                self._outgoing.tell(failure, name)
             else:
-                self._fail(broken, failure)
+                self._endings.fail(broken, failure)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -186,10 +182,10 @@ class Session:
                 utterance = self._roster.find(message.utterance)
                 reply = utterance.interrupt(message.played_ms, now_s)
                 self._busy_until_s = now_s
-                self._leave(utterance, INTERRUPTED)
-                self._send(reply)
+                self._endings.leave(utterance, INTERRUPTED)
+                self._outgoing.send(reply)
             case messages.Ping():
-                self._send(messages.Pong(id=message.id))
+                self._outgoing.send(messages.Pong(id=message.id))
 
     def _add_text(self, utterance: Utterance, text: str, now_s: float) -> None:
         utterance.check_text(text)
@@ -216,16 +212,16 @@ class Session:
     def _place(self, utterance: Utterance, ticket: Ticket) -> None:
         if not ticket.granted:
             position, eta_ms = ticket.position, ticket.eta_ms
-            self._send(messages.Queued(utterance=utterance.name, position=position, eta_ms=eta_ms))
+            self._outgoing.send(messages.Queued(utterance=utterance.name, position=position, eta_ms=eta_ms))
             return
         try:
             utterance.speech = self._offer.synthesizer.open(utterance.request)
             started = utterance.admit(utterance.speech)
         except VoxgateError as error:
-            self._fail(utterance, error)
+            self._endings.fail(utterance, error)
         else:
-            self._send(started)
-            self._effects.append(Listen(utterance))
+            self._outgoing.send(started)
+            self._outgoing.add(Listen(utterance))
 
     def _moved(self, utterance: Utterance, ticket: Ticket) -> None:
         if not utterance.over:
@@ -242,48 +238,46 @@ class Session:
             utterance.hear(chunk)
         except Exception:
             log.exception("encoding failed", extra=self._ids(utterance))
-            self._fail(utterance, GenerationFailed("the audio could not be encoded"))
+            self._endings.fail(utterance, GenerationFailed("the audio could not be encoded"))
             return
         if utterance.words and chunk.words:
-            self._send(messages.Words.of(utterance.name, chunk.words))
+            self._outgoing.send(messages.Words.of(utterance.name, chunk.words))
 
     def spoke(self, utterance: Utterance) -> None:
         """The utterance's speech came to its end: its slot is free before the last packet leaves."""
         if not utterance.over:
             utterance.spoken()
-            self._retire(utterance)
+            self._endings.retire(utterance)
 
     def broke(self, utterance: Utterance, error: VoxgateError) -> None:
         """The utterance's speech failed."""
-        self._fail(utterance, error)
+        self._endings.fail(utterance, error)
 
     # From the clock, the network and the process
 
     def drain(self, deadline_ms: int, idle_close_s: float) -> None:
         """Take no new utterances; close when none is under way, but not before `idle_close_s`."""
-        if self._idle_close_s is None and not self._closed:
+        if self._idle_close_s is None and not self.closing:
             self._idle_close_s = idle_close_s
-            self._send(messages.GoingAway(deadline_ms=deadline_ms))
+            self._outgoing.send(messages.GoingAway(deadline_ms=deadline_ms))
             self._wake()
 
     def end_now(self) -> None:
         """The drain's deadline: give every utterance up and close."""
-        self._fail_all(Draining("the gateway is shutting down"))
-        self._close(CloseCode.RESTARTING, "shutting down")
+        self._endings.fail_all(Draining("the gateway is shutting down"))
+        self._outgoing.close(CloseCode.RESTARTING, "shutting down")
         self._wake()
 
     def lost(self) -> tuple[Utterance, ...]:
         """The socket is gone: gives every utterance up; returns those whose speech is to be closed."""
-        self._closed = True
-        self._fail_all(ClientGone("the socket is gone"))
-        left = tuple(effect.utterance for effect in self._effects if isinstance(effect, Retire))
-        self._effects.clear()
-        return left
+        self._outgoing.closed = True
+        self._endings.fail_all(ClientGone("the socket is gone"))
+        return self._outgoing.abandon()
 
     def blocked(self, now_s: float, since_s: float) -> None:
         """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
         for utterance in self.active:
-            self._judge(utterance, now_s, since_s + _SLOW_AFTER_S, since_s + self._stall_limit_s)
+            self._judge(utterance, now_s, *self._patience.after_s(since_s))
 
     def has_read(self) -> None:
         """The client has read all that was sent before the last Probe."""
@@ -291,19 +285,19 @@ class Session:
 
     def next_effect(self, now_s: float) -> Effect | None:
         """What to do next, None when there is nothing now. One due packet per utterance in turn."""
-        if not self._effects and not self._closed:
+        if not self._outgoing and not self.closing:
             self._tick(now_s)
             for utterance in self.active:
                 self._turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
-                self._close(CloseCode.RESTARTING, "shutting down")
-        return self._effects.popleft() if self._effects else None
+                self._outgoing.close(CloseCode.RESTARTING, "shutting down")
+        return self._outgoing.take()
 
     def next_wake_s(self, now_s: float) -> float:
         """When `next_effect` will have something without any event; infinity for never."""
-        if self._effects:
+        if self._outgoing:
             return now_s
-        if self._closed:
+        if self.closing:
             return math.inf
         times_s = [self._wake_of_s(utterance, now_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
@@ -312,122 +306,51 @@ class Session:
         return min(times_s)
 
     def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
-        slow_s, cut_s = self._patience_s(utterance)
+        slow_s, cut_s = self._patience.with_s(utterance)
         if now_s >= slow_s and utterance.warned:
             return cut_s
         return min(utterance.next_wake_s(now_s), slow_s)
-
-    def _patience_s(self, utterance: Utterance) -> tuple[float, float]:
-        """When its client counts as slow, and when it is cut; infinity while it takes its audio.
-
-        A client that takes audio as fast as it is made may stop reading when it has enough: only a write that waits
-        tells of it.
-        """
-        since_s = utterance.stalled_since_s()
-        slow_s, cut_s = since_s + _SLOW_AFTER_S, since_s + self._stall_limit_s
-        if not utterance.paced or utterance.speech is None:
-            return slow_s, cut_s
-        silent_s = self._reading.silent_since_s()
-        unread_limit_s = max(self._stall_limit_s - PROBE_S, _SLOW_AFTER_S)
-        return min(slow_s, silent_s + _SLOW_AFTER_S), min(cut_s, silent_s + unread_limit_s)
 
     def _turn(self, utterance: Utterance, now_s: float) -> None:
         ticket = utterance.ticket
         if ticket is not None and not ticket.granted:
             if now_s >= ticket.deadline_s:
-                self._fail(utterance, self._admission.refusal("no talker slot became free in time"))
+                self._endings.fail(utterance, self._admission.refusal("no talker slot became free in time"))
             return
-        slow_s, cut_s = self._patience_s(utterance)
+        slow_s, cut_s = self._patience.with_s(utterance)
         if now_s < slow_s and (packet := utterance.release(now_s)) is not None:
             message = self._dialect.audio(utterance.name, packet, now_s)
             if message is not None:
-                self._effects.append(SendAudio(utterance, message))
+                self._outgoing.add(SendAudio(utterance, message))
                 if utterance.paced and self._reading.ask(now_s):
-                    self._effects.append(Probe())
+                    self._outgoing.add(Probe())
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
             self._busy_until_s = utterance.pacer.played_out_s(now_s)
-            self._leave(utterance, DONE)
-            self._send(done)
+            self._endings.leave(utterance, DONE)
+            self._outgoing.send(done)
         else:
             self._judge(utterance, now_s, slow_s, cut_s)
 
     def _judge(self, utterance: Utterance, now_s: float, slow_s: float, cut_s: float) -> None:
         """Warn about, then give up, a client that takes no audio."""
         if now_s >= cut_s:
-            self._fail_all(SlowConsumer("the client stopped reading"))
-            self._close(self._dialect.slow_consumer, "slow consumer", _STALLED_PATIENCE_S)
+            self._endings.fail_all(SlowConsumer("the client stopped reading"))
+            self._outgoing.close(self._dialect.slow_consumer, "slow consumer", _STALLED_PATIENCE_S)
         elif now_s >= slow_s and not utterance.warned:
             utterance.warned = True
             message = "audio waits for the client to read and play it; generation is paused"
-            self._send(messages.Warned(code="slow_consumer", message=message, utterance=utterance.name))
-
-    # The ends of an utterance
-
-    def _fail_all(self, error: VoxgateError) -> None:
-        for utterance in self.active:
-            self._fail(utterance, error)
-
-    def _fail(self, utterance: Utterance, error: VoxgateError) -> None:
-        if utterance.over:
-            return
-        partial = utterance.fail()
-        self._leave(utterance, error.code)
-        ours = isinstance(error, EngineError)
-        extra = {**self._ids(utterance), "code": error.code}
-        log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
-        self._tell(error, utterance.name, partial_audio=partial if ours else None)
-
-    def _leave(self, utterance: Utterance, outcome: str) -> None:
-        """The utterance is over: nothing of it is sent any more but the one message that says so."""
-        if not utterance.observed:  # one that is done can still be interrupted
-            utterance.observed = True
-            self._observer.utterance_over(utterance.record(self.dialect, self._caller.key, outcome))
-        if utterance.state is State.DONE:
-            self._roster.finish(utterance)
-        else:
-            self._roster.remove(utterance)
-            self._effects = deque(effect for effect in self._effects if not _speaks(effect, utterance))
-        self._retire(utterance)
-
-    def _retire(self, utterance: Utterance) -> None:
-        if not utterance.retired:
-            utterance.retired = True
-            self._effects.append(Retire(utterance))
+            self._outgoing.send(messages.Warned(code="slow_consumer", message=message, utterance=utterance.name))
 
     # Small change
+
+    def _observe(self, utterance: Utterance, outcome: str) -> None:
+        self._observer.utterance_over(utterance.record(self.dialect, self._caller.key, outcome))
 
     def _ids(self, utterance: Utterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}
 
     def _refuse(self, error: VoxgateError, name: str | None, now_s: float) -> None:
-        self._tell(error, name)
+        self._outgoing.tell(error, name)
         if reason := self._conduct.verdict(error, now_s):
-            self._close(CloseCode.POLICY, reason)
-
-    def _tell(self, error: VoxgateError, name: str | None, partial_audio: bool | None = None) -> None:
-        if not self._closed:
-            self._observer.error_sent(self.dialect, error.code)
-            self._send(messages.Failed.of(error, utterance=name, partial_audio=partial_audio))
-
-    def _send(self, message: messages.ServerMessage) -> None:
-        if not self._closed:
-            for output in self._dialect.tell(message):
-                match output:
-                    case Say():
-                        self._say(output.payload)
-                    case HangUp():
-                        self._close(output.code, output.reason)
-
-    def _say(self, payload: str | bytes) -> None:
-        if not self._closed:
-            self._effects.append(SendMessage(payload))
-
-    def _close(self, code: CloseCode, reason: str, patience_s: float = 1.0) -> None:
-        if not self._closed:
-            self._effects.append(CloseSocket(code, reason, patience_s))
-            self._closed = True
-
-
-def _speaks(effect: Effect, utterance: Utterance) -> bool:
-    return isinstance(effect, SendAudio | Listen) and effect.utterance is utterance
+            self._outgoing.close(CloseCode.POLICY, reason)
