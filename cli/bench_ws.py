@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--words-per-s", type=float, default=25, metavar="X", help="pace of the text, 0 at once (default: %(default)s)")
     for name, what in (
         ("barge-in", "interrupts"),
-        ("slow", "stops reading for 2 s"),
+        ("slow", "stops reading for 1.5 s"),
         ("abrupt", "cuts the connection"),
     ):
         add(f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of listeners that {what}")

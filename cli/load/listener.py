@@ -17,8 +17,8 @@ from .text import fragments, paced
 
 AUDIBLE = 0.01
 """Full scale is 1; what is softer counts as silence."""
-_SLOW_PAUSE_S = 2.0
-"""Long enough to be noticed, not so long that a server may cut the line for it."""
+_SLOW_PAUSE_S = 1.5
+"""Long enough to be noticed, not so long that our own gateway cuts the line for it (it may after 2 s)."""
 _ENDINGS = (".", "!", "?")
 
 
@@ -120,6 +120,7 @@ class Listener:
                 sample.code = "" if ear is not None else "no_audio"
             else:
                 sample.outcome = Outcome.INTERRUPTED
+                sample.cancel_ms = 1000 * (self._loop.time() - self._cut_s)
         except Exception:
             if self._turn.manner is not Manner.ABRUPT or self._cut_s == math.inf:
                 raise
@@ -158,8 +159,6 @@ class Listener:
             sample.first_byte_ms = _ms(ear.first_s - self._text_s)
             sample.first_audible_ms = _ms(ear.audible_s - self._text_s)
         sample.after_sentence_ms = _ms(ear.first_s - self._sentence_s)
-        if self._cut_s != math.inf:
-            sample.cancel_ms = max(0.0, 1000 * (ear.last_s - self._cut_s))
         sample.gaps_ms = ear.gaps_ms
         sample.underruns = {buffer_ms: ear.underruns(buffer_ms) for buffer_ms in BUFFERS_MS}
         sample.audio_s = ear.audio_s

@@ -56,7 +56,7 @@ def html_report(title: str, facts: Mapping[str, str], steps: Sequence[StepFigure
 _EXPLAINED = (
     "First audio counts from the first text sent; audible is the first sound that is not silence. Uneven are streams"
     " that ran dry at least once, for players that start after so much buffer; who read slowly on purpose, interrupted"
-    " or left is not counted among them. Cancel is from the interrupt to the last audio that still came."
+    " or left is not counted among them. Cancel is from the interrupt to the server's word that nothing more comes."
 )
 _COLUMNS = (
     "load",

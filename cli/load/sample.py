@@ -53,7 +53,7 @@ class Sample:
     """From the end of the first sentence to the first audio; negative when speech began before it."""
     queue_ms: float | None = None
     cancel_ms: float | None = None
-    """From the interrupt to the last audio that still came."""
+    """From the interrupt to the server's word that nothing more comes."""
     gaps_ms: list[float] = field(default_factory=list)
     """Between messages with audio."""
     underruns: dict[int, int] = field(default_factory=dict)

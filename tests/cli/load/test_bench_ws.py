@@ -11,6 +11,7 @@ from fakes.humming_gateway import FakeGateway, fake_gateway
 from voxgate.cli.main import main
 
 SHORT = ["--sentences", "1", "--words-per-s", "0", "--seconds", "0.1"]
+"""Whether a busy machine carries even this is not what is tested: the status only has to say what the steps say."""
 
 
 def bench(gateway: FakeGateway, *flags: str) -> int:
@@ -21,10 +22,14 @@ async def test_a_ramp_over_two_processes(tmp_path: Path, capsys: pytest.CaptureF
     lines, page = tmp_path / "lines", tmp_path / "page.html"
     flags = ("--streams", "2,3", "--processes", "2", "--jsonl", str(lines), "--html", str(page))
     async with fake_gateway() as gateway:
-        assert await asyncio.to_thread(bench, gateway, *flags) == 0
+        status = await asyncio.to_thread(bench, gateway, *flags)
     records = [json.loads(line) for line in lines.read_text("utf-8").splitlines()]
     steps = [record for record in records if "verdict" in record]
-    assert [(step["step"], step["verdict"]) for step in steps] == [("2 streams", None), ("3 streams", None)]
+    assert [(step["step"], set(step["outcomes"])) for step in steps] == [
+        ("2 streams", {"done"}),
+        ("3 streams", {"done"}),
+    ]
+    assert status == any(step["verdict"] for step in steps)
     assert {record["stream"] for record in records if record["step"] == "3 streams" and "stream" in record} == {0, 1, 2}
     assert page.read_text("utf-8").startswith("<!doctype html>")
     assert "3 streams" in capsys.readouterr().out
@@ -49,12 +54,15 @@ def test_wrong_usage_is_explained(flags: list[str], complaint: str, capsys: pyte
 async def test_arrivals_by_themselves(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     async with fake_gateway() as gateway:
-        assert await asyncio.to_thread(bench, gateway, "--rate", "50", "--jsonl", str(lines)) == 0
+        status = await asyncio.to_thread(bench, gateway, "--rate", "50", "--jsonl", str(lines))
     (step,) = [record for line in lines.read_text("utf-8").splitlines() if "verdict" in (record := json.loads(line))]
     assert (step["load"], step["outcomes"]) == ("50/s", {"done": step["utterances"]})
+    assert status == (step["verdict"] is not None)
 
 
-async def test_finds_what_is_carried_and_fails_when_nothing_is() -> None:
+async def test_searches_and_fails_when_nothing_is_carried(capsys: pytest.CaptureFixture[str]) -> None:
     async with fake_gateway() as gateway:
-        assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 0
-    assert await asyncio.to_thread(main, ["bench", "ws", "--url", gateway.url, *SHORT, "--find", "--most", "1"]) == 1
+        status = await asyncio.to_thread(bench, gateway, "--find", "--most", "1")
+        assert f"{1 - status} streams without an underrun" in capsys.readouterr().out
+    assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 1
+    assert "0 streams without an underrun" in capsys.readouterr().out

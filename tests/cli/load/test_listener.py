@@ -71,7 +71,7 @@ def test_a_late_message_is_an_underrun_for_those_with_less_buffer() -> None:
 def test_an_interrupt_and_the_silence_after_it() -> None:
     sample, line = listen(manner=Manner.BARGE_IN, cut_s=0.5)
     assert (sample.outcome, line.interrupted_ms) == (Outcome.INTERRUPTED, 500)
-    assert sample.cancel_ms == 0.0
+    assert sample.cancel_ms == pytest.approx(60), "the line ends where its next message would have come"
     assert not sample.listened
 
 
@@ -84,7 +84,7 @@ def test_one_who_leaves_without_a_word() -> None:
 def test_one_who_stops_reading_is_not_counted_for_gaps() -> None:
     sample, _ = listen(manner=Manner.SLOW)
     assert (sample.outcome, sample.listened) == (Outcome.DONE, False)
-    assert sample.gaps_ms[0] == pytest.approx(2080)
+    assert sample.gaps_ms[0] == pytest.approx(1580)
 
 
 def test_refusals_and_failures_keep_their_reason() -> None:
