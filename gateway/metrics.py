@@ -18,7 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..pipeline.errors import AtCapacity
@@ -190,7 +190,10 @@ class _StateCollector(Collector):
             p50_s[at], p90_s[at], taken[at] = step.p50_s, step.p90_s, step.steps
         yield _family("voxgate_step_seconds_p50", "Median of recent steps.", ("part", "batch"), p50_s)
         yield _family("voxgate_step_seconds_p90", "90th percentile of recent steps.", ("part", "batch"), p90_s)
-        yield _family("voxgate_steps", "Steps taken since the engine started.", ("part", "batch"), taken)
+        steps = CounterMetricFamily("voxgate_steps", "Steps taken since the engine started.", labels=("part", "batch"))
+        for labels, count in taken.items():
+            steps.add_metric(labels, count)
+        yield steps
         yield _family("voxgate_build_info", "The version that runs.", ("version",), {(_version(),): 1})
 
 

@@ -109,7 +109,7 @@ def test_every_metric_of_weight_is_on_the_board() -> None:
         "voxgate_key_utterances_total",
         "voxgate_queue_limit",
         "voxgate_step_seconds_p50",
-        "voxgate_steps",
+        "voxgate_steps_total",
     }
 
 
