@@ -32,9 +32,10 @@ def draw(arrivals: Arrivals, capacity_per_s: float, normal_ms: float) -> str:
         rates.steps(_per_second(map(arrivals.at_s, admitted)), BLUE),
         rates.steps(_per_second(map(arrivals.at_s, refused)), RED),
         waits.frame("Time to first audio of each admitted utterance, waiting for a slot included", arrivals.bounds_s),
-        *(waits.dot(at_s, ms, BLUE) for at_s, ms in firsts),
+        waits.dots(firsts, BLUE),
         breaks.frame(f"Underruns of each admitted utterance: {sum(n for _, n in underruns)} in all", arrivals.bounds_s),
-        *(breaks.dot(at_s, n, RED if n else BLUE) for at_s, n in underruns),
+        breaks.dots([point for point in underruns if not point[1]], BLUE),
+        breaks.dots([point for point in underruns if point[1]], RED),
     ]
     height = TOP + 3 * (PANEL + GAP) + 8
     return (
@@ -88,5 +89,7 @@ class _Panel:
         points = [(at_s + side, float(counts[at_s])) for at_s in range(int(self._seconds)) for side in (0, 1)]
         return self.line(points, colour)
 
-    def dot(self, at_s: float, value: float, colour: str) -> str:
-        return f'<circle cx="{self.x(at_s):.1f}" cy="{self.y(value):.1f}" r="2" fill="{colour}" fill-opacity="0.6"/>'
+    def dots(self, points: Iterable[tuple[float, float]], colour: str) -> str:
+        """One path: a circle each would be ten times the file."""
+        path = "".join(f"M{self.x(at_s):.1f} {self.y(value):.1f}h0" for at_s, value in points)
+        return f'<path d="{path}" stroke="{colour}" stroke-opacity="0.6" stroke-width="4" stroke-linecap="round" fill="none"/>'
