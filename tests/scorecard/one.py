@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import logging
@@ -63,6 +64,9 @@ def run(row: Row, options: Options) -> Record:
 def _run_async(measure) -> None:
     import uvloop
 
+    # A full collection here would be taken for a pause of the gateway's; the young are collected as ever.
+    gc.freeze()
+    gc.set_threshold(700, 10, 100_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(measure)
 

@@ -92,4 +92,5 @@ class _Panel:
     def dots(self, points: Iterable[tuple[float, float]], colour: str) -> str:
         """One path: a circle each would be ten times the file."""
         path = "".join(f"M{self.x(at_s):.1f} {self.y(value):.1f}h0" for at_s, value in points)
-        return f'<path d="{path}" stroke="{colour}" stroke-opacity="0.6" stroke-width="4" stroke-linecap="round" fill="none"/>'
+        stroke = f'stroke="{colour}" stroke-opacity="0.6" stroke-width="4" stroke-linecap="round"'
+        return f'<path d="{path}" fill="none" {stroke}/>'
