@@ -69,52 +69,57 @@ def test_the_plain_loop_speaks_as_the_reference(
     assert spoken.margin > NEAREST
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["0b6-base", "1b7-base"])
+async def engine(request: pytest.FixtureRequest, ours: Callable[[str], Ours]) -> AsyncIterator[TalkerEngine]:
+    """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
+    options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
+    engine = TalkerEngine(ours(request.param).checkpoint, options)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
-class TestEngine:
-    """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
+async def test_it_speaks_as_the_reference(
+    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+) -> None:
+    cases = spoken_by(engine)
+    made = await asyncio.gather(*(speak(engine, ours(case.variant), case) for case in cases))
+    for case, (codes, reason) in zip(cases, made, strict=True):
+        expected = codes_of(said("speech"), case)
+        assert codes == expected, case.name
+        # The reference does not tell an end at the cap from one by it.
+        assert (reason is FinishReason.END) == plainly(ours(case.variant), case).ended, case.name
 
-    @pytest_asyncio.fixture(scope="class", loop_scope="module", params=["0b6-base", "1b7-base"])
-    async def engine(self, request: pytest.FixtureRequest, ours: Callable[[str], Ours]) -> AsyncIterator[TalkerEngine]:
-        options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
-        engine = TalkerEngine(ours(request.param).checkpoint, options)
-        await engine.start()
-        yield engine
-        await engine.close()
 
-    async def test_it_speaks_as_the_reference(
-        self, engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
-    ) -> None:
-        cases = spoken_by(engine)
-        made = await asyncio.gather(*(speak(engine, ours(case.variant), case) for case in cases))
-        for case, (codes, reason) in zip(cases, made, strict=True):
-            expected = codes_of(said("speech"), case)
-            assert codes == expected, case.name
-            # The reference does not tell an end at the cap from one by it.
-            assert (reason is FinishReason.END) == plainly(ours(case.variant), case).ended, case.name
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+async def test_text_that_comes_token_by_token_is_spoken_no_differently(
+    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+) -> None:
+    expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
+    # The cap is looked at once the text has ended, which here may be later.
+    cases = [case for case, codes in expected.items() if len(codes) < frame_cap(case)]
+    made = await asyncio.gather(*(speak(engine, ours(case.variant), case, one_by_one=True) for case in cases))
+    for case, (codes, _) in zip(cases, made, strict=True):
+        assert codes == expected[case], case.name
 
-    async def test_text_that_comes_token_by_token_is_spoken_no_differently(
-        self, engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
-    ) -> None:
-        expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
-        # The cap is looked at once the text has ended, which here may be later.
-        cases = [case for case, codes in expected.items() if len(codes) < frame_cap(case)]
-        made = await asyncio.gather(*(speak(engine, ours(case.variant), case, one_by_one=True) for case in cases))
-        for case, (codes, _) in zip(cases, made, strict=True):
-            assert codes == expected[case], case.name
 
-    async def test_by_default_speech_does_not_end_before_its_text(
-        self, engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
-    ) -> None:
-        cases = spoken_by(engine)
-        masked = [plainly(ours(case.variant), case, early_end=False) for case in cases]
-        made = await asyncio.gather(*(speak(engine, ours(case.variant), case, early_end=False) for case in cases))
-        longer = 0
-        for case, spoken, (codes, _) in zip(cases, masked, made, strict=True):
-            if spoken.margin > NEAREST:
-                assert codes == spoken.frames, case.name
-                longer += len(codes) > len(codes_of(said("speech"), case))
-        assert longer
+@pytest.mark.engine
+@pytest.mark.asyncio(loop_scope="module")
+async def test_by_default_speech_does_not_end_before_its_text(
+    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+) -> None:
+    cases = spoken_by(engine)
+    masked = [plainly(ours(case.variant), case, early_end=False) for case in cases]
+    made = await asyncio.gather(*(speak(engine, ours(case.variant), case, early_end=False) for case in cases))
+    longer = 0
+    for case, spoken, (codes, _) in zip(cases, masked, made, strict=True):
+        if spoken.margin > NEAREST:
+            assert codes == spoken.frames, case.name
+            longer += len(codes) > len(codes_of(said("speech"), case))
+    assert longer
 
 
 def spoken_by(engine: TalkerEngine) -> list[Case]:
