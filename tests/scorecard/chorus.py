@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import cache
 
 from .oracle import Heard, mismatches, percentile
 from .wire import Client, clients
@@ -20,6 +21,7 @@ UNLIMITED = {"starts_per_s": 10_000, "interrupts_per_s": 10_000, "messages_per_s
 """Settings for one client that stands for many."""
 
 
+@cache  # made in the midst of a measurement it would delay what is measured
 def text_of(seconds: float, number: int = 0) -> str:
     """A text that the tone talker speaks in about `seconds`."""
     chance, text = random.Random(number), ""
