@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -85,6 +86,9 @@ async def _serve(settings: Settings) -> None:
 
     observers = [] if tracing is None else [tracing]
     uploads = library if settings.voice_uploads else None
+    # What start-up made stays for good; a full collection would hold the event loop up to look through all of it.
+    gc.collect()
+    gc.freeze()
     try:
         await serve(settings, synthesizer, PacketEncoder, on_listening, observers, uploads)
     finally:
