@@ -61,12 +61,22 @@ async def test_no_process_outlives_the_gateway(number: signal.Signals) -> None:
     assert still_running(children) == []
 
 
-async def test_a_broken_checkpoint_is_told_in_the_last_line_and_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_broken_checkpoint_is_told_before_anything_is_started(tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     shutil.copytree(checkpoint_folder("demo"), folder)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1_000_000])
     process = await serve("--checkpoint", str(folder))
+    async with asyncio.timeout(START_S):
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    (line,) = errors.decode().rstrip().splitlines()
+    assert line.startswith("voxgate serve: ")
+    assert "model.safetensors" in line
+
+
+async def test_an_engine_that_cannot_start_is_told_in_the_last_line_and_leaves_no_process() -> None:
+    process = await serve("--kv-cache-mb", "1")  # not enough for a single utterance
     await until(process, "loading the voice")
     children = family(process)
     async with asyncio.timeout(START_S):
