@@ -20,6 +20,7 @@ from typing import Any
 
 from .bench_local import gateway
 from .listeners import Heard, Plan, play_in_processes
+from .load.plots import COLOURS, line_plot
 from .process_tree import tree_usage
 from .random_checkpoint import write_random_checkpoint
 
@@ -46,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="parts of a step to time (default: %(default)s)")
     parser.add_argument("--checkpoints", type=Path, help="folder to keep the random checkpoints in")
     parser.add_argument("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the steps' times there, as SVG")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
 
 
@@ -66,6 +68,8 @@ def run(parsed: argparse.Namespace) -> int:
             if parsed.json is not None:
                 # Written as it grows: what was measured is not lost with what fails later.
                 parsed.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+            if parsed.plot is not None:
+                parsed.plot.write_text(step_plot(result), encoding="utf-8")
     print("\n".join(table(report)))
     return 0
 
@@ -187,6 +191,26 @@ def table(report: Report) -> list[str]:
             lines.append(f"| {' | '.join(map(str, cells))} |")
         lines.append("")
     return lines
+
+
+def step_plot(result: SizeResult) -> str:
+    """A step's time by its utterances, of the whole talker and of the code predictor in it: an SVG document."""
+    shown = {"whole talker": result.parts.get("talker"), "code predictor": result.parts.get("predictor")}
+    series = {
+        name: [(float(rows), ms) for rows, ms in times.items() if rows.isdigit()]
+        for name, times in shown.items()
+        if times
+    }
+    figure = line_plot(f"A talker step, {result.size}", "utterances in the step", "ms", series)
+    drawing = figure[figure.index("<svg ") : figure.index("</svg>")]
+    names = "".join(
+        f'<text x="70" y="{28 + 16 * place}" style="fill:{colour}">{name} (ms)</text>'
+        for place, (name, colour) in enumerate(zip(series, COLOURS, strict=False))
+    )
+    style = "<style>text{font:11px sans-serif;fill:#444}.grid{stroke:#ddd}</style>"
+    head, _, rest = drawing.partition(">")
+    head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    return f'{head}>{style}<rect width="100%" height="100%" fill="white"/>{rest}{names}</svg>\n'
 
 
 def _numbers(text: str) -> list[int]:

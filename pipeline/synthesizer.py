@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -179,6 +180,10 @@ class QwenSynthesizer:
             await calibrate(processes.capacity, self.slots, lambda: self.open(self._sample()))
             # A cut utterance tells nothing of how fast the voice speaks.
             self._pace.clear()
+            # What is loaded by now stays. To look through all of it for garbage, as Python would again and again, would
+            # silence everybody for tenths of a second.
+            gc.collect()
+            gc.freeze()
         except BaseException:
             await self.close()
             raise

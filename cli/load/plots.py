@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT = 560, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
-_COLOURS = ("#2563eb", "#d97706", "#dc2626", "#059669", "#7c3aed")
+COLOURS = ("#2563eb", "#d97706", "#dc2626", "#059669", "#7c3aed")
 Points = Sequence[tuple[float, float]]
 
 
@@ -39,7 +39,7 @@ def line_plot(title: str, x_label: str, y_label: str, series: Mapping[str, Point
     if mark_y is not None:
         _, y = place(x_from, mark_y)
         parts.append(f'<path class="mark" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
-    for colour, points in zip(_COLOURS, known.values(), strict=False):
+    for colour, points in zip(COLOURS, known.values(), strict=False):
         placed = [place(x, y) for x, y in sorted(points)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
@@ -50,7 +50,7 @@ def line_plot(title: str, x_label: str, y_label: str, series: Mapping[str, Point
     parts.append("</svg>")
     names = "".join(
         f'<li><span style="background:{colour}"></span>{html.escape(name)}</li>'
-        for colour, name in zip(_COLOURS, known, strict=False)
+        for colour, name in zip(COLOURS, known, strict=False)
     )
     heading = f"{html.escape(title)} <small>{html.escape(y_label)}</small>"
     return f"<figure><figcaption>{heading}</figcaption>{''.join(parts)}<ul>{names}</ul></figure>"

@@ -170,7 +170,8 @@ class CodecService:
         self._planning = None
         now_s = asyncio.get_running_loop().time()
         while self._about is not None and len(self._in_flight) < JOBS_IN_FLIGHT:
-            views = (stream.view(now_s) for stream in self._streams.values())
+            # Most streams wait for frames at any one moment; looking at each would cost more than all the rest.
+            views = (stream.view(now_s) for stream in self._streams.values() if stream.pending)
             batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
             if batch is None:
                 return

@@ -104,12 +104,17 @@ class CodecStream:
 
     # What follows is the service's side.
 
+    @property
+    def pending(self) -> int:
+        """Frames to be decoded; none once it failed."""
+        return 0 if self._error else self._pending
+
     def view(self, now_s: float) -> StreamView:
         """What the planner needs to know; a stream that failed has nothing more to decode.
 
         Nobody listens to a stream that is not paced: it is due as if somebody did, and what is ahead of that can wait.
         """
-        pending = 0 if self._error else self._pending
+        pending = self.pending
         heard = self._heard if self._paced else int((now_s - self._began_s) * 1000) // FRAME_MS
         return StreamView(
             slot=self.slot,

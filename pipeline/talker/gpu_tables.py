@@ -42,6 +42,8 @@ def _gather(table, first, second, out, height, line, step, WIDTH: tl.constexpr, 
 
 def look_up_mapped(table: Tensor, slots: Tensor, places: Tensor | None = None) -> Tensor:
     """`table[slots]` or `table[slots, places]` of a mapped table, on the device; zeros where there is no such slot."""
+    slots = slots.contiguous()
+    places = None if places is None else places.contiguous()
     depth = 1 if places is None else 2
     shape = table.shape[depth:]
     width = math.prod(shape)

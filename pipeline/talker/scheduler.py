@@ -8,7 +8,7 @@ go first whose listeners are closest to hearing nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -62,7 +62,10 @@ class _Holding(_Mixed):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """A step's outcome: its time is reported when all it did was to make frames."""
+        # Those that end with this step are forgotten by it.
+        requests = self.requests.copy()
         result = super().update_from_output(scheduler_output, model_runner_output)
+        keep_ends(result, requests)
         now_s = time.monotonic()
         seconds = self._clock.outcome(scheduler_output, now_s)
         tokens: Sequence[int] = scheduler_output.num_scheduled_tokens.values()
@@ -113,6 +116,21 @@ class _Holding(_Mixed):
         if len(ready) > self._largest:
             ready.sort(key=lambda request: _lead(request.num_computed_tokens, rows[request.prompt_token_ids[0]]))
         return ready, held
+
+
+def keep_ends(outputs: Any, requests: Mapping[str, Request]) -> None:
+    """Leave only those of vLLM's own outputs that end a request, with as many tokens as all of them had.
+
+    Frames go their own way. To tell the gateway of each besides, one by one, would cost it more than all it does with
+    them.
+    """
+    for client, batch in list(outputs.items()):
+        ends = [output for output in batch.outputs if output.finish_reason is not None]
+        for end in ends:
+            end.new_token_ids = [0] * requests[end.request_id].num_output_tokens
+        batch.outputs = ends
+        if not (ends or batch.finished_requests or batch.scheduler_stats):
+            del outputs[client]
 
 
 def _may_step(computed: int, row: list[int]) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
 
 HAS_GPU = torch.cuda.is_available()
@@ -29,3 +30,8 @@ def device() -> torch.device:
 @pytest.fixture(scope="session")
 def checkpoint() -> TalkerCheckpoint:
     return load_checkpoint(Path(str(files("voxgate.voices"))) / "demo")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(checkpoint: TalkerCheckpoint) -> Tokenizer:
+    return Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))

@@ -91,6 +91,8 @@ class PlainScheduler:
     scheduled: list[str] = field(default_factory=list)
     ended: list[Any] = field(default_factory=list)
     broken: bool = False
+    requests: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[int, Any] = field(default_factory=dict)
 
     def schedule(self) -> list[str]:
         if self.broken:
@@ -99,8 +101,8 @@ class PlainScheduler:
         self.waiting = []
         return [request.name for request in self.running]
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> str:  # noqa: ARG002 - as vLLM's
-        return "outputs"
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:  # noqa: ARG002 - as vLLM's
+        return self.outputs
 
     def has_requests(self) -> bool:
         return bool(self.running or self.waiting or self.finished)
@@ -238,10 +240,29 @@ def test_ordinary_aborts_are_not_answered(bench: Bench, names: Any) -> None:
 def outcome(bench: Bench, *tokens: int) -> list[int]:
     """Flags and fields of what is reported of a step with so many tokens of each session."""
     order = SimpleNamespace(num_scheduled_tokens={f"{n}": count for n, count in enumerate(tokens)})
-    assert bench.scheduler.update_from_output(order, None) == "outputs"
+    assert bench.scheduler.update_from_output(order, None) is bench.scheduler.outputs
     bench.scheduler.finish_requests([PULSE_MARK], "aborted")
     record: list[int] = unpack(bench.channel.recv(), 16)[0].tolist()
     return record
+
+
+def vllm_outputs(*ends: bool) -> SimpleNamespace:
+    """vLLM's message of a step of so many requests, and which of them it ended."""
+    outputs = [
+        SimpleNamespace(request_id=f"{n}", new_token_ids=[n], finish_reason="stop" if end else None)
+        for n, end in enumerate(ends)
+    ]
+    return SimpleNamespace(outputs=outputs, finished_requests=None, scheduler_stats=None)
+
+
+def test_the_gateway_is_told_of_ends_alone_and_of_all_their_tokens(bench: Bench) -> None:
+    bench.scheduler.requests = {f"{n}": SimpleNamespace(num_output_tokens=10 + n) for n in range(3)}
+    bench.scheduler.outputs = {0: vllm_outputs(False, False, True), 1: vllm_outputs(False)}
+    outcome(bench, 1, 1, 1)
+    (told,) = bench.scheduler.outputs[0].outputs
+    assert (told.request_id, len(told.new_token_ids)) == ("2", 12)
+    # A step that ended nobody is no message at all.
+    assert list(bench.scheduler.outputs) == [0]
 
 
 def test_steps_that_make_frames_are_reported_with_their_time(bench: Bench) -> None:

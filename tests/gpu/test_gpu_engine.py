@@ -1,0 +1,51 @@
+"""The whole engine in bfloat16: rounding is no longer the independent loop's, but text still may come in any pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+import torch
+from tokenizers import Tokenizer
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+
+from ..pipeline.talker.plain_talker import Spoken
+from ..pipeline.talker.test_exactness import FEEDS, SENTENCES, VARIETIES, Case, at_once, begin, collect
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
+    engine = TalkerEngine(checkpoint, EngineOptions(slots=8, max_frames=64, kv_cache_bytes=64 << 20, device="cuda"))
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def codes(engine: TalkerEngine, case: Case, feed: Callable) -> list[list[int]]:
+    generation = begin(engine, case)
+    feeding = asyncio.create_task(feed(generation, case.tokens, random.Random(case.seed)))
+    frames = await collect(generation)
+    await feeding
+    await generation.aclose()
+    return frames
+
+
+@pytest.mark.parametrize("feed", FEEDS[1:])
+async def test_pieces_of_text_make_no_difference(engine: TalkerEngine, tokenizer: Tokenizer, feed: Callable) -> None:
+    """One utterance at a time, so that every step has the same batch."""
+    for number, options in enumerate(VARIETIES):
+        tokens = tokenizer.encode(SENTENCES[number]).ids
+        case = Case(tokens, 7 + number, options, 30, Spoken([], ended=False, margin=1.0))
+        expected = await codes(engine, case, at_once)
+        assert len(expected) > 10
+        assert await codes(engine, case, feed) == expected
