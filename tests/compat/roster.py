@@ -18,6 +18,8 @@ ENVIRONMENTS = Path(os.environ.get("VOXGATE_COMPAT_VENVS", ROOT / "build" / "com
 class Tested:
     """A client: `library` names its environment and driver, `package` the distribution whose version counts."""
 
+    __test__ = False  # no test class, for all its name
+
     library: str
     package: str
     what: str

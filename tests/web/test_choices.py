@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -194,3 +196,21 @@ async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
             assert all("401" in problem for problem in page.problems)
     finally:
         await served.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_pictures_of_it(page: Tab, scheme: str, tmp_path: Path) -> None:
+    """With VOXGATE_PICTURES=docs/images the pictures of the README are taken anew."""
+    folder = Path(os.environ.get("VOXGATE_PICTURES", tmp_path))
+    await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    await page.call("Emulation.setDeviceMetricsOverride", width=1180, height=1240, deviceScaleFactor=1, mobile=False)
+    await page.evaluate("document.getElementById('more').open = true")
+    await choose(page, "crowd-size", "48")
+    await page.evaluate("document.getElementById('crowd-start').click()")
+    await page.until("voxgateCrowd.listeners.length === 48", timeout_s=20)
+    await page.type("Hello! You hear this while I am still typing. Please take a seat,")
+    await page.until("voxgate.speech.player.played_ms > 2400", timeout_s=20)
+    await page.screenshot(folder / ("page.png" if scheme == "light" else "page-dark.png"))
+    assert (await page.evaluate("document.getElementById('now').textContent")).strip()
+    await page.evaluate("document.getElementById('crowd-stop').click()")
+    await page.press("Escape")
