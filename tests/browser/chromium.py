@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 FLAGS = [
@@ -41,6 +42,17 @@ POLL_S = 0.02
 def find_chromium() -> str | None:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+READY = "document.body.dataset.state === 'ready'"
+"""The page can be written into."""
+
+IN_A_BROWSER = [
+    pytest.mark.browser,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine: apt install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+"""Marks of a module whose tests share one browser."""
 
 
 class Tab:

@@ -6,52 +6,20 @@ import base64
 import json
 import os
 import struct
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from browser.chromium import Tab, chromium, find_chromium, tab
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from browser.chromium import IN_A_BROWSER, READY, Tab, tab
+from fakes.humming_gateway import FakeGateway
 from fakes.packets import FakeEncoder
 from fakes.tone import Script, ToneSynthesizer
 from voxgate.gateway.access.keys import hash_of
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 
-EXECUTABLE = find_chromium()
+pytestmark = IN_A_BROWSER
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium on this machine: apt install chromium"),
-    pytest.mark.asyncio(loop_scope="module"),
-]
-
-READY = "document.body.dataset.state === 'ready'"
 FINISHED = "voxgate.speech.last && !voxgate.speech.utterance && voxgate.speech.last.done"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[int]:
-    assert EXECUTABLE is not None
-    async with chromium(tmp_path_factory.mktemp("profile"), EXECUTABLE) as devtools_port:
-        yield devtools_port
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def gateway() -> AsyncIterator[FakeGateway]:
-    async with fake_gateway(paced=True) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def page(gateway: FakeGateway, browser: int) -> AsyncIterator[Tab]:
-    async with tab(browser) as opened:
-        await opened.open(gateway.url)
-        await opened.until(READY)
-        await opened.evaluate("document.getElementById('text').focus()")
-        yield opened
-        assert opened.problems == []
 
 
 async def choose(page: Tab, id: str, value: str) -> None:
