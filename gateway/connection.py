@@ -135,6 +135,8 @@ class Connection:
                 while not utterance.outbox.has_room:
                     room.clear()
                     await room.wait()
+                # Chunks that are there at once, a new utterance's first seconds, take turns with everybody's.
+                await asyncio.sleep(0)
         except VoxgateError as error:
             self._session.broke(utterance, error)
         except Exception:

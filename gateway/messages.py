@@ -87,6 +87,7 @@ class Start(_Message):
             max_frames=self.sampling.max_frames,
             layout=TextLayout(self.layout),
             trim_silence=self.trim_silence,
+            words=self.words,
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",
         )

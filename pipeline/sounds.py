@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from .speech import SAMPLE_RATE_HZ, Pcm
 
 Vector = NDArray[np.float64]
+Costs = NDArray[np.float64]
+"""What each kind of sound would cost in each moment, [m, 6]."""
 
 MOMENT_MS = 20
 MOMENT_SAMPLES = SAMPLE_RATE_HZ * MOMENT_MS // 1000
@@ -123,7 +125,7 @@ class Listener:
         self._last = np.float32(0)
         self._loudest = _LOUD_RMS
 
-    def hear(self, pcm: Pcm) -> NDArray[np.float64]:
+    def hear(self, pcm: Pcm) -> Costs:
         """The next audio, float32 [n] at 24 kHz; the cost of each `Sound` in each whole moment, float64 [m, 6]."""
         pcm = np.concatenate([self._rest, pcm]) if len(self._rest) else pcm
         count = len(pcm) // MOMENT_SAMPLES

@@ -55,6 +55,8 @@ class SpeechRequest:
     max_frames: int | None = None
     trim_silence: bool = False
     """Cut off the silence before the first word."""
+    words: bool = False
+    """Tell when words are heard, with the chunks; `Speech.spoken_until` answers in any case."""
     normalise: bool = False
     """Say numbers, dates, money and the like in words of `language`, where the voice has no spoken form of its own."""
     paced: bool = True

@@ -19,6 +19,7 @@ from .checkpoint import CheckpointError, load_checkpoint
 from .checkpoint_files import check_files
 from .codec.service import CodecService
 from .credit import CreditRounds
+from .deferred_words import DeferredClock, WordClock
 from .errors import AtCapacity, EngineNotReady
 from .plan import Plan
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
@@ -30,7 +31,7 @@ from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
 from .utterance import UtteranceSpeech
 from .voice import ClonedVoice
-from .words import SpokenClock
+from .words import ORDINARY_PACE, SpokenClock
 
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
@@ -265,7 +266,7 @@ class QwenSynthesizer:
         speech = UtteranceSpeech(
             plan,
             UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise),
-            SpokenClock(self._pace[voice]) if voice in self._pace else SpokenClock(),
+            self._clock(voice, words=request.words),
             processes.talker.open,
             # Speech goes on from the reference in the talker, so in the codec too.
             processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
@@ -274,6 +275,10 @@ class QwenSynthesizer:
         )
         self._speeches.add(speech)
         return speech
+
+    def _clock(self, voice: str, *, words: bool) -> WordClock:
+        clock = SpokenClock(self._pace.get(voice, ORDINARY_PACE))
+        return clock if words else DeferredClock(clock)
 
     def _closed(self, voice: str, speech: UtteranceSpeech) -> None:
         self._speeches.discard(speech)

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .credit import CreditRounds
+from .deferred_words import WordClock
 from .errors import GenerationFailed, VoxgateError
 from .plan import Plan
 from .silence import LeadingSilence, SilenceRun
 from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation
 from .text.utterance import SpeechToken, UtteranceText
-from .words import SpokenClock
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class UtteranceSpeech:
         self,
         plan: Plan,
         text: UtteranceText,
-        clock: SpokenClock,
+        clock: WordClock,
         open_generation: Callable[[], Generation],
         codec: CodecStream,
         rounds: CreditRounds,

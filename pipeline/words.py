@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from .follower import Follower, Path
-from .sounds import MOMENT_MS, Listener, parts_of
+from .sounds import MOMENT_MS, Costs, Listener, parts_of
 from .speech import Pcm, WordTime
 
 ORDINARY_PACE = 1.0
@@ -64,7 +64,10 @@ class SpokenClock:
 
     def audio(self, pcm: Pcm) -> None:
         """The next audio, float32 [n] at 24 kHz."""
-        costs = self._listener.hear(pcm)
+        self.hear(self._listener.hear(pcm))
+
+    def hear(self, costs: Costs) -> None:
+        """As `audio`, for who has listened already (`sounds.Listener`)."""
         self._moments += len(costs)
         self._follower.hear(costs)
         self._path = self._follower.path()

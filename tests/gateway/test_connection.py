@@ -163,3 +163,17 @@ def test_words_are_told_only_when_asked_for() -> None:
             assert all(m["approximate"] is True for m in socket.of("words"))
 
     run(scene())
+
+
+def test_speeches_take_turns_where_their_sound_is_there_at_once() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            for socket in (bench.connect(), bench.connect()):
+                say(socket, "a", TEXT)
+            made = [0, 0]
+            while max(made) < 20:
+                await asyncio.sleep(0)
+                made = [speech.made for speech in bench.synthesizer.speeches] or [0, 0]
+                assert max(made) - min(made) <= 2
+
+    run(scene())

@@ -25,7 +25,8 @@ async def nothing_lost(trial: Trial) -> None:
     texts = [" ".join(random.Random(n).choices(WORDS, k=2 + n % 3)) + "." for n in range(40)]
     counts: Counter[str] = Counter()
     todo = iter(range(utterances))
-    async with tone_gateway(slots=2 * SOCKETS, **UNLIMITED) as served:
+    # The next utterance of a line can be there before the slot of the last was given back: it waits then.
+    async with tone_gateway(slots=AT_ONCE * SOCKETS, queue_length=AT_ONCE * SOCKETS, **UNLIMITED) as served:
         listeners = await clients(served.port, SOCKETS)
         lines = (_speak(client, line, todo, texts, counts) for client in listeners for line in range(AT_ONCE))
         await asyncio.gather(*lines)
@@ -40,7 +41,9 @@ async def nothing_lost(trial: Trial) -> None:
 async def _speak(client: Client, line: int, todo, texts: list[str], counts: Counter[str]) -> None:
     for number in todo:
         codec = "opus" if number % 4 == 0 else "pcm"
-        heard = client.say(texts[number % len(texts)], name=f"{line}", seed=number % 3, codec=codec, pacing="none")
+        heard = client.say(
+            texts[number % len(texts)], name=f"{line}.{number}", seed=number % 3, codec=codec, pacing="none"
+        )
         outcome = await heard.ended(60)
         # Audio that came after the end would be noted only now.
         counts[heard.mismatch or outcome] += 1

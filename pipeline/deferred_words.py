@@ -1,0 +1,87 @@
+"""Words in time for utterances that nobody asked word times of: followed only when an interrupt wants to know.
+
+Following the words takes three quarters of what the gateway does for a frame. What it needs is small, though: the
+text, and for each moment of the audio the costs of a few kinds of sound. So those are kept, and followed when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from .sounds import Costs, Listener
+from .speech import Pcm, WordTime
+from .words import SpokenClock
+
+_STRIDE_FRAMES = 4
+"""Followed in one go: fewer and longer strides cost less, and words are settled after each."""
+
+
+class WordClock(Protocol):
+    """What an utterance tells as it goes on, and what it is asked; `SpokenClock` says what each means."""
+
+    @property
+    def pace(self) -> float: ...
+    def text(self, source: str, committed_chars: int) -> None: ...
+    def audio(self, pcm: Pcm) -> None: ...
+    def segment_end(self, source_end: int | None = None) -> None: ...
+    def finish(self) -> None: ...
+    def take_words(self) -> list[WordTime]: ...
+    def spoken_until(self, played_ms: int) -> int: ...
+
+
+class DeferredClock:
+    """As `SpokenClock`, but gives no words out and does its work in `spoken_until`."""
+
+    def __init__(self, clock: SpokenClock) -> None:
+        self._clock = clock
+        self._listener = Listener()
+        self._source = ""
+        self._heard: list[Costs] = []
+        """Audio since the last of `_later`."""
+        self._later: list[Callable[[], object]] = []
+
+    @property
+    def pace(self) -> float:
+        return self._clock.pace
+
+    def text(self, source: str, committed_chars: int) -> None:
+        # The text only grows, and the words of an earlier piece of it are those of the whole.
+        self._source = source
+        self._put(lambda: self._clock.text(self._source, committed_chars))
+
+    def audio(self, pcm: Pcm) -> None:
+        """The next audio, float32 [n] at 24 kHz; 200 bytes are kept of each frame."""
+        self._heard.append(self._listener.hear(pcm))
+
+    def segment_end(self, source_end: int | None = None) -> None:
+        end = len(self._source) if source_end is None else source_end
+        self._put(lambda: self._clock.segment_end(end))
+
+    def finish(self) -> None:
+        self._put(self._clock.finish)
+
+    def take_words(self) -> list[WordTime]:
+        """None: nobody wants them."""
+        return []
+
+    def spoken_until(self, played_ms: int) -> int:
+        self._put(self._clock.take_words)
+        later, self._later = self._later, []
+        for follow in later:
+            follow()
+        return self._clock.spoken_until(played_ms)
+
+    def _put(self, follow: Callable[[], object]) -> None:
+        heard, self._heard = self._heard, []
+        for first in range(0, len(heard), _STRIDE_FRAMES):
+            stride = np.concatenate(heard[first : first + _STRIDE_FRAMES])
+            self._later.append(partial(self._follow, stride))
+        self._later.append(follow)
+
+    def _follow(self, stride: Costs) -> None:
+        self._clock.hear(stride)
+        self._clock.take_words()
