@@ -36,7 +36,7 @@ class FakeHub:
         class Handler(_Handler):
             def __init__(self, *args: object) -> None:
                 self.hub = hub
-                super().__init__(*args)  # type: ignore[arg-type]
+                super().__init__(*args)  # type: ignore[arg-type]  # http.server says what they are
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=self._server.serve_forever, daemon=True).start()

@@ -97,7 +97,7 @@ def main() -> int:
     make_every_tone()
     known = {field.name for field in fields(Script)}
     script = Script(**{name: talker.pop(name) for name in tuple(talker) if name in known})
-    command.build_synthesizer = lambda settings, *_: AnsweringTone(  # type: ignore[assignment]
+    command.build_synthesizer = lambda settings, *_: AnsweringTone(  # type: ignore[assignment]  # in place of the voice
         script, max_characters=settings.max_characters, **talker
     )
     return cli.main(["serve", *sys.argv[2:]])

@@ -157,7 +157,7 @@ async def test_a_stranger_is_not_told_where_things_are(tmp_path: Path, caplog: p
     async def fail(*_: Any) -> StoredVoice:
         raise CheckpointError("/secret/model.safetensors is gone")
 
-    listener.clone = fail  # type: ignore[method-assign]
+    listener.clone = fail  # type: ignore[method-assign]  # it is to fail
     with pytest.raises(CloningFailed) as failed:
         await room.library.add(VoiceDraft("eve"), b"x")
     assert "/secret" not in str(failed.value)

@@ -26,13 +26,13 @@ for absent in ("sox", "onnxruntime", "torchaudio", "torchaudio.compliance", "tor
             setattr(sys.modules[parent], child, stub)
 
 from qwen_tts import Qwen3TTSModel, VoiceClonePromptItem  # noqa: E402 - after the stubs
-from qwen_tts.core import Qwen3TTSTokenizerV2Config, Qwen3TTSTokenizerV2Model  # noqa: E402
-from qwen_tts.core.models import (  # noqa: E402
+from qwen_tts.core import Qwen3TTSTokenizerV2Config, Qwen3TTSTokenizerV2Model  # noqa: E402 - likewise
+from qwen_tts.core.models import (  # noqa: E402 - likewise
     Qwen3TTSConfig,
     Qwen3TTSForConditionalGeneration,
     Qwen3TTSProcessor,
 )
-from transformers.utils import logging  # noqa: E402
+from transformers.utils import logging  # noqa: E402 - likewise
 
 __all__ = ["Qwen3TTSConfig", "Qwen3TTSProcessor", "codec_shapes", "model", "model_shapes", "speak"]
 
