@@ -8,212 +8,221 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from .bench_local import gateway
-from .listeners import Heard, Plan, play_in_processes
-from .load.plots import COLOURS, line_plot
-from .process_tree import tree_usage
+from .fleet import Fleet, NotStarted, on_cores, one_gateway, replicas
+from .gpu_report import Report, SizeResult, latency_plot, step_plot, table
+from .load.plan import Load
+from .load.processes import run_step
+from .load.stats import StepFigures, figures
+from .load.targets.line import TargetOptions
+from .process_tree import tree_cpu_s
 from .random_checkpoint import write_random_checkpoint
 
-TEXT = "The bakery on the corner sells fresh bread every morning, and the coffee is very good."
 UTTERANCE_FRAMES = 63
 """Five seconds."""
-LONG_FRAMES = 150
+LISTENER_FRAMES = 150
 """Twelve seconds, for listeners who are all there at once."""
 LISTENERS_ARRIVE_S = 4.0
-HEADINGS = (
-    "| load | said | failed | first sample p50 / p95 / p99 ms | underruns at 0 / 80 / 200 ms | audio s/s | cores |"
-)
-PARTS = ("predictor", "codec", "talker")
+UNPACED_S = 6.0
+"""How long new utterances are begun where each is made as fast as it goes."""
+BUFFER_MS = 200
+"""A step of listeners is carried when no player with this much of a start buffer runs dry."""
+PART_TIMEOUT_S = 240.0
+PARTS = ("predictor", "codec", "engine")
+CLIENT_SHARE = 3 / 8
+"""Of the cores, for the listeners; a machine with few leaves it to its scheduler."""
+FEW_CORES = 8
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", default="0.6B,1.7B", help="published sizes to measure (default: %(default)s)")
-    parser.add_argument("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
-    parser.add_argument("--listeners", default="64,128,192,256", help="listeners at once (default: %(default)s)")
-    parser.add_argument("--unpaced", default="64,256", help="utterances at once, as fast as it goes")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each rate (default: %(default)s)")
-    parser.add_argument("--slots", type=int, default=320, help="talker slots of the gateway (default: %(default)s)")
-    parser.add_argument("--clients", type=int, default=6, help="processes that listen (default: %(default)s)")
-    parser.add_argument("--parts", default=",".join(PARTS), help="parts of a step to time (default: %(default)s)")
-    parser.add_argument("--checkpoints", type=Path, help="folder to keep the random checkpoints in")
-    parser.add_argument("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the steps' times there, as SVG")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    add = parser.add_argument
+    add("--sizes", default="0.6B,1.7B", help="published sizes to measure (default: %(default)s)")
+    add("--parts", default=",".join(PARTS), help="what to time without a socket (default: %(default)s)")
+    add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
+    add("--seconds", type=float, default=10.0, help="of each rate (default: %(default)s)")
+    add(
+        "--listeners",
+        default="200,400,800,1200,1600",
+        help="listeners at once, until one hears a gap; then once between (default: %(default)s)",
+    )
+    add("--unpaced", default="64,256", help="utterances at once, as fast as it goes (default: %(default)s)")
+    add("--slots", type=int, default=512, help="talker slots of the gateway (default: %(default)s)")
+    add("--workers", type=int, help="processes of the gateway")
+    add("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
+    add("--replicas", type=int, default=1, help="gateways, each on a GPU of its own, behind HAProxy")
+    add("--clients", type=int, help="processes that listen (default: one for each of their cores)")
+    add("--checkpoints", type=Path, help="folder to keep the random checkpoints in")
+    add("--plot", type=Path, metavar="FOLDER", help="draw steps and latency there, as SVG")
+    add("--json", type=Path, metavar="FILE", help="write the figures there as well, as they come")
 
 
 def run(parsed: argparse.Namespace) -> int:
     if shutil.which("nvidia-smi") is None:
         print("voxgate bench gpu: there is no NVIDIA GPU here", file=sys.stderr)
         return 1
-    report = Report(_gpu(), date.today().isoformat(), " ".join(sys.argv[1:]))
+    report = Report(_gpu(), date.today().isoformat(), " ".join(sys.argv[1:]), len(os.sched_getaffinity(0)))
+
+    def keep() -> None:
+        """Written as it grows: what was measured is not lost with what fails later."""
+        if parsed.json is not None:
+            parsed.json.write_text(report.as_json(), encoding="utf-8")
+
+    failed = False
     with tempfile.TemporaryDirectory(prefix="voxgate-bench-") as name:
         for size in filter(None, parsed.sizes.split(",")):
             folder = (parsed.checkpoints or Path(name)) / size
             if not folder.exists():
-                _say(f"{size}: making a checkpoint")
+                say(f"{size}: making a checkpoint")
                 write_random_checkpoint(folder, size, device="cuda")
             result = SizeResult(size)
             report.sizes.append(result)
-            _measure(parsed, folder, result)
-            if parsed.json is not None:
-                # Written as it grows: what was measured is not lost with what fails later.
-                parsed.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+            time_parts(folder, [part for part in parsed.parts.split(",") if part], result, keep)
+            try:
+                if parsed.rates or parsed.listeners or parsed.unpaced:
+                    asyncio.run(_serve(parsed, folder, result, keep))
+            except NotStarted as failure:
+                print(f"voxgate bench gpu: {failure}", file=sys.stderr)
+                failed = True
+            keep()
             if parsed.plot is not None:
-                parsed.plot.write_text(step_plot(result), encoding="utf-8")
+                parsed.plot.mkdir(parents=True, exist_ok=True)
+                (parsed.plot / f"gpu_step_{size}.svg").write_text(step_plot(result), encoding="utf-8")
+                (parsed.plot / f"gpu_latency_{size}.svg").write_text(latency_plot(result), encoding="utf-8")
     print("\n".join(table(report)))
-    return 0
+    return int(failed)
 
 
-@dataclass(slots=True)
-class LoadRow:
-    """What was heard under one load; times in ms. `underruns`: utterances with any, by the player's start buffer."""
-
-    load: str
-    utterances: int
-    failed: int
-    first_ms: dict[str, float] = field(default_factory=dict)
-    server_ms: dict[str, float] = field(default_factory=dict)
-    underruns: dict[str, int] = field(default_factory=dict)
-    audio_s_per_s: float = 0.0
-    cpu_cores: float = 0.0
-    cpu_ms_per_audio_s: float = 0.0
-    errors: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class SizeResult:
-    size: str
-    parts: dict[str, Any] = field(default_factory=dict)
-    ready_s: float = 0.0
-    gpu_memory_mb: int = 0
-    rows: list[LoadRow] = field(default_factory=list)
+def time_parts(folder: Path, parts: Sequence[str], result: SizeResult, keep: Callable[[], None]) -> None:
+    """Each in a process of its own, which leaves no memory taken; the last line it printed counts, however it ended."""
+    for part in parts:
+        began_s = time.monotonic()
+        command = [sys.executable, "-m", f"{__package__}.gpu_parts", str(folder), part]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                output, _ = process.communicate(timeout=PART_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+        result.parts[part] = last_document(output)
+        say(f"{result.size}: {part} ({time.monotonic() - began_s:.0f} s) {result.parts[part]}")
+        keep()
 
 
-@dataclass(slots=True)
-class Report:
-    gpu: str
-    day: str
-    command: str
-    sizes: list[SizeResult] = field(default_factory=list)
+def last_document(output: str) -> Any:
+    """The last line that is a JSON object; what else libraries print is passed over. None without any."""
+    for line in reversed(output.splitlines()):
+        if line.startswith("{"):
+            try:
+                return json.loads(line)
+            except ValueError:
+                continue
+    return None
 
 
-def _measure(parsed: argparse.Namespace, folder: Path, result: SizeResult) -> None:
-    for part in filter(None, parsed.parts.split(",")):
-        finished = subprocess.run(
-            [sys.executable, "-m", "voxgate.cli.gpu_parts", str(folder), part], stdout=subprocess.PIPE, check=False
-        )
-        # The talker's libraries may print before it.
-        lines = finished.stdout.decode().strip().splitlines()
-        result.parts[part] = json.loads(lines[-1]) if finished.returncode == 0 and lines else None
-        _say(f"{result.size}: {part} {result.parts[part]}")
-    if parsed.rates or parsed.listeners or parsed.unpaced:
-        asyncio.run(_serve(parsed, folder, result))
-
-
-async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult) -> None:
-    began = time.monotonic()
-    flags = ["--checkpoint", str(folder), "--slots", str(parsed.slots), "--sockets", "4000", *parsed.serve.split()]
-    async with gateway(flags) as (pid, url):
-        result.ready_s = round(time.monotonic() - began, 1)
-        _say(f"{result.size}: ready after {result.ready_s:.1f} s")
-
-        async def load(name: str, rate: float, seconds: float, frames: int, pacing: str = "playback") -> None:
-            clients = min(parsed.clients, max(1, int(rate)))
-            plans = [
-                Plan(url, TEXT, rate / clients, seconds, frames, number, pacing, steady=name.startswith("all"))
-                for number in range(clients)
-            ]
-            before, since = tree_usage(pid).cpu_s, time.monotonic()
-            heard = await play_in_processes(plans)
-            row = _row(name, heard, tree_usage(pid).cpu_s - before, time.monotonic() - since)
-            result.rows.append(row)
-            _say(f"{result.size}: {row}")
-
-        await load("warm-up", 4, 2, 12)
-        result.rows.clear()
-        for rate in _numbers(parsed.rates):
-            await load(f"{rate}/s", rate, parsed.seconds, UTTERANCE_FRAMES)
-        for count in _numbers(parsed.listeners):
-            await load(f"{count} listeners", count / LISTENERS_ARRIVE_S, LISTENERS_ARRIVE_S, LONG_FRAMES)
-        for count in _numbers(parsed.unpaced):
-            await load(f"all {count} unpaced", count * 2, 0.5, LONG_FRAMES, "none")
+async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, keep: Callable[[], None]) -> None:
+    began_s = time.monotonic()
+    flags = ["--checkpoint", str(folder), "--slots", str(parsed.slots), "--sockets", "8000", *parsed.serve.split()]
+    if parsed.workers is not None:
+        flags += ["--workers", str(parsed.workers)]
+    servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
+    async with AsyncExitStack() as stack:
+        with on_cores(servers):
+            starting = one_gateway(flags) if parsed.replicas == 1 else replicas(parsed.replicas, flags)
+            fleet = await stack.enter_async_context(starting)
+        result.ready_s = round(time.monotonic() - began_s, 1)
+        say(f"{result.size}: ready after {result.ready_s} s")
+        with on_cores(clients):
+            loads = Loads(fleet, parsed.clients or min(16, len(clients)), result.loads, keep)
+            await loads.warm_up()
+            for rate in numbers(parsed.rates):
+                await loads.arrivals(rate, parsed.seconds)
+            await loads.most_listeners(numbers(parsed.listeners))
+            for count in numbers(parsed.unpaced):
+                await loads.unpaced(count)
         result.gpu_memory_mb = _gpu_memory_mb()
 
 
-def _row(name: str, heard: list[Heard], cpu_s: float, seconds: float) -> LoadRow:
-    good = [row for row in heard if row.error is None and row.first_ms is not None]
-    row = LoadRow(name, len(heard), len(heard) - len(good))
-    row.errors = sorted({one.error for one in heard if one.error})[:3]
-    if good:
-        span_s = max(one.ended_s for one in good) - min(one.began_s for one in good)
-        audio_s = sum(one.audio_s for one in good)
-        row.first_ms = quantiles([one.first_ms for one in good if one.first_ms is not None])
-        row.server_ms = quantiles([one.server_ms for one in good if one.server_ms is not None])
-        row.underruns = {ms: sum(one.underruns[ms] > 0 for one in good) for ms in good[0].underruns}
-        row.audio_s_per_s = round(audio_s / span_s, 1)
-        row.cpu_cores = round(cpu_s / seconds, 2)
-        row.cpu_ms_per_audio_s = round(1000 * cpu_s / audio_s, 1)
-    return row
+class Loads:
+    """Puts one load after another on a fleet; adds what was heard to `rows`, and calls `keep` then."""
+
+    def __init__(self, fleet: Fleet, processes: int, rows: list[StepFigures], keep: Callable[[], None]) -> None:
+        self._fleet, self._processes, self._rows, self._keep = fleet, processes, rows, keep
+
+    async def warm_up(self) -> None:
+        await self._run("warm-up", rate_per_s=4.0, seconds=1.0, frames=12)
+        self._rows.clear()
+
+    async def arrivals(self, rate_per_s: float, seconds: float) -> None:
+        """Utterances of five seconds that arrive by themselves, a Poisson process that waits for nobody."""
+        await self._run(f"{rate_per_s:g}/s", rate_per_s=rate_per_s, seconds=seconds, frames=UTTERANCE_FRAMES)
+
+    async def most_listeners(self, counts: Sequence[int]) -> int:
+        """Ever more listeners, until too many; then once between. The most that were carried."""
+        best = 0
+        for count in counts:
+            if not await self._listeners(count):
+                between = (best + count) // 2
+                if best and await self._listeners(between):
+                    best = between
+                break
+            best = count
+        return best
+
+    async def unpaced(self, count: int) -> None:
+        """So many at once, one utterance after the other, each made as fast as it goes."""
+        await self._run(
+            f"{count} unpaced", streams=count, seconds=UNPACED_S, frames=LISTENER_FRAMES, spread_s=0.5, paced=False
+        )
+
+    async def _listeners(self, count: int) -> bool:
+        arrive_s = LISTENERS_ARRIVE_S
+        step = await self._run(
+            f"{count} listeners", streams=count, seconds=arrive_s, frames=LISTENER_FRAMES, spread_s=arrive_s
+        )
+        return not (step.refused or step.failed or step.uneven[BUFFER_MS])
+
+    async def _run(self, name: str, *, frames: int, paced: bool = True, **load: Any) -> StepFigures:
+        options = TargetOptions(self._fleet.url, frames=frames, paced=paced)
+        cpu_s, began_s = self._cpu_s(), time.monotonic()
+        plan = Load("voxgate", options, sentences=1, words_per_s=0, seed=1 + len(self._rows), **load)
+        heard = await run_step(plan, self._processes, lambda _: None)
+        cores = (self._cpu_s() - cpu_s) / (time.monotonic() - began_s)
+        step = figures(name, plan.streams or plan.rate_per_s, heard, (cores, 0.0))
+        self._rows.append(step)
+        self._keep()
+        first = f"{step.first_byte.p50:.1f}/{step.first_byte.p95:.1f}/{step.first_byte.p99:.1f}"
+        told = f"{step.server.p50:.0f}/{step.server.p95:.0f}"
+        say(
+            f"{name}: {step.utterances} said, first {first} ms (server: {told}), uneven {step.uneven}, "
+            f"{step.audio_per_s:.0f} audio s/s, {cores:.1f} cores, refused {step.refused}, failed {step.failed}, "
+            f"client {heard.client_cpu_s:.1f} s CPU, {step.client_lag_p99_ms:.1f} ms late"
+        )
+        return step
+
+    def _cpu_s(self) -> float:
+        return sum(tree_cpu_s(pid) for pid in self._fleet.pids)
 
 
-def quantiles(values: list[float]) -> dict[str, float]:
-    """p50, p95, p99 and the largest, rounded; of few values the higher quantiles are the largest one."""
-    if not values:
-        return {}
-    ordered = sorted(values)
-    at = {f"p{share}": ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 95, 99)}
-    return {name: round(value, 1) for name, value in (at | {"max": ordered[-1]}).items()}
+def split_cores(cores: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Cores for the servers and for the listeners: apart, unless there are few."""
+    if len(cores) <= FEW_CORES:
+        return cores, cores
+    clients = int(len(cores) * CLIENT_SHARE)
+    return cores[:-clients], cores[-clients:]
 
 
-def table(report: Report) -> list[str]:
-    """The figures as Markdown."""
-    lines = [f"{report.gpu}, {report.day}, `voxgate {report.command}`", ""]
-    for result in report.sizes:
-        lines += [f"**{result.size}**: ready after {result.ready_s} s, {result.gpu_memory_mb} MB of GPU memory", ""]
-        for part, times in result.parts.items():
-            shown = "failed" if times is None else ", ".join(f"{rows}: {ms}" for rows, ms in times.items())
-            lines.append(f"- {part}, ms: {shown}")
-        lines += ["", HEADINGS, "|---|---|---|---|---|---|---|"]
-        for row in result.rows:
-            first = " / ".join(str(row.first_ms.get(name, "-")) for name in ("p50", "p95", "p99"))
-            late = " / ".join(str(count) for count in row.underruns.values())
-            cells = (row.load, row.utterances, row.failed, first, late, row.audio_s_per_s, row.cpu_cores)
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-        lines.append("")
-    return lines
-
-
-def step_plot(result: SizeResult) -> str:
-    """A step's time by its utterances, of the whole talker and of the code predictor in it: an SVG document."""
-    shown = {"whole talker": result.parts.get("talker"), "code predictor": result.parts.get("predictor")}
-    series = {
-        name: [(float(rows), ms) for rows, ms in times.items() if rows.isdigit()]
-        for name, times in shown.items()
-        if times
-    }
-    figure = line_plot(f"A talker step, {result.size}", "utterances in the step", "ms", series)
-    drawing = figure[figure.index("<svg ") : figure.index("</svg>")]
-    names = "".join(
-        f'<text x="70" y="{28 + 16 * place}" style="fill:{colour}">{name} (ms)</text>'
-        for place, (name, colour) in enumerate(zip(series, COLOURS, strict=False))
-    )
-    style = "<style>text{font:11px sans-serif;fill:#444}.grid{stroke:#ddd}</style>"
-    head, _, rest = drawing.partition(">")
-    head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
-    return f'{head}>{style}<rect width="100%" height="100%" fill="white"/>{rest}{names}</svg>\n'
-
-
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number]
 
 
@@ -227,5 +236,5 @@ def _gpu_memory_mb() -> int:
     return int(subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()[0])
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)

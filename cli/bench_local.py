@@ -7,12 +7,9 @@ import asyncio
 import json
 import os
 import platform
-import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -20,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from ..client import AudioFormat, SpeechError, Utterance, connect
+from .fleet import NotStarted, one_gateway
 from .load.text import SENTENCES
 from .playback import Playback
 from .process_tree import tree_usage
@@ -27,7 +25,6 @@ from .process_tree import tree_usage
 WORDS_PER_S = 25.0
 """Text arrives about as fast as a language model writes it."""
 BUFFERS_MS = (0, 80, 200)
-START_TIMEOUT_S = 300.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    report = asyncio.run(_measure(parsed))
+    try:
+        report = asyncio.run(_measure(parsed))
+    except NotStarted as failure:
+        print(f"voxgate bench local: {failure}", file=sys.stderr)
+        return 1
     _show(report)
     if parsed.json is not None:
         parsed.json.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
@@ -76,7 +77,8 @@ class Report:
 
 async def _measure(parsed: argparse.Namespace) -> Report:
     began = time.monotonic()
-    async with gateway(parsed.serve.split()) as (pid, url):
+    async with one_gateway(parsed.serve.split()) as fleet:
+        (pid,), url = fleet.pids, fleet.url
         ready_s = time.monotonic() - began
         _say(f"ready after {ready_s:.1f} s")
         await _first_audio(url, parsed.codec)  # the first one of all warms caches up
@@ -94,45 +96,6 @@ async def _measure(parsed: argparse.Namespace) -> Report:
     _, alive = psutil.wait_procs(family, timeout=3)
     left = sum(_runs(process) for process in alive)
     return Report(_machine(), date.today().isoformat(), ready_s, first, speed, rows, memory_mb, left)
-
-
-@asynccontextmanager
-async def gateway(flags: list[str]) -> AsyncIterator[tuple[int, str]]:
-    """A gateway in a process of its own, ready to speak; gone, with all its children, afterwards."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000",
-        # Who is not let in is to be counted, not to wait.
-        "--queue-wait-ms", "0", *flags,
-        stderr=asyncio.subprocess.PIPE, env=os.environ,
-    )  # fmt: skip  # one argument list
-    assert process.stderr is not None
-    reading = asyncio.create_task(_until_ready(process.stderr))
-    try:
-        address = await asyncio.wait_for(asyncio.shield(reading), START_TIMEOUT_S)
-        # Its log would fill the pipe otherwise.
-        draining = asyncio.create_task(_discard(process.stderr))
-        yield process.pid, address
-        draining.cancel()
-    finally:
-        reading.cancel()
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
-            await process.wait()
-
-
-async def _until_ready(lines: asyncio.StreamReader) -> str:
-    seen = []
-    while line := (await lines.readline()).decode(errors="replace"):
-        seen.append(line)
-        if "ready after" in line:
-            return line.rsplit(" ", 1)[-1].strip()
-    raise SystemExit("the gateway did not start:\n" + "".join(seen[-20:]))
-
-
-async def _discard(lines: asyncio.StreamReader) -> None:
-    while await lines.read(65_536):
-        pass
 
 
 async def _first_audio(url: str, codec: str) -> float:

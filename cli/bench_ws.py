@@ -43,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--voice", default="", help="voice to ask for")
     add("--key", default=os.environ.get("VOXGATE_API_KEY", ""), help="API key (default: $VOXGATE_API_KEY)")
     add("--model", default="", help="model, where the target wants one")
+    add("--frames", type=int, metavar="N", help="cut each utterance after N frames of 80 ms (voxgate, vllm-omni)")
     add("--codec", choices=("pcm", "opus"), default="pcm", help="for target voxgate (default: %(default)s)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--streams", type=_numbers, metavar="N,N,...", help="listeners at once, turn after turn")
@@ -123,7 +124,7 @@ class Bench:
         parsed = self._parsed
         load = Load(
             target=parsed.target,
-            options=TargetOptions(parsed.url, parsed.voice, parsed.key, parsed.model, parsed.codec),
+            options=TargetOptions(parsed.url, parsed.voice, parsed.key, parsed.model, parsed.codec, parsed.frames),
             seconds=parsed.seconds,
             streams=streams,
             rate_per_s=rate_per_s,

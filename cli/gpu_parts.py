@@ -1,23 +1,22 @@
-"""How long each part of a step takes on this GPU by size of batch: code predictor, codec, and the whole talker.
+"""How long each part of a step takes on this GPU by size of batch: code predictor, codec, and the whole of the engine.
 
-`python -m voxgate.cli.gpu_parts CHECKPOINT PART` prints JSON; a process for each part, which leaves no memory taken.
+`python -m voxgate.cli.gpu_parts CHECKPOINT PART` prints JSON, of which the last line counts; a process for each part,
+which leaves no memory taken.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 BATCHES = (1, 8, 12, 32, 64, 128, 256)
 CODEC_SHAPES = ((1, 1), (8, 1), (32, 1), (64, 1), (128, 1), (1, 4), (16, 4), (16, 8))
 ROUNDS = 30
-FRAMES = 120
-"""Of each generation of a talker measurement."""
+RATES = (10, 20, 40, 60)
+"""Utterances a second, for the first PCM."""
 
 
 def predictor_ms(folder: Path) -> dict[str, float]:
@@ -77,66 +76,22 @@ def _graph_ms(run: Callable[[], object]) -> float:
     return round(statistics.median(spans[5:]), 3)
 
 
-def talker_ms(folder: Path) -> dict[str, float]:
-    """Wall time of a step of the whole talker, vLLM's scheduling included, with so many generations under way."""
+def engine_figures(folder: Path) -> None:
+    """Everything that needs an engine (`gpu_engine.py`)."""
     import uvloop
 
-    times: dict[str, float] = uvloop.run(_talker_ms(folder))
-    return times
+    from . import gpu_engine
+
+    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print))
 
 
-async def _talker_ms(folder: Path) -> dict[str, float]:
-    from ..pipeline.checkpoint import load_checkpoint
-    from ..pipeline.talker.engine import EngineOptions, TalkerEngine
-
-    began = time.monotonic()
-    engine = TalkerEngine(load_checkpoint(folder), EngineOptions(slots=max(BATCHES), max_frames=400, device="cuda"))
-    await engine.start()
-    times = {"start_s": round(time.monotonic() - began, 1)}
-    try:
-        await _speak(engine, 4)
-        for rows in BATCHES:
-            times[str(rows)] = round(await _speak(engine, rows), 3)
-    finally:
-        await engine.close()
-    return times
+def _print(figures: object) -> None:
+    print(json.dumps(figures), flush=True)
 
 
-async def _speak(engine: object, rows: int) -> float:
-    from ..pipeline.talker.engine import TalkerEngine
-    from ..pipeline.talker.generation import Generation, Sampling
-    from ..pipeline.talker.prompt import custom_voice_prompt
-
-    assert isinstance(engine, TalkerEngine)
-    voice = next(iter(engine.checkpoint.speakers))
-    arrived: list[list[float]] = []
-
-    async def listen(generation: Generation, times: list[float]) -> None:
-        times.extend([time.monotonic() async for _ in generation])
-        await generation.aclose()
-
-    listening = []
-    for number in range(rows):
-        generation = engine.open()
-        generation.prepare(
-            custom_voice_prompt(engine.checkpoint, voice, "auto"),
-            Sampling(0.9, 50, 1.0, 1.05, 0.9, 50, 1.0, number),
-            FRAMES,
-        )
-        generation.grant(10_000)
-        generation.feed([100 + number % 50] * 20)
-        generation.close_text()
-        arrived.append([])
-        listening.append(asyncio.create_task(listen(generation, arrived[-1])))
-    await asyncio.gather(*listening)
-    # Between the frames that all make together.
-    begin, end = max(times[5] for times in arrived), min(times[-5] for times in arrived)
-    steps = statistics.median(sum(begin <= at <= end for at in times) for times in arrived)
-    return 1000 * (end - begin) / max(1, steps - 1)
-
-
-PARTS = {"predictor": predictor_ms, "codec": codec_ms, "talker": talker_ms}
+PARTS: dict[str, Callable[[Path], object]] = {"predictor": predictor_ms, "codec": codec_ms, "engine": engine_figures}
 
 
 if __name__ == "__main__":
-    print(json.dumps(PARTS[sys.argv[2]](Path(sys.argv[1]))))
+    if (figures := PARTS[sys.argv[2]](Path(sys.argv[1]))) is not None:
+        _print(figures)

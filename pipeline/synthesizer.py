@@ -163,6 +163,13 @@ class QwenSynthesizer:
         return self._processes.capacity.utterances(asyncio.get_running_loop().time())
 
     @property
+    def talker(self) -> TalkerEngine:
+        """The talker's engine, for measurements. Raises EngineNotReady."""
+        if self._processes is None:
+            raise EngineNotReady("the voice is not ready")
+        return self._processes.talker
+
+    @property
     def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
         """The newest steps of "talker" and "codec" by batch size: sessions in a step, frames in a job."""
         stages = self._processes.capacity.stages if self._processes is not None else ()

@@ -73,12 +73,18 @@ class Ear:
 
 
 class Listener:
-    """Speaks to one line for one turn. `run` never raises but for being cancelled: what went wrong is in the sample."""
+    """Speaks to one line for one turn. `run` never raises but for being cancelled: what went wrong is in the sample.
 
-    def __init__(self, turn: Turn, open_line: Callable[[], Awaitable[Line]]) -> None:
+    `clock` is what speech is timed by, in seconds; the loop's own may tell no less than milliseconds.
+    """
+
+    def __init__(
+        self, turn: Turn, open_line: Callable[[], Awaitable[Line]], clock: Callable[[], float] | None = None
+    ) -> None:
         self._turn = turn
         self._open_line = open_line
         self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
         self._text_s = math.inf
         self._sentence_s = math.inf
         self._cut_s = math.inf
@@ -107,7 +113,7 @@ class Listener:
         cutting: asyncio.Task[None] | None = None
         try:
             async for pcm in line.audio():
-                now_s = self._loop.time()
+                now_s = self._clock()
                 if ear is None:
                     ear = Ear(line.rate_hz)
                     cutting = asyncio.create_task(self._cut(line))
@@ -120,7 +126,7 @@ class Listener:
                 sample.code = "" if ear is not None else "no_audio"
             else:
                 sample.outcome = Outcome.INTERRUPTED
-                sample.cancel_ms = 1000 * (self._loop.time() - self._cut_s)
+                sample.cancel_ms = 1000 * (self._clock() - self._cut_s)
         except Exception:
             if self._turn.manner is not Manner.ABRUPT or self._cut_s == math.inf:
                 raise
@@ -135,9 +141,9 @@ class Listener:
     async def _write(self, line: Line) -> None:
         async for piece in paced(fragments(self._turn.text), self._turn.words_per_s):
             await line.send(piece)
-            self._text_s = min(self._text_s, self._loop.time())
+            self._text_s = min(self._text_s, self._clock())
             if piece.rstrip().endswith(_ENDINGS):
-                self._sentence_s = min(self._sentence_s, self._loop.time())
+                self._sentence_s = min(self._sentence_s, self._clock())
         await line.end()
 
     async def _cut(self, line: Line) -> None:
@@ -145,14 +151,14 @@ class Listener:
         if self._turn.manner not in (Manner.BARGE_IN, Manner.ABRUPT):
             return
         await asyncio.sleep(self._turn.cut_s)
-        self._cut_s = self._loop.time()
+        self._cut_s = self._clock()
         if self._turn.manner is Manner.ABRUPT:
             line.abort()
         else:
             await line.interrupt(round(1000 * self._turn.cut_s))
 
     def _fill(self, sample: Sample, line: Line, ear: Ear | None) -> None:
-        sample.queue_ms = line.queue_ms
+        sample.queue_ms, sample.server_ms = line.queue_ms, line.server_ms
         if ear is None:
             return
         if self._text_s != math.inf:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from .plan import Load
 from .sample import Sample
-from .worker import encode
+from .worker import READY, encode
 
 STREAMS_PER_PROCESS = 150
 """A core keeps time for about twice as many real-time listeners."""
-_START_S = 1.5
-"""Interpreters take so long to start; the load begins when all are there."""
+_LEAD_S = 0.1
+"""From when every process is ready to the load's beginning."""
 _LINE_BYTES = 1 << 20
 
 
@@ -44,21 +44,34 @@ def processes_for(load: Load, wanted: int | None = None) -> int:
 async def run_step(load: Load, processes: int, on_sample: Callable[[Sample], None]) -> StepResult:
     """Run `load`; `on_sample` sees each sample as it comes. Raises RuntimeError when a process fails."""
     result = StepResult()
-    begin_s = time.monotonic() + _START_S
+    ready = asyncio.Barrier(processes)
+    begin_s = 0.0
 
     async def run_part(part: int) -> None:
         process = await _start()
         try:
-            await _talk(process, dataclasses.replace(load, part=part, parts=processes))
+            await _prepare(process, dataclasses.replace(load, part=part, parts=processes))
+            await _talk(process)
         finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()
 
-    async def _talk(process: Process, part: Load) -> None:
+    async def _prepare(process: Process, part: Load) -> None:
+        """Interpreters take seconds to start; all begin when the last one is there."""
+        nonlocal begin_s
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(encode(part, begin_s).encode() + b"\n")
+        process.stdin.write(encode(part).encode() + b"\n")
+        if await process.stdout.readline() != READY:
+            raise RuntimeError("a process of listeners did not start; its reason is above")
+        if await ready.wait() == 0:
+            begin_s = time.monotonic() + _LEAD_S
+        await ready.wait()
+        process.stdin.write(f"{begin_s}\n".encode())
+
+    async def _talk(process: Process) -> None:
+        assert process.stdout is not None
         async for line in process.stdout:
             fields = json.loads(line)
             if "lags_ms" in fields:

@@ -52,6 +52,8 @@ class Sample:
     after_sentence_ms: float | None = None
     """From the end of the first sentence to the first audio; negative when speech began before it."""
     queue_ms: float | None = None
+    server_ms: float | None = None
+    """From the first text to the first audio, as the server saw it."""
     cancel_ms: float | None = None
     """From the interrupt to the server's word that nothing more comes."""
     gaps_ms: list[float] = field(default_factory=list)

@@ -42,6 +42,8 @@ def to_json(document: Mapping[str, Any]) -> str:
 def _known(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _known(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_known(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -61,6 +63,8 @@ class StepFigures:
     first_audible: Spread
     after_sentence: Spread
     queue: Spread
+    server: Spread
+    """First audio as the server saw it."""
     gap: Spread
     cancel: Spread
     listened: int
@@ -121,6 +125,7 @@ def figures(load: str, size: float, result: StepResult, server: tuple[float, flo
         first_audible=_spread(samples, lambda sample: sample.first_audible_ms),
         after_sentence=_spread(samples, lambda sample: sample.after_sentence_ms),
         queue=_spread(samples, lambda sample: sample.queue_ms),
+        server=_spread(samples, lambda sample: sample.server_ms),
         gap=Spread.of(gaps),
         cancel=_spread(samples, lambda sample: sample.cancel_ms),
         listened=len(listened),

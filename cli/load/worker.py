@@ -1,4 +1,7 @@
-"""A process of listeners: its load as JSON on standard input, samples as JSON lines on standard output."""
+"""A process of listeners: its load as JSON on standard input, samples as JSON lines on standard output.
+
+It says that it is ready, and begins at the time that it is told then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,30 +17,29 @@ from .crowd import run_crowd
 from .plan import Load, Shares
 from .sample import Sample
 from .targets import opener
-from .targets.line import TargetOptions
+from .targets.line import Line, TargetOptions
 
+READY = b"ready\n"
 _LAG_PERIOD_S = 0.02
 
 
-def encode(load: Load, begin_s: float) -> str:
-    """`begin_s` is on time.monotonic, which all processes of a machine share."""
-    return json.dumps({"load": asdict(load), "begin_s": begin_s})
+def encode(load: Load) -> str:
+    return json.dumps(asdict(load))
 
 
-def decode(line: str) -> tuple[Load, float]:
-    document: dict[str, Any] = json.loads(line)
-    fields = document["load"]
+def decode(line: str) -> Load:
+    fields: dict[str, Any] = json.loads(line)
     nested = {"options": TargetOptions(**fields["options"]), "shares": Shares(**fields["shares"])}
-    return Load(**{**fields, **nested}), document["begin_s"]
+    return Load(**{**fields, **nested})
 
 
-async def _run(load: Load, begin_s: float) -> None:
+async def _run(load: Load, open_line: Callable[[TargetOptions], Awaitable[Line]], begin_s: float) -> None:
+    """`begin_s` is on time.monotonic, which all processes of a machine share."""
     loop = asyncio.get_running_loop()
-    open_line = opener(load.target)
     lags_ms: list[float] = []
     probing = loop.create_task(_probe(lags_ms))
     begin_s += loop.time() - time.monotonic()
-    await run_crowd(load, begin_s, lambda: open_line(load.options), _report)
+    await run_crowd(load, begin_s, lambda: open_line(load.options), _report, time.monotonic)
     probing.cancel()
     used = time.process_time()
     print(json.dumps({"lags_ms": lags_ms, "cpu_s": used}), flush=True)
@@ -58,7 +61,10 @@ def _report(sample: Sample) -> None:
 def main() -> int:
     import uvloop
 
-    uvloop.run(_run(*decode(sys.stdin.readline())))
+    load = decode(sys.stdin.readline())
+    open_line = opener(load.target)
+    print(READY.decode(), end="", flush=True)
+    uvloop.run(_run(load, open_line, float(sys.stdin.readline())))
     return 0
 
 

@@ -9,10 +9,11 @@ import multiprocessing
 import os
 import tempfile
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import zmq
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_INSTRUCTION = 500
 """Longest instruction, in tokens."""
@@ -181,6 +184,16 @@ class TalkerEngine:
             llm = load_engine(Path(name), wiring, self.options, self.max_positions)
             self._processes = set(multiprocessing.active_children()) - before
             return llm
+
+    async def ask_worker(self, question: Callable[[Any], T]) -> T:
+        """What `question` returns in the engine's process, of vLLM's worker; for measurements, while nobody speaks.
+
+        vLLM takes it only where VLLM_ALLOW_INSECURE_SERIALIZATION is set. Raises EngineLost.
+        """
+        if self._llm is None:
+            raise EngineLost("the engine is not running")
+        (answer,) = await self._llm.collective_rpc(cast(str, question))  # what vLLM's annotation knows of
+        return cast(T, answer)
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""

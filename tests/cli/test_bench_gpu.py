@@ -1,12 +1,21 @@
-"""`voxgate bench gpu`: its checkpoints, quantiles, table and plot; the measuring itself needs a GPU."""
+"""`voxgate bench gpu`: its checkpoints, loads, table and plots; what a GPU itself takes needs one."""
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 from xml.dom import minidom
 
 import pytest
-from voxgate.cli.bench_gpu import LoadRow, Report, SizeResult, quantiles, step_plot, table
+from voxgate.cli import bench_gpu
+from voxgate.cli.bench_gpu import Loads, last_document, split_cores
+from voxgate.cli.fleet import Fleet
+from voxgate.cli.gpu_report import BUSY, Report, SizeResult, latency_plot, step_plot, table
+from voxgate.cli.load.plan import Load
+from voxgate.cli.load.processes import StepResult
+from voxgate.cli.load.sample import Outcome, Sample
+from voxgate.cli.load.stats import StepFigures, figures
 from voxgate.cli.random_checkpoint import talker_shapes
 
 
@@ -17,28 +26,111 @@ def test_random_checkpoints_are_as_large_as_the_published_ones(size: str, tensor
     assert sum(math.prod(shape) for shape in shapes.values()) == parameters
 
 
-def test_quantiles_of_many_and_of_few() -> None:
-    assert quantiles([float(n) for n in range(1, 101)]) == {"p50": 51.0, "p95": 96.0, "p99": 100.0, "max": 100.0}
-    assert quantiles([3.0]) == {"p50": 3.0, "p95": 3.0, "p99": 3.0, "max": 3.0}
-    assert quantiles([]) == {}
+def heard(count: int, *, first_ms: float = 20.0, uneven: int = 0, lag_ms: float = 1.0) -> StepResult:
+    samples = [
+        Sample(
+            number,
+            outcome=Outcome.DONE,
+            first_byte_ms=first_ms,
+            server_ms=15.0,
+            gaps_ms=[80.0],
+            underruns={0: 0, 80: 0, 200: int(number < uneven)},
+            audio_s=5.0,
+        )
+        for number in range(count)
+    ]
+    return StepResult(samples, [lag_ms], 0.5, 10.0)
+
+
+def step(load: str, size: float, **of: Any) -> StepFigures:
+    return figures(load, size, heard(4, **of), (1.5, 0.0))
 
 
 @pytest.fixture
 def result() -> SizeResult:
-    parts = {"talker": {"start_s": 30.0, "1": 3.9, "8": 4.5}, "predictor": {"1": 1.6, "8": 2.1}, "codec": None}
-    good = LoadRow("10/s", 99, 0, {"p50": 20.0, "p95": 40.0, "p99": 50.0}, underruns={"0": 2, "80": 1, "200": 0})
-    return SizeResult("1.7B", parts, 44.0, 1000, [good, LoadRow("60/s", 5, 5)])
+    engine = {"start_s": 40.0, "first": {"alone": {"p50": 5.5}}, "talker": {"1": 3.9, "8": 4.5}, "backbone": {"1": 1.5}}
+    parts = {"predictor": {"1": 1.6, "8": 2.1}, "codec": None, "engine": engine}
+    busy = step("60/s", 60, first_ms=30.0, lag_ms=50.0)
+    return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, uneven=1)])
 
 
 def test_the_table_shows_parts_loads_and_what_failed(result: SizeResult) -> None:
-    lines = table(Report("a GPU", "2026-01-02", "bench gpu", [result]))
-    assert "- talker, ms: start_s: 30.0, 1: 3.9, 8: 4.5" in lines
-    assert "- codec, ms: failed" in lines
-    assert "| 10/s | 99 | 0 | 20.0 / 40.0 / 50.0 | 2 / 1 / 0 | 0.0 | 0.0 |" in lines
-    assert "| 60/s | 5 | 5 | - / - / - |  | 0.0 | 0.0 |" in lines
+    lines = table(Report("a GPU", "2026-01-02", "bench gpu", 16, [result]))
+    assert "- predictor, ms: 1: 1.6, 8: 2.1" in lines
+    assert "- codec: failed" in lines
+    assert "- first, alone, ms: p50: 5.5" in lines
+    assert "- talker, ms: 1: 3.9, 8: 4.5" in lines
+    assert "| 10/s | 4 | 0 | 0 | 20.0 / 20.0 / 20.0 | 0 / 0 / 0 | 80.0 | 2 | 1.5 | 750 |" in lines
+    assert any(f"60/s ({BUSY})" in line for line in lines), "figures of a busy client are marked"
 
 
-def test_the_plot_is_a_drawing_of_the_parts_that_were_measured(result: SizeResult) -> None:
-    drawing = minidom.parseString(step_plot(result))
-    assert len(drawing.getElementsByTagName("polyline")) == 2
-    assert "start_s" not in drawing.toxml()
+def test_what_could_not_be_measured_is_null_in_json(result: SizeResult) -> None:
+    report = json.loads(Report("a GPU", "2026-01-02", "bench gpu", 16, [result, SizeResult("0.6B")]).as_json())
+    assert report["sizes"][0]["loads"][0]["first_byte"]["p95"] == 20.0
+    assert report["sizes"][0]["loads"][0]["cancel"]["p95"] is None
+    assert report["sizes"][1]["ready_s"] is None
+
+
+def test_the_plots_are_drawings_of_what_was_measured(result: SizeResult) -> None:
+    steps = minidom.parseString(step_plot(result))
+    assert len(steps.getElementsByTagName("polyline")) == 3
+    latency = minidom.parseString(latency_plot(result))
+    points = latency.getElementsByTagName("polyline")[0].getAttribute("points")
+    assert len(points.split()) == 2, "listeners are no rate"
+    assert latency_plot(SizeResult("0.6B")) == ""
+
+
+def test_the_last_document_counts_whatever_else_is_printed() -> None:
+    assert last_document('a library\n{"1": 2}\n{"1": 2, "8": 3}\n{"1": 2, "8"') == {"1": 2, "8": 3}
+    assert last_document("Traceback\n") is None
+
+
+def test_listeners_have_cores_of_their_own_where_there_are_enough() -> None:
+    assert split_cores(range(4)) == (range(4), range(4))
+    servers, clients = split_cores(range(32))
+    assert (len(servers), len(clients)) == (20, 12)
+    assert not set(servers) & set(clients)
+
+
+class Crowd:
+    """Stands for the processes of listeners; more than `carries` at once hear gaps."""
+
+    def __init__(self, carries: int) -> None:
+        self.loads: list[Load] = []
+        self._carries = carries
+
+    async def __call__(self, load: Load, *_: object) -> StepResult:
+        self.loads.append(load)
+        return heard(max(1, load.streams), uneven=int(load.streams > self._carries))
+
+
+@pytest.mark.parametrize(
+    ("carries", "tried", "best"),
+    [(1000, [100, 200, 400], 400), (250, [100, 200, 400, 300], 200), (310, [100, 200, 400, 300], 300), (50, [100], 0)],
+)
+async def test_the_most_listeners_are_looked_for_upwards(
+    monkeypatch: pytest.MonkeyPatch, carries: int, tried: list[int], best: int
+) -> None:
+    crowd = Crowd(carries)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    kept: list[int] = []
+    rows: list[StepFigures] = []
+    loads = Loads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: kept.append(len(rows)))
+    assert await loads.most_listeners([100, 200, 400]) == best
+    assert [load.streams for load in crowd.loads] == tried
+    assert kept == list(range(1, len(tried) + 1)), "every load is kept when it has ended"
+
+
+async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(1000)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    rows: list[StepFigures] = []
+    loads = Loads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None)
+    await loads.warm_up()
+    await loads.arrivals(20, 8.0)
+    await loads.unpaced(64)
+    arrivals, unpaced = crowd.loads[1:]
+    assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
+    assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
+    assert (unpaced.streams, unpaced.options.paced) == (64, False)
+    assert [row.load for row in rows] == ["20/s", "64 unpaced"], "the warm-up is none of them"

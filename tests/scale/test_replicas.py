@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from scorecard.chorus import UNLIMITED, text_of
 from scorecard.gateways import Served, tone_gateway
+from voxgate.cli.balancer import Balancer, Replica, balancer, free_port
 from voxgate.client import ClientError, SessionLost, connect
 from voxgate.client.events import Audio, Done, Queued
-
-from .balancer import Balancer, Replica, balancer, free_port
 
 HAPROXY = shutil.which("haproxy") or ""
 FRAME = {"frame_s": 0.03}

@@ -17,13 +17,19 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """Where the server is and what is asked of it. `voice` empty: the server's own, where it has one."""
+    """Where the server is and what is asked of it. `voice` empty: the server's own, where it has one.
+
+    Where the target knows of such things: `frames`, every utterance is cut after so many of 80 ms; `paced`, audio comes
+    as it is played, and otherwise as fast as it is made.
+    """
 
     url: str
     voice: str = ""
     key: str = ""
     model: str = ""
     codec: str = "pcm"
+    frames: int | None = None
+    paced: bool = True
     open_timeout_s: float = 10.0
 
 
@@ -43,6 +49,10 @@ class Line(Protocol):
     @property
     def queue_ms(self) -> float | None:
         """How long the server had it wait, where it tells."""
+
+    @property
+    def server_ms(self) -> float | None:
+        """How long the server says it took from the first text to the first audio; known at the end."""
 
     async def send(self, text: str) -> None:
         """The next piece of text."""
@@ -100,6 +110,7 @@ class SocketLine:
 
     rate_hz = 24_000
     queue_ms: float | None = None
+    server_ms: float | None = None
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket

@@ -18,6 +18,7 @@ class OpenAiLine:
 
     rate_hz = 24_000
     queue_ms: float | None = None
+    server_ms: float | None = None
 
     def __init__(self, session: aiohttp.ClientSession, options: TargetOptions) -> None:
         self._session, self._options = session, options

@@ -38,7 +38,8 @@ class OmniLine(SocketLine):
 async def open_line(options: TargetOptions) -> OmniLine:
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     line = OmniLine(await open_socket(options, "/v1/audio/speech/stream", headers))
-    config = {"voice": options.voice, "model": options.model}
+    # One of its tokens is a frame.
+    config = {"voice": options.voice, "model": options.model, "max_new_tokens": options.frames}
     await line.say(
         type="session.config",
         response_format="pcm",

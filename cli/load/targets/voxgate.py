@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from ....client import AudioFormat, Session, SpeechError, Utterance, connect
 from ....client import Refused as ClientRefused
-from ....client.events import Audio, Queued, Started
+from ....client.events import Audio, Done, Queued, Started
 from ....codecs.opus import OpusDecoder
 from ....codecs.pcm import encode_s16le
 from .line import Refused, TargetOptions, stall
@@ -23,6 +23,7 @@ class VoxgateLine:
         self, stack: AsyncExitStack, session: Session, utterance: Utterance, decoder: OpusDecoder | None
     ) -> None:
         self.queue_ms: float | None = None
+        self.server_ms: float | None = None
         self._stack, self._session, self._utterance, self._decoder = stack, session, utterance, decoder
 
     async def send(self, text: str) -> None:
@@ -44,6 +45,8 @@ class VoxgateLine:
                         queued_s = queued_s or loop.time()
                     case Started():
                         self.queue_ms = 0.0 if queued_s is None else 1000 * (loop.time() - queued_s)
+                    case Done():
+                        self.server_ms = event.ttfa_ms
                     case Audio() if event.samples:
                         yield (
                             event.payload
@@ -74,5 +77,12 @@ async def open_line(options: TargetOptions) -> VoxgateLine:
         except ClientRefused as refusal:
             raise Refused(refusal.code or f"http_{refusal.status}") from refusal
         wanted = AudioFormat(codec="opus" if opus else "pcm")
-        utterance = await opening.enter_async_context(session.utterance(voice=options.voice or None, format=wanted))
+        utterance = await opening.enter_async_context(
+            session.utterance(
+                voice=options.voice or None,
+                format=wanted,
+                sampling=None if options.frames is None else {"max_frames": options.frames},
+                pacing="playback" if options.paced else "none",
+            )
+        )
         return VoxgateLine(opening.pop_all(), session, utterance, OpusDecoder(wanted.sample_rate) if opus else None)

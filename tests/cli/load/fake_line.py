@@ -17,6 +17,7 @@ class FakeLine:
 
     rate_hz = 24_000
     queue_ms: float | None = 3.0
+    server_ms: float | None = 2.0
 
     def __init__(self, messages: list[tuple[float, bytes]], *, refuse: str | None = None) -> None:
         self.text: list[str] = []

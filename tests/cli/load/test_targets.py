@@ -77,6 +77,15 @@ async def test_our_own(codec: str) -> None:
             await opener("voxgate")(TargetOptions(gateway.url))
 
 
+async def test_our_own_cut_and_unpaced() -> None:
+    async with fake_gateway() as gateway:
+        line = await opener("voxgate")(TargetOptions(gateway.url, frames=63, paced=False))
+        await speak(line, "abc")
+        (start,) = (message for message in gateway.received if message["type"] == "start")
+        assert (start["sampling"], start["pacing"]) == ({"max_frames": 63}, "none")
+        assert line.server_ms is not None
+
+
 async def test_our_own_cut_off() -> None:
     async with fake_gateway(paced=True) as gateway:
         line = await opener("voxgate")(TargetOptions(gateway.url))

@@ -7,15 +7,15 @@ import csv
 import io
 import re
 import socket
+import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-
-CONFIGURATION = Path(__file__).parents[2] / "docker/haproxy.cfg"
+CONFIGURATION = Path(__file__).resolve().parents[1] / "docker/haproxy.cfg"
+"""Beside the code in a checkout; an installed package does not have it."""
 READY_S = 10.0
 LOOK_S = 0.05
 
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def configuration(replicas: Sequence[Replica], port: int, inside_port: int) -> str:
-    """What ships, with addresses of this machine, and looking five times as often so that tests need not wait."""
+    """What ships, with addresses of this machine, and looking five times as often so that nobody need wait."""
     text = CONFIGURATION.read_text("utf-8")
     servers = "\n".join(
         f"    server g{number} 127.0.0.1:{replica.port} agent-port {replica.agent_port}"
@@ -66,9 +66,9 @@ class Balancer:
 
     async def servers(self) -> dict[str, dict[str, str]]:
         """HAProxy's own statistics of each replica."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.inside_url}/;csv") as answer:
-            rows = csv.DictReader(io.StringIO((await answer.text()).removeprefix("# ")))
-            return {row["svname"]: row for row in rows if row["pxname"] == "gateways" and row["svname"].startswith("g")}
+        text = await asyncio.to_thread(_get, f"{self.inside_url}/;csv")
+        rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
+        return {row["svname"]: row for row in rows if row["pxname"] == "gateways" and row["svname"].startswith("g")}
 
     async def until(self, **states: str) -> None:
         """Until each named replica's status begins so. Raises TimeoutError."""
@@ -97,6 +97,12 @@ async def balancer(haproxy: str, replicas: Sequence[Replica], folder: Path) -> A
             process.kill()
         said = (await process.communicate())[1].decode()
         assert "[ALERT]" not in said, said
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=READY_S) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 async def _until_it_answers(port: int) -> None:

@@ -1,0 +1,174 @@
+"""What the engine itself takes, no socket in front: a whole step and its backbone by batch, and the first PCM.
+
+One engine for all of it, since starting one is what takes longest. Random weights are as fast as real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..pipeline.speech import FRAME_MS, Speech, SpeechRequest
+from ..pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from ..pipeline.talker.engine import TalkerEngine
+from ..pipeline.talker.generation import Generation, Sampling
+from ..pipeline.talker.prompt import custom_voice_prompt
+from .load.stats import Spread
+from .load.text import SENTENCES
+
+BATCHES = (1, 8, 12, 32, 64, 128, 256)
+FRAMES = 120
+"""Of each generation of a step's measurement."""
+EDGE_FRAMES = 5
+"""At both ends of a generation, when not all speak together."""
+FIRST_FRAMES = 63
+"""Five seconds, of each utterance that is heard for its first PCM."""
+FIRST_S, SETTLE_S = 4.0, 0.5
+"""How long utterances arrive, and how long after it the last one's first PCM may come."""
+ALONE, SHORT_FRAMES = 15, 12
+"""Utterances one after another, and their length."""
+ADVANCE_S = 0.16
+REPLAYS = 20
+Figures = dict[str, Any]
+
+
+async def engine_figures(folder: Path, rates: tuple[int, ...], report: Callable[[Figures], None]) -> None:
+    """Measure; `report` has all figures so far, again and again, so that what fails later loses nothing.
+
+    talker: ms of a step, vLLM's scheduling included; backbone: ms of its graph alone on the device; first: by
+    utterances a second, ms from the text to the first PCM and to the milestones before it.
+    """
+    # A function is sent to the engine's process, which takes none otherwise.
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    began_s = time.monotonic()
+    synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=max(BATCHES), device="cuda"))
+    await synthesizer.start()
+    figures: Figures = {"start_s": round(time.monotonic() - began_s, 1), "first": {}, "talker": {}}
+    try:
+        await _first_pcm(synthesizer, 20, 1.0)
+        figures["first"]["alone"] = await _first_pcm(synthesizer, None, 0.0)
+        for rate in rates:
+            figures["first"][str(rate)] = await _first_pcm(synthesizer, rate, FIRST_S)
+            report(figures)
+        talker = synthesizer.talker
+        await step_ms(talker, 4)
+        for rows in BATCHES:
+            figures["talker"][str(rows)] = round(await step_ms(talker, rows), 3)
+            report(figures)
+        figures["backbone"] = await talker.ask_worker(backbone_ms)
+        report(figures)
+    finally:
+        await synthesizer.close()
+
+
+async def _first_pcm(synthesizer: QwenSynthesizer, rate_per_s: float | None, seconds: float) -> Figures:
+    """Utterances that arrive by themselves, or, without a rate, one after another."""
+    reached: list[dict[str, float]] = []
+    if rate_per_s is None:
+        for _ in range(ALONE):
+            await _hear(synthesizer, SHORT_FRAMES, reached)
+    else:
+        chance, loop = random.Random(1), asyncio.get_running_loop()
+        due_s = loop.time()
+        end_s = due_s + seconds
+        hearing = []
+        while due_s < end_s:
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
+            hearing.append(asyncio.create_task(_hear(synthesizer, FIRST_FRAMES, reached)))
+            due_s += chance.expovariate(rate_per_s)
+        _, still = await asyncio.wait(hearing, timeout=SETTLE_S)
+        # The rest of what they say tells nothing more.
+        for task in still:
+            task.cancel()
+        await asyncio.wait(hearing)
+    first = Spread.of(each["pcm"] for each in reached)
+    stages = {f"{name}_mean": round(statistics.fmean(each[name] for each in reached), 2) for name in reached[0]}
+    return {"count": first.count, "p50": round(first.p50, 2), "p95": round(first.p95, 2), **stages}
+
+
+async def _hear(synthesizer: QwenSynthesizer, frames: int, reached: list[dict[str, float]]) -> None:
+    """One utterance, heard at a listener's pace; adds when it came how far, in ms from its text."""
+    loop = asyncio.get_running_loop()
+    speech = synthesizer.open(SpeechRequest(synthesizer.default_voice, max_frames=frames))
+    began_s, exactly_s = loop.time(), time.monotonic()
+    speech.push_text(SENTENCES[0])
+    speech.end()
+    playing = asyncio.create_task(_play(speech))
+    try:
+        async for chunk in speech:
+            if not chunk.first_frame:
+                marks = speech.milestones
+                # On the loop's clock, which tells milliseconds alone: right on average.
+                stages = {"text": marks.first_token_s, "frame": marks.first_frame_s}
+                shown = {name: 1000 * (at_s - began_s) for name, at_s in stages.items() if at_s is not None}
+                reached.append(shown | {"pcm": 1000 * (time.monotonic() - exactly_s)})
+    finally:
+        playing.cancel()
+        await speech.aclose()
+
+
+async def _play(speech: Speech) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while True:
+        await asyncio.sleep(ADVANCE_S)
+        speech.advance(int(1000 * (loop.time() - began_s)) // FRAME_MS)
+
+
+async def step_ms(engine: TalkerEngine, rows: int) -> float:
+    """Wall time of a step with so many generations under way, between the frames that all make together."""
+    voice = next(iter(engine.checkpoint.speakers))
+    arrived: list[list[float]] = []
+
+    async def listen(generation: Generation, times: list[float]) -> None:
+        times.extend([time.monotonic() async for _ in generation])
+        await generation.aclose()
+
+    async with asyncio.TaskGroup() as listening:
+        for number in range(rows):
+            generation = engine.open()
+            generation.prepare(
+                custom_voice_prompt(engine.checkpoint, voice, "auto"),
+                Sampling(0.9, 50, 1.0, 1.05, 0.9, 50, 1.0, number),
+                FRAMES,
+            )
+            generation.grant(10_000)
+            generation.feed([100 + number % 50] * 20)
+            generation.close_text()
+            arrived.append([])
+            listening.create_task(listen(generation, arrived[-1]))
+    begin = max(times[EDGE_FRAMES] for times in arrived)
+    end = min(times[-EDGE_FRAMES] for times in arrived)
+    steps = statistics.median(sum(begin <= at <= end for at in times) for times in arrived)
+    return 1000 * (end - begin) / max(1, steps - 1)
+
+
+def backbone_ms(worker: Any) -> dict[str, float]:
+    """In the engine's process, when it is idle: vLLM's graphs of the backbone, replayed with their last input; median.
+
+    `worker` is vLLM's, which has no public name for its graphs (0.26, second model runner).
+    """
+    import torch
+
+    from ..codecs.neural.gpu_graph import new_event
+
+    times = {}
+    for shape, graph in worker.model_runner.cudagraph_manager.graphs.items():
+        if shape.num_tokens not in BATCHES:
+            continue
+        spans = []
+        for _ in range(REPLAYS):
+            begin, end = new_event(timing=True), new_event(timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            spans.append(float(begin.elapsed_time(end)))
+        times[str(shape.num_tokens)] = round(statistics.median(spans[3:]), 3)
+    return dict(sorted(times.items(), key=lambda each: int(each[0])))
