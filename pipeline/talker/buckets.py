@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536)
 
 
 def buckets_for(rows: int) -> list[int]:
