@@ -1,0 +1,76 @@
+"""What is to be said in a run: which texts, how often, and among which others each is to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from . import texts
+from .takes import SOURCE, VOICE, Said
+from .texts import Line
+
+CHOICES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is said: every `stride`-th line of each set, the sentences with `seeds` seeds and the rest with one."""
+
+    stride: int
+    seeds: int
+    paragraphs: int
+
+
+FULL = Extent(stride=1, seeds=3, paragraphs=10)
+QUICK = Extent(stride=5, seeds=1, paragraphs=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One utterance to be made of a line. `candidates`: the line's own text first, then those it may be taken for."""
+
+    line: Line
+    said: Said
+    candidates: tuple[str, ...] = ()
+
+
+def lines(extent: Extent, groups: Sequence[str] = texts.SETS) -> list[Line]:
+    chosen: list[Line] = []
+    for group in groups:
+        of_group = texts.load(group)
+        chosen += of_group[: extent.paragraphs] if group == texts.PARAGRAPHS else of_group[:: extent.stride]
+    return chosen
+
+
+def source_tasks(voice: str, extent: Extent, candidates: Candidates) -> list[Task]:
+    return [Task(line, Said(SOURCE, voice, line.spoken), candidates(line)) for line in lines(extent)]
+
+
+def voice_tasks(
+    voice: str, extent: Extent, candidates: Candidates, temperatures: tuple[float, float], origin: str = VOICE
+) -> list[Task]:
+    """First everything with the first seed, then the sentences with the others."""
+    every = lines(extent)
+    return [
+        Task(line, Said(origin, voice, line.spoken, seed, *temperatures), candidates(line))
+        for seed in range(extent.seeds)
+        for line in every
+        if seed == 0 or line.group == texts.SENTENCES
+    ]
+
+
+Candidates = Callable[[Line], tuple[str, ...]]
+
+
+class Nearest:
+    """For a sentence of known words: itself and the others nearest in length; nothing for what has no such choice."""
+
+    def __init__(self, knows: Callable[[str], bool]) -> None:
+        self._pool = [line.spoken for line in texts.load(texts.SENTENCES) if knows(line.spoken)]
+
+    def __call__(self, line: Line) -> tuple[str, ...]:
+        if line.spoken not in self._pool:
+            return ()
+        others = (other for other in self._pool if other != line.spoken)
+        near = sorted(others, key=lambda other: (abs(len(other) - len(line.spoken)), other))
+        return (line.spoken, *near[: CHOICES - 1])

@@ -1,0 +1,139 @@
+"""Results as JSON and as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from . import texts
+from .aims import aims
+from .run import Results, SweepRow
+
+_SETS = ("sentences", "sentences of known words", "numbers", *texts.NUMBERS, texts.NAMES, texts.PARAGRAPHS)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def as_json(results: Results) -> str:
+    return json.dumps(asdict(results), indent=2)
+
+
+def tables(results: Results) -> str:
+    """All of it, as Markdown."""
+    parts = [aims_table(results), word_error_table(results), speech_table(results)]
+    if results.arrivals:
+        parts.append(arrival_table(results))
+    return "\n\n".join(parts)
+
+
+def aims_table(results: Results) -> str:
+    rows = [(aim.name, aim.wanted, aim.measured, "✓" if aim.met else "✗") for aim in aims(results)]
+    return table(("", "aim", "measured", ""), rows)
+
+
+def word_error_table(results: Results) -> str:
+    """Each voice's ratio with its interval, and the two shares it comes from."""
+    rows = []
+    for name in _SETS:
+        cells = []
+        for voice in results.voices:
+            found = voice.word_errors.get(name)
+            cells.append(
+                f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}): {found.voice:.3f} / {found.source:.3f}"
+                if found
+                else ""
+            )
+        rows.append((name, *cells))
+    return table(("word errors", *(voice.voice for voice in results.voices)), rows)
+
+
+def speech_table(results: Results) -> str:
+    voices = results.voices
+    rows = [
+        ("right one of 20", *(f"{_share(voice.right_choice)} of {voice.choices}" for voice in voices)),
+        ("the source's", *(_share(voice.source_right_choice) for voice in voices)),
+        ("utterances", *(str(voice.utterances) for voice in voices)),
+        ("more than half the words lost", *(str(voice.lost) for voice in voices)),
+        ("did not end by itself", *(str(voice.unended) for voice in voices)),
+        ("duration ratio", *(f"{voice.duration_ratio:.3f} ± {voice.duration_spread:.3f}" for voice in voices)),
+        ("within 10 % of the source", *(_share(voice.duration_near) for voice in voices)),
+        ("paragraphs' ratios", *(_range(voice.paragraph_ratios) for voice in voices)),
+        (
+            "first sound, ms: median, 95 %, most",
+            *(f"{v.lead_ms_median:.0f}, {v.lead_ms_p95:.0f}, {v.lead_ms_most:.0f}" for v in voices),
+        ),
+        ("within two frames", *(_share(voice.lead_near) for voice in voices)),
+        ("words a second (source)", *(f"{v.words_per_s:.2f} ({v.source_words_per_s:.2f})" for v in voices)),
+    ]
+    return table(("", *(voice.voice for voice in voices)), rows)
+
+
+def arrival_table(results: Results) -> str:
+    rows = [
+        (
+            f"{row.words_per_s:g}",
+            f"{row.in_sound:.2f}",
+            f"{row.pauses:.1%}",
+            f"{row.heard:.2f}",
+            f"{row.waits:.1f}",
+            f"{row.wait_s:.2f}",
+            f"{row.first_sound_s:.2f}",
+        )
+        for row in results.arrivals
+    ]
+    head = (
+        "text, words/s",
+        "words/s in the sound",
+        "of it pauses",
+        "words/s heard",
+        "waits",
+        "s waited",
+        "first sound, s",
+    )
+    return table(head, rows)
+
+
+def sources_table(sources: Mapping[str, Mapping[str, float]]) -> str:
+    return table(
+        ("word errors", *sources),
+        [(group, *(f"{errors.get(group, 0):.3f}" for errors in sources.values())) for group in texts.SETS],
+    )
+
+
+def sweep_table(rows: Sequence[SweepRow]) -> str:
+    cells = []
+    for row in rows:
+        of = row.figures
+        sentences, numbers = of.word_errors["sentences"], of.word_errors["numbers"]
+        cells.append(
+            (
+                f"{row.temperature:g}",
+                f"{row.predictor_temperature:g}",
+                f"{sentences.ratio:.2f} ({sentences.low:.2f} to {sentences.high:.2f})",
+                f"{numbers.ratio:.2f} ({numbers.low:.2f} to {numbers.high:.2f})",
+                _share(of.right_choice),
+                str(of.unended),
+                str(of.lost),
+                f"{of.duration_ratio:.3f} ± {of.duration_spread:.3f}",
+            )
+        )
+    head = ("talker", "predictor", "sentences", "numbers", "one of 20", "no end", "lost", "duration ratio")
+    return table(head, cells)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else ""

@@ -1,0 +1,141 @@
+"""The kinds of runs: the source voices alone, everything of a checkpoint, and a comparison of temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from voxgate.pipeline.speech import SamplingOptions
+
+from . import arrival, sources, speed, texts
+from .arrival import ArrivalFigures
+from .figures import VoiceFigures, figures, pairs, source_word_errors
+from .listener import Listener
+from .plan import FULL, QUICK, Extent, Nearest, Task, source_tasks, voice_tasks
+from .session import Ears, from_source, from_voice, perform
+from .speaker import Speaker, speaker
+from .speed import Speed
+from .takes import Ledger
+
+ALL = "all"
+_ARRIVALS = {FULL: 24, QUICK: 6}
+"""Sentences whose text arrives word by word, in real time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`voices`: None for all of the checkpoint's. `temperatures`: of the talker and of the code predictor."""
+
+    checkpoint: Path
+    voices: tuple[str, ...] | None
+    extent: Extent
+    temperatures: tuple[float, float]
+    takes: Ledger
+    sources: Ledger
+    timings: bool = True
+    encoder: Path | None = None
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        return SamplingOptions(temperature=self.temperatures[0], predictor_temperature=self.temperatures[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """`voices`: each, and "all" where there are several. `sources`: word errors of each by set."""
+
+    temperatures: tuple[float, float]
+    extent: Extent
+    size_mb: float
+    voices: list[VoiceFigures]
+    sources: dict[str, dict[str, float]]
+    arrivals: list[ArrivalFigures]
+    speed: Speed | None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    temperature: float
+    predictor_temperature: float
+    figures: VoiceFigures
+
+
+async def read_sources(run: Run) -> dict[str, dict[str, float]]:
+    """What the recogniser gets wrong of flite's own voices."""
+    nearest = Nearest(Listener().knows)
+    errors = {}
+    with Ears() as ears:
+        for voice in run.voices or sources.VOICES:
+            tasks = source_tasks(voice, run.extent, nearest)
+            await perform(f"{voice} of flite", tasks, from_source, ears, run.sources)
+            errors[voice] = source_word_errors(tasks, run.sources)
+    return errors
+
+
+async def evaluate(run: Run) -> Results:
+    """Everything, timings last, when no recogniser is at work any more."""
+    nearest = Nearest(Listener().knows)
+    async with speaker(run.checkpoint) as speaking:
+        voices = _known(run.voices or speaking.voices)
+        tasks = {voice: voice_tasks(voice, run.extent, nearest, run.temperatures) for voice in voices}
+        with Ears() as ears:
+            await _sources(voices, run, nearest, ears)
+            for voice in voices:
+                await perform(voice, tasks[voice], from_voice(speaking), ears, run.takes)
+        arrivals = await _arrivals(run, speaking, voices)
+    return Results(
+        temperatures=run.temperatures,
+        extent=run.extent,
+        size_mb=sum(path.stat().st_size for path in run.checkpoint.rglob("*.safetensors")) / 1e6,
+        voices=_figures(tasks, run),
+        sources={voice: source_word_errors(source_tasks(voice, run.extent, nearest), run.sources) for voice in voices},
+        arrivals=arrivals,
+        speed=speed.measure(run.checkpoint, voices[0]) if run.timings else None,
+    )
+
+
+async def sweep(run: Run, temperatures: Sequence[float]) -> list[SweepRow]:
+    """All pairs of temperatures, each on the sentences of a quick run."""
+    nearest, rows = Nearest(Listener().knows), []
+    async with speaker(run.checkpoint) as speaking:
+        voices = _known(run.voices or speaking.voices)
+        with Ears() as ears:
+            await _sources(voices, run, nearest, ears)
+            for talker in temperatures:
+                for predictor in temperatures:
+                    tasks = [
+                        task
+                        for voice in voices
+                        for task in voice_tasks(voice, QUICK, nearest, (talker, predictor))
+                        if task.line.group != texts.PARAGRAPHS
+                    ]
+                    await perform(f"{talker} / {predictor}", tasks, from_voice(speaking), ears, run.takes)
+                    rows.append(SweepRow(talker, predictor, figures(ALL, pairs(tasks, run.takes, run.sources))))
+    return rows
+
+
+def _known(voices: Sequence[str]) -> list[str]:
+    known = [voice for voice in voices if voice in sources.VOICES]
+    if not known:
+        raise OSError(f"none of the voices {', '.join(voices)} has a source in flite ({', '.join(sources.VOICES)})")
+    return known
+
+
+async def _sources(voices: Sequence[str], run: Run, nearest: Nearest, ears: Ears) -> None:
+    for voice in voices:
+        await perform(f"{voice} of flite", source_tasks(voice, run.extent, nearest), from_source, ears, run.sources)
+
+
+async def _arrivals(run: Run, speaking: Speaker, voices: Sequence[str]) -> list[ArrivalFigures]:
+    if not run.timings:
+        return []
+    return await arrival.measure(speaking, voices, run.sampling, _ARRIVALS[run.extent])
+
+
+def _figures(tasks: Mapping[str, Sequence[Task]], run: Run) -> list[VoiceFigures]:
+    of = {voice: pairs(own, run.takes, run.sources) for voice, own in tasks.items()}
+    rows = [figures(voice, own) for voice, own in of.items()]
+    if len(rows) > 1:
+        rows.append(figures(ALL, [pair for own in of.values() for pair in own]))
+    return rows
