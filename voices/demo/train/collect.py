@@ -1,0 +1,60 @@
+"""Step: what is worth keeping of a work folder, in a few files. `python -m train.collect W OUT`
+
+Weights in half precision, no file above 15.5 MB, and one archive of logs: fit to be carried off a machine that takes
+little back. Whatever is not there yet is left out; what an interrupted step saved last counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tarfile
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+STEPS = ("talker", "decoder", "codes")
+_LARGEST_BYTES = 15_500_000
+
+
+def split_weights(source: Path, out: Path) -> list[Path]:
+    """`source` as OUT/NAME.0.safetensors, OUT/NAME.1.safetensors, ..., each of at most 15.5 MB."""
+    parts: list[dict[str, object]] = [{}]
+    size = 0
+    for name, value in load_file(source).items():
+        added = value.numel() * value.element_size()
+        if size + added > _LARGEST_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][name] = value
+        size += added
+    paths = []
+    for index, part in enumerate(parts):
+        paths.append(out / f"{source.stem}.{index}.safetensors")
+        save_file(part, paths[-1], metadata={"format": "pt"})
+    return paths
+
+
+def collect(work: Path, out: Path) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for step in STEPS:
+        if (work / f"{step}.safetensors").exists():
+            written += split_weights(work / f"{step}.safetensors", out)
+    archive = out / "logs.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for path in sorted((work / "logs").glob("*")):
+            tar.add(path, arcname=path.name)
+    return [*written, archive]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    for path in collect(args.work, args.out):
+        print(f"{path.name} {path.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Documents of one to ten sentences of one voice, laid side by side into rows of a fixed length.
+
+A document is what the talker meets when it speaks: the prompt with its speaker, then one text token a frame, then
+padding while it goes on speaking, until it says that it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sizes import (
+    ASSISTANT,
+    CODEC_BOS,
+    CODEC_NOTHINK,
+    CODEC_PAD,
+    CODEC_THINK_BOS,
+    CODEC_THINK_EOS,
+    IM_START,
+    NEWLINE,
+    SPEAKERS,
+    TEXT_BOS,
+    TEXT_EOS,
+    TEXT_PAD,
+)
+from .store import Utterance
+
+PROMPT_TEXT = (IM_START, ASSISTANT, NEWLINE, TEXT_PAD, TEXT_PAD, TEXT_PAD, TEXT_PAD, TEXT_BOS)
+_SPEAKER_AT = 6
+PROMPT = len(PROMPT_TEXT)
+
+NOTHING = -1
+"""In `history` and `entry`: nothing on the codec side. In `target`: nothing to learn here."""
+END = -2
+"""In `target`: end of speech."""
+
+SENTENCES = (0.36, 0.18, 0.12, 0.09, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03)
+"""How often a document has one sentence, two, ... By positions, most are in documents of four and more."""
+_SHORTEST = 24
+"""Fewer positions than this at the end of a row stay empty."""
+
+
+def prompt_entries(voice: str) -> tuple[int, ...]:
+    """The codec side of the prompt: rows of the talker's codec table, or NOTHING."""
+    speaker = SPEAKERS[voice]
+    return (NOTHING, NOTHING, NOTHING, CODEC_NOTHINK, CODEC_THINK_BOS, CODEC_THINK_EOS, speaker, CODEC_PAD)
+
+
+FIELDS = ("text", "history", "entry", "target", "position", "document")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Everything int32 [rows, T].
+
+    text: token ids. history: the frame heard at this position (the one before), an index into the store. entry: a
+    row of the codec table. target: the frame to be said, an index into the store, or END. position: within the
+    document. document: positions with one number see one another.
+    """
+
+    fields: NDArray[np.int32]
+
+    def __getattr__(self, name: str) -> NDArray[np.int32]:
+        if name not in FIELDS:
+            raise AttributeError(name)
+        return self.fields[FIELDS.index(name)]
+
+
+def empty_batch(rows: int, length: int) -> Batch:
+    """Padding alone, every position a document of its own."""
+    fields = np.zeros((len(FIELDS), rows, length), np.int32)
+    batch = Batch(fields)
+    batch.text[:] = TEXT_PAD
+    for name in ("history", "entry", "target"):
+        getattr(batch, name)[:] = NOTHING
+    batch.document[:] = -1 - np.arange(length)
+    return batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLines:
+    """The text's lines as token ids: all lines on end, and where each begins."""
+
+    ids: NDArray[np.int16]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lines: Iterable[Sequence[int]]) -> TokenLines:
+        encoded = [np.array(line, np.int16) for line in lines]
+        lengths = np.array([len(line) for line in encoded], np.int64)
+        return cls(np.concatenate(encoded), np.concatenate([[0], np.cumsum(lengths)]))
+
+    def line(self, index: int) -> NDArray[np.int16]:
+        return self.ids[self.starts[index] : self.starts[index + 1]]
+
+
+def place(
+    batch: Batch, row: int, start: int, voice: str, tokens: NDArray[np.int16], spoken: Sequence[Utterance]
+) -> int:
+    """Write one document into a row; the position behind it. `tokens` must not outnumber the frames."""
+    frames = np.concatenate([np.arange(part.start, part.start + part.frames) for part in spoken])
+    speech, end = start + PROMPT, start + PROMPT + len(frames) + 1
+    where = (row, slice(start, end))
+    text = np.full(end - start, TEXT_PAD)
+    text[:PROMPT] = PROMPT_TEXT
+    text[PROMPT : PROMPT + len(tokens)] = tokens
+    text[PROMPT + len(tokens)] = TEXT_EOS
+    batch.text[where] = text
+    batch.entry[row, start:speech] = prompt_entries(voice)
+    batch.entry[row, speech] = CODEC_BOS
+    batch.history[row, speech + 1 : end] = frames
+    batch.target[row, speech : end - 1] = frames
+    batch.target[row, end - 1] = END
+    batch.position[where] = np.arange(end - start)
+    batch.document[where] = start
+    return end
+
+
+class Deck:
+    """Utterances of one voice in random order; each comes once before any comes again."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._all: list[Utterance] = []
+        self._left: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, utterances: Sequence[Utterance]) -> None:
+        """New ones come among those that are still to come in this round."""
+        fresh = range(len(self._all), len(self._all) + len(utterances))
+        self._all += utterances
+        left = np.array([*self._left, *fresh], np.int64)
+        self._left = self._rng.permutation(left).tolist()
+
+    def draw(self, longest: int) -> Utterance | None:
+        """The next one of at most that many frames; None when a few tries found none."""
+        for _ in range(6):
+            if not self._left:
+                self._left = self._rng.permutation(len(self._all)).tolist()
+            utterance = self._all[self._left[-1]]
+            if utterance.frames <= longest:
+                self._left.pop()
+                return utterance
+            other = int(self._rng.integers(len(self._left)))
+            self._left[-1], self._left[other] = self._left[other], self._left[-1]
+        return None
+
+
+class Packer:
+    """Fills batches; `variants` are the text's tokens, plain first, then with merges left out at random."""
+
+    def __init__(self, variants: Sequence[TokenLines], rows: int, length: int, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._variants, self._rows, self._length = variants, rows, length
+        self._decks = {voice: Deck(self._rng) for voice in SPEAKERS}
+
+    def add(self, utterances: Sequence[Utterance]) -> None:
+        for voice, deck in self._decks.items():
+            deck.add([part for part in utterances if part.voice == voice])
+
+    @property
+    def ready(self) -> bool:
+        return any(len(deck) for deck in self._decks.values())
+
+    def batch(self) -> Batch:
+        batch = empty_batch(self._rows, self._length)
+        voices = [voice for voice, deck in self._decks.items() if len(deck)]
+        sizes = np.array([len(self._decks[voice]) for voice in voices], float)
+        for row in range(self._rows):
+            at, misses = 0, 0
+            while at < self._length - PROMPT - _SHORTEST and misses < 3:
+                voice = voices[self._rng.choice(len(voices), p=sizes / sizes.sum())]
+                spoken = self._sentences(self._decks[voice], self._length - at - PROMPT - 1)
+                if not spoken:
+                    misses += 1
+                    continue
+                at = place(batch, row, at, voice, self._tokens(spoken), spoken)
+        return batch
+
+    def _sentences(self, deck: Deck, room: int) -> list[Utterance]:
+        wanted = self._rng.choice(len(SENTENCES), p=SENTENCES) + 1
+        spoken: list[Utterance] = []
+        while len(spoken) < wanted and room > _SHORTEST // 2:
+            utterance = deck.draw(room)
+            if utterance is None:
+                break
+            spoken.append(utterance)
+            room -= utterance.frames
+        return spoken
+
+    def _tokens(self, spoken: Sequence[Utterance]) -> NDArray[np.int16]:
+        # Half of the documents in the tokens the talker will meet, the rest in other pieces of the same words.
+        other = len(self._variants) > 1 and self._rng.random() < 0.5
+        variant = self._variants[self._rng.integers(1, len(self._variants)) if other else 0]
+        tokens = np.concatenate([variant.line(part.line) for part in spoken])
+        return tokens[: sum(part.frames for part in spoken)]
