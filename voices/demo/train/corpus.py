@@ -1,0 +1,97 @@
+"""The training text: every source's sentences as the gateway would put them, none twice, some held out.
+
+    python -m train.corpus W        reads W/debian, writes W/text/train.txt and W/text/held_out.txt
+
+Lines are `source<TAB>sentence`, shuffled; the same packages give the same lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import prose, words
+from .sources import SOURCES, Source
+from .spoken import spoken
+from .templates import Templates
+
+SEED = 8
+HELD_OUT_PER_MILLE = 4
+NUMBERS, REPLIES = 75_000, 70_000
+EVALUATION = Path(__file__).parent.parent / "eval"
+
+
+def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
+    """(source, sentence) in random order, each sentence once."""
+    rng = random.Random(SEED)
+    seen = set(evaluation)
+    lines: list[tuple[str, str]] = []
+    with multiprocessing.Pool() as pool:
+        for name, written, most in _written(debian, rng):
+            kept: list[tuple[str, str]] = []
+            for said in pool.imap(_said, written, chunksize=500):
+                if said and said not in seen and len(kept) < most:
+                    seen.add(said)
+                    kept.append((name, said))
+            lines += kept
+            print(
+                f"{name:12} {len(kept):7} sentences, {sum(said.count(' ') + 1 for _, said in kept):8} words", flush=True
+            )
+    rng.shuffle(lines)
+    return lines
+
+
+def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str], int]]:
+    """Each source's sentences as they are written, in random order, and how many are wanted."""
+    templates = Templates(rng)
+    # What few templates can say comes first: another source's copy of it would count for that source.
+    yield "replies", list(templates.sentences("replies.txt", REPLIES)), REPLIES
+    yield "numbers", list(templates.sentences("numbers.txt", NUMBERS)), NUMBERS
+    yield "words", list(words.sentences(debian, rng)), sys.maxsize
+    for source in SOURCES:
+        found = _prose(debian, source)
+        yield source.name, rng.sample(found, len(found)), source.most
+
+
+def _prose(debian: Path, source: Source) -> list[str]:
+    found = (sentence for paragraph in source.paragraphs(debian) for sentence in prose.sentences(paragraph))
+    return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
+
+
+def _said(written: str) -> str:
+    """The spoken form, empty where it cannot be used."""
+    said = spoken(written)
+    return said if prose.is_readable(said) else ""
+
+
+def is_held_out(sentence: str) -> bool:
+    """By the sentence alone, so that it stays held out whatever else changes."""
+    return int(hashlib.md5(sentence.encode()).hexdigest(), 16) % 1000 < HELD_OUT_PER_MILLE
+
+
+def evaluation_sentences(folder: Path) -> frozenset[str]:
+    """Spoken forms of the sentences the voice will be judged by, one a line in `folder`/*.txt; `#` begins a comment."""
+    lines = [line.strip() for path in sorted(folder.glob("*.txt")) for line in path.read_text("utf-8").splitlines()]
+    written = [line.rpartition("\t")[2] for line in lines if line and not line.startswith("#")]
+    return frozenset(spoken(part) for line in written for part in (line, *prose.sentences(line)))
+
+
+def main(work: Path) -> None:
+    lines = collect(work / "debian", evaluation_sentences(EVALUATION))
+    text = work / "text"
+    text.mkdir(exist_ok=True)
+    parts = {"held_out.txt": [line for line in lines if is_held_out(line[1])]}
+    parts["train.txt"] = [line for line in lines if not is_held_out(line[1])]
+    for name, part in parts.items():
+        (text / name).write_text("".join(f"{source}\t{said}\n" for source, said in part), "utf-8")
+        print(name, len(part), "sentences,", sum(said.count(" ") + 1 for _, said in part), "words")
+    print("sentences of", dict(Counter(source for source, _ in lines)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

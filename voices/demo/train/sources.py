@@ -1,0 +1,145 @@
+"""The texts that the voice learnt from: which Debian packages hold them, under which licences, and how much of each.
+
+    python -m train.sources W        downloads and unpacks them under W/debian
+
+Only weights ship, none of these texts.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from . import readers
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`most`: sentences taken at most, so that no style becomes the voice's own."""
+
+    name: str
+    packages: tuple[str, ...]
+    licence: str
+    most: int
+    paragraphs: Callable[[Path], Iterator[str]]
+
+
+_WESNOTH = tuple(
+    f"wesnoth-1.16-{part}"
+    for part in "data aoi did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905
+)
+
+SOURCES = (
+    Source("wordnet", ("wordnet-base",), "WordNet", 110_000, readers.wordnet),
+    Source("gcide", ("dict-gcide",), "GPL-3+", 70_000, readers.gcide),
+    Source("foldoc", ("dict-foldoc",), "GFDL-1.2+", 20_000, partial(readers.dictionary, name="foldoc")),
+    Source("jargon", ("dict-jargon",), "public domain", 9_000, partial(readers.dictionary, name="jargon")),
+    Source("elements", ("dict-elements",), "public domain", 1_000, partial(readers.dictionary, name="elements")),
+    Source("bible", ("bible-kjv", "bible-kjv-text"), "public domain", 16_000, readers.bible),
+    Source("fortunes", ("fortunes", "fortunes-min"), "BSD, quotations of mixed origin", 20_000, readers.fortunes),
+    Source(
+        "python",
+        ("python3.11-doc",),
+        "PSF-2",
+        20_000,
+        partial(readers.restructured, folder="usr/share/doc/python3.11/html/_sources"),
+    ),
+    Source("perl", ("perl-doc",), "GPL-1+ or Artistic", 14_000, readers.pod),
+    Source(
+        "gnome",
+        ("gnome-user-docs",),
+        "CC-BY-SA-3.0",
+        10_000,
+        partial(readers.markup, pattern="usr/share/help/C/**/*.page"),
+    ),
+    Source(
+        "office",
+        ("libreoffice-help-en-us",),
+        "MPL-2.0",
+        12_000,
+        partial(readers.markup, pattern="usr/share/libreoffice/help/en-US/**/*.html"),
+    ),
+    Source(
+        "handbook",
+        ("debian-handbook",),
+        "GPL-2+ or CC-BY-SA-3.0",
+        20_000,
+        partial(readers.markup, pattern="usr/share/doc/debian-handbook/html/en-US/*.html"),
+    ),
+    Source(
+        "debian",
+        (
+            "debian-reference-en",
+            "debian-reference-common",
+            "debian-history",
+            "debian-faq",
+            "debian-policy",
+            "developers-reference",
+        ),
+        "GPL-2+",
+        20_000,
+        partial(readers.markup, pattern="usr/share/**/debian*/**/*.html"),
+    ),
+    Source(
+        "anarchism",
+        ("anarchism",),
+        "GFDL-1.1+ or GPL-2+",
+        45_000,
+        partial(readers.markdown, pattern="usr/share/doc/anarchism/markdown/*.md.gz"),
+    ),
+    Source(
+        "endless-sky",
+        ("endless-sky-data",),
+        "GPL-3+",
+        60_000,
+        partial(
+            readers.game,
+            pattern="usr/share/games/endless-sky/data/*.txt",
+            string=r"(?m)^\t*(?:\w+ )?[`\"]([^`\n]{20,})[`\"]$",
+        ),
+    ),
+    Source(
+        "wesnoth",
+        _WESNOTH,
+        "GPL-2+ or CC-BY-SA-4.0",
+        40_000,
+        partial(readers.game, pattern="usr/share/games/wesnoth/1.16/data/**/*.cfg", string=r"_ ?\"([^\"]{15,})\""),
+    ),
+    Source(
+        "naev",
+        ("naev-data",),
+        "GPL-3+ and CC-BY-SA",
+        40_000,
+        partial(
+            readers.game, pattern="usr/share/naev/dat/**/*.lua", string=r"_\((?:\"|\[\[)(.{15,}?)(?:(?<!\\)\"|\]\])\)"
+        ),
+    ),
+    Source("crawl", ("crawl-common",), "GPL-2+ and CC0", 10_000, readers.described),
+)
+WORD_LISTS = ("wamerican-huge", "miscfiles", "iso-codes", "libgweather-4-common")
+
+
+def packages() -> list[str]:
+    return [name for source in SOURCES for name in source.packages] + list(WORD_LISTS)
+
+
+def fetch(work: Path) -> None:
+    """Unpacks every package's texts under `work/debian`; what was downloaded stays for the next time."""
+    downloads, debian = work / "debs", work / "debian"
+    for folder in (downloads, debian):
+        folder.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in packages() if not list(downloads.glob(f"{name}_*.deb"))]
+    if missing:
+        subprocess.run(["apt-get", "download", *missing], cwd=downloads, check=True, timeout=1200)
+    large = [f"--exclude=*.{kind}" for kind in ("png", "jpg", "webp", "ogg", "wav", "pdf", "ttf", "jar")]
+    for package in sorted(downloads.glob("*.deb")):
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as archive:
+            subprocess.run(["tar", "x", "-C", debian, *large], stdin=archive.stdout, check=True, timeout=600)
+
+
+if __name__ == "__main__":
+    fetch(Path(sys.argv[1]))
