@@ -1,7 +1,7 @@
 """When words are heard, by the phone durations that flite knows of its own speech (Debian package `flite`).
 
-The demo voice learnt from flite's voice `slt`. Both reading one text, one recording warps onto the other, and flite's
-word boundaries go along.
+The demo voices learnt from flite's. Both reading one text, one recording warps onto the other, and flite's word
+boundaries go along.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..codecs.resample import Resampler
 Pcm = NDArray[np.float32]
 
 RATE_HZ = 24_000
-VOICE = "slt"
+VOICES = ("slt", "rms", "awb")
+"""Flite's voices that the demo voices of the same names learnt from."""
 PAUSE = "pau"
 HOP_MS = 10
 _WINDOW_MS = 25
@@ -39,11 +40,11 @@ class Reading:
     spans_ms: list[tuple[float, float]]
 
 
-def read(text: str) -> Reading:
+def read(text: str, voice: str) -> Reading:
     """Raises FileNotFoundError without flite, CalledProcessError when it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speech.wav"
-        timed = [item.split(":") for item in _flite("-psdur", "-t", text, "-o", str(path)).split()]
+        timed = [item.split(":") for item in _flite(voice, "-psdur", "-t", text, "-o", str(path)).split()]
         with wave.open(str(path)) as recording:
             rate_hz = recording.getframerate()
             samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2")
@@ -55,7 +56,7 @@ def read(text: str) -> Reading:
         for (phone, _), begin, end in zip(timed, [0.0, *ends_ms], ends_ms, strict=False)
         if phone != PAUSE
     ]
-    owners = _owners([_phones(word) for word in text.split()], [phone for phone, *_ in sounds])
+    owners = _owners([_phones(word, voice) for word in text.split()], [phone for phone, *_ in sounds])
     spans: list[tuple[float, float]] = []
     for word in range(len(text.split())):
         own = [sound for sound, owner in zip(sounds, owners, strict=True) if owner == word]
@@ -95,12 +96,12 @@ def spans_ms(reading: Reading, speech: Pcm) -> list[tuple[float, float]]:
 
 
 @cache
-def _phones(word: str) -> tuple[str, ...]:
-    return tuple(phone for phone in _flite("-ps", "-t", word, "-o", "none").split() if phone != PAUSE)
+def _phones(word: str, voice: str) -> tuple[str, ...]:
+    return tuple(phone for phone in _flite(voice, "-ps", "-t", word, "-o", "none").split() if phone != PAUSE)
 
 
-def _flite(*arguments: str) -> str:
-    command = ["flite", "-voice", VOICE, *arguments]
+def _flite(voice: str, *arguments: str) -> str:
+    command = ["flite", "-voice", voice, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
 

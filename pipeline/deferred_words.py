@@ -1,7 +1,7 @@
 """Words in time for utterances that nobody asked word times of: followed only when an interrupt wants to know.
 
 Following the words takes three quarters of what the gateway does for a frame. What it needs is small, though: the
-text, and for each moment of the audio the costs of a few kinds of sound. So those are kept, and followed when asked.
+text, and what the voice's ear makes of each frame. So those are kept, and followed when asked.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from .sounds import Costs, Listener
+from .ear import Codes, Heard
 from .speech import Pcm, WordTime
-from .words import SpokenClock
+from .words import NO_CODES, SpokenClock
 
 _STRIDE_FRAMES = 4
 """Followed in one go: fewer and longer strides cost less, and words are settled after each."""
@@ -26,7 +26,7 @@ class WordClock(Protocol):
     @property
     def pace(self) -> float: ...
     def text(self, source: str, committed_chars: int) -> None: ...
-    def audio(self, pcm: Pcm) -> None: ...
+    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None: ...
     def segment_end(self, source_end: int | None = None) -> None: ...
     def finish(self) -> None: ...
     def take_words(self) -> list[WordTime]: ...
@@ -38,9 +38,8 @@ class DeferredClock:
 
     def __init__(self, clock: SpokenClock) -> None:
         self._clock = clock
-        self._listener = Listener()
         self._source = ""
-        self._heard: list[Costs] = []
+        self._heard: list[Heard] = []
         """Audio since the last of `_later`."""
         self._later: list[Callable[[], object]] = []
 
@@ -53,9 +52,9 @@ class DeferredClock:
         self._source = source
         self._put(lambda: self._clock.text(self._source, committed_chars))
 
-    def audio(self, pcm: Pcm) -> None:
-        """The next audio, float32 [n] at 24 kHz; 200 bytes are kept of each frame."""
-        self._heard.append(self._listener.hear(pcm))
+    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
+        """As `SpokenClock.audio`; at most 200 bytes are kept of each frame."""
+        self._heard.append(self._clock.ear.hear(pcm, codes))
 
     def segment_end(self, source_end: int | None = None) -> None:
         end = len(self._source) if source_end is None else source_end
@@ -82,6 +81,6 @@ class DeferredClock:
             self._later.append(partial(self._follow, stride))
         self._later.append(follow)
 
-    def _follow(self, stride: Costs) -> None:
+    def _follow(self, stride: Heard) -> None:
         self._clock.hear(stride)
         self._clock.take_words()

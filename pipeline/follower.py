@@ -1,30 +1,21 @@
-"""Follows the expected sounds of a text through its audio: the cheapest path, found as both arrive.
+"""Follows a text through its speech: the cheapest path of what is expected through what is heard, as both arrive.
 
-The text is a row of steps, each 20 ms of one sound, so that staying or skipping bends its time to the speaker's. What
-is certain is forgotten, which bounds the work: a frame costs the same at the end of a long text as at its beginning.
+The text is a row of steps, each of which may last for moments of 20 ms or be left out, at a cost. What a step sounds
+like, and how unlike that a moment is, only the `Ear` knows. What is certain is forgotten, which bounds the work: a
+frame costs the same at the end of a long text as at its beginning.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .sounds import MOMENT_MS, Part, Sound
+from .ear import Ear, Heard, Steps
 
-STAY_COST = 1.45
-"""Of a moment longer than expected, and of one shorter."""
-SKIP_COST = 1.1
-PAUSE_COST = 0.06
-"""Of a moment of pause at a punctuation mark or before the first word."""
-UNASKED_PAUSE_COST = 0.5
-"""Likewise between words that nothing parts."""
-NO_PAUSE_COST = 8.0
-"""Of speaking on over a punctuation mark."""
-REACH_STEPS = 800
-"""How far ahead of what is certain the speech may be: 16 s of it."""
 LONGEST_MOMENTS = 1500
 """Sound of 30 s without a word that is certain follows no text: what is older is not looked at again."""
 
@@ -42,69 +33,75 @@ class Path:
 class Follower:
     """The path of one segment. Words are numbered from 0 in the order of `add_word`."""
 
-    def __init__(self, pace: float) -> None:
-        self._pace = pace
-        self._sounds: list[int] = [Sound.PAUSE]
-        self._stay: list[float] = [PAUSE_COST]
-        self._leave_out: list[float] = [0.0]
-        self._table: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
-        """The three above as arrays, until another step is appended."""
+    def __init__(self, ear: Ear, pace: float) -> None:
+        self._ear, self._pace = ear, pace
         self._spans: list[tuple[int, int]] = []
         """First step of each word, and the step after its last."""
+        self._expected: list[float] = []
+        """Moments each word was expected to take."""
+        self._steps = ear.pause(asked=True)
+        """Those from number `_from` on that were looked at, and then those that are new."""
+        self._new: list[Steps] = []
+        self._end = 1
         self._from = 0
         """The first step still in question."""
-        self._cost: NDArray[np.float64] = np.zeros(1)
+        self._cost: NDArray[Any] = np.zeros(1)
         self._moves: list[tuple[int, NDArray[np.int8]]] = []
         """For each moment in question: the first step of its row, and how each step was reached."""
         self._first_moment = 0
         self._begun = False
+        self._paths: tuple[Path, Path, Path] | None = None
+        """The cheapest, and of those that are hardly dearer the one furthest behind and the one furthest ahead."""
 
-    def add_word(self, parts: list[Part], pauses: bool) -> None:
+    def add_word(self, text: str, *, pauses: bool) -> None:
         """Append a word; `pauses` when its punctuation asks for a pause behind it."""
-        self._spans.append((len(self._sounds), len(self._sounds)))
-        self.extend_word(parts or [Part(Sound.ANY, MOMENT_MS)], pauses)
+        self._spans.append((self._end, self._end))
+        self._expected.append(0.0)
+        self.extend_word(text, pauses=pauses)
 
-    def extend_word(self, parts: list[Part], pauses: bool) -> None:
+    def extend_word(self, text: str, *, pauses: bool) -> None:
         """More of the last word has come. The pause that might have been behind it stays possible inside."""
-        for part in parts:
-            for _ in range(max(1, round(part.ms * self._pace / MOMENT_MS))):
-                self._append(part.sound, STAY_COST, SKIP_COST)
-        self._spans[-1] = self._spans[-1][0], len(self._sounds)
-        self._append(Sound.PAUSE, PAUSE_COST if pauses else UNASKED_PAUSE_COST, NO_PAUSE_COST if pauses else 0.0)
+        word = self._ear.word(text, self._pace)
+        self._append(word)
+        self._spans[-1] = self._spans[-1][0], self._end
+        self._expected[-1] += float(word.moments.sum())
+        self._append(self._ear.pause(asked=pauses))
 
-    def _append(self, sound: Sound, stay: float, leave_out: float) -> None:
-        self._sounds.append(sound)
-        self._stay.append(stay)
-        self._leave_out.append(leave_out)
-        self._table = None
+    def _append(self, steps: Steps) -> None:
+        self._new.append(steps)
+        self._end += len(steps)
 
-    def hear(self, costs: NDArray[np.float64]) -> None:
-        """Take in moments: the cost of each `Sound` in each, float64 [m, 6]."""
-        begin, end = self._from, min(len(self._sounds), self._from + REACH_STEPS)
-        cost = np.full(end - begin, np.inf)
-        cost[: len(self._cost)] = self._cost[: len(cost)]
-        if self._table is None:
-            self._table = np.array(self._sounds), np.array(self._stay), np.array(self._leave_out)
-        sounds, stay, leave_out = (steps[begin:end] for steps in self._table)
-        ways = np.full((3, len(cost)), np.inf)
+    def hear(self, heard: Heard) -> int:
+        """Take in what the ear heard; returns how many moments that is."""
+        if self._new:
+            self._steps, self._new = _joined([self._steps, *self._new]), []
+        count = min(self._end - self._from, self._ear.reach_steps)
+        cost = np.full(count, np.inf)
+        cost[: len(self._cost)] = self._cost[:count]
+        costs = self._ear.costs(heard, self._steps.sounds[:count])
+        stay, leave, leave_out = (part[:count] for part in (self._steps.stay, self._steps.leave, self._steps.leave_out))
+        ways = np.full((3, count), np.inf)
         for moment in costs:
             if not self._begun:
                 # The first moment is the first step, or the first word's own if there is no silence ahead of it.
                 cost[:] = np.inf
-                cost[:2] = moment[sounds[:2]]
-                move = np.zeros(len(cost), np.int8)
+                cost[:2] = moment[:2]
+                move = np.zeros(count, np.int8)
                 self._begun = True
             else:
+                left = cost + leave
                 ways[_STAY] = cost + stay
-                ways[_NEXT, 1:] = cost[:-1]
-                ways[_SKIP, 2:] = cost[:-2] + leave_out[1:-1]
+                ways[_NEXT, 1:] = left[:-1]
+                ways[_SKIP, 2:] = left[:-2] + leave_out[1:-1]
                 move = ways.argmin(axis=0).astype(np.int8)
-                cost = ways.min(axis=0) + moment[sounds]
-            self._moves.append((begin, move))
+                cost = ways.min(axis=0) + moment
+            self._moves.append((self._from, move))
         self._cost = cost
+        self._paths = None
         if (excess := len(self._moves) - LONGEST_MOMENTS) > 0:
             del self._moves[:excess]
             self._first_moment += excess
+        return len(costs)
 
     @property
     def words(self) -> int:
@@ -115,19 +112,31 @@ class Follower:
         if not self._moves:
             return None
         if last_word is None:
-            step = self._from + int(np.argmin(self._cost))
-        else:
-            # Its own last step, or the pause behind it.
-            end = self._spans[last_word][1]
-            costs = self._cost[max(0, end - 1 - self._from) : end + 1 - self._from]
-            if not len(costs) or not np.isfinite(costs).any():
+            return self._all_paths()[0]
+        # Its own last step, or the pause behind it.
+        end = self._spans[last_word][1]
+        costs = self._cost[max(0, end - 1 - self._from) : end + 1 - self._from]
+        if not len(costs) or not np.isfinite(costs).any():
+            return None
+        return self._traced(max(end - 1, self._from) + int(np.argmin(costs)))
+
+    def certain(self, word: int) -> tuple[int, int] | None:
+        """As `span` on the cheapest path, once nothing that comes is likely to change it."""
+        if not self._moves:
+            return None
+        best, behind, ahead = self._all_paths()
+        span, patience = self.span(word, best), self._ear.patience
+        if span is None:
+            return None
+        waited = self._first_moment + len(self._moves) - span[1]
+        if waited < patience.least_moments:
+            return None
+        if waited <= patience.most_moments:
+            # Paths never cross: the two ends of the crowd speak for all between them.
+            late, early = self.span(word, behind), self.span(word, ahead)
+            if late is None or early is None or late[0] - early[0] > 1 or late[1] - early[1] > 1:
                 return None
-            step = max(end - 1, self._from) + int(np.argmin(costs))
-        steps = []
-        for begin, move in reversed(self._moves):
-            steps.append(step)
-            step -= int(move[step - begin])
-        return Path(self._first_moment, steps[::-1])
+        return span
 
     def span(self, word: int, path: Path) -> tuple[int, int] | None:
         """First moment of a word and the one after its last; None while the path has not left it."""
@@ -141,11 +150,37 @@ class Follower:
         """The word has ended at `moment`: look no more at other ways to get there."""
         begin = self._spans[word][1]
         self._cost = self._cost[begin - self._from :]
+        self._steps = _joined([self._steps, *self._new], begin - self._from)
+        self._new = []
         self._from = begin
         del self._moves[: moment - self._first_moment]
         self._first_moment = moment
 
-    def steps(self, word: int) -> int:
-        """Moments the word was expected to take."""
-        begin, end = self._spans[word]
-        return end - begin
+    def expected_moments(self, word: int) -> float:
+        """How long the word was expected to take."""
+        return self._expected[word]
+
+    def _all_paths(self) -> tuple[Path, Path, Path]:
+        if self._paths is None:
+            best = int(np.argmin(self._cost))
+            near = np.flatnonzero(self._cost <= self._cost[best] + self._ear.patience.doubt)
+            cheapest = self._traced(self._from + best)
+            behind, ahead = (
+                cheapest if step == best else self._traced(self._from + int(step)) for step in (near[0], near[-1])
+            )
+            self._paths = cheapest, behind, ahead
+        return self._paths
+
+    def _traced(self, step: int) -> Path:
+        """The cheapest path to a step."""
+        steps = []
+        for begin, move in reversed(self._moves):
+            steps.append(step)
+            step -= int(move[step - begin])
+        return Path(self._first_moment, steps[::-1])
+
+
+def _joined(parts: list[Steps], first: int = 0) -> Steps:
+    """All of them in a row, from step `first` on."""
+    columns = (np.concatenate([getattr(part, field.name) for part in parts])[first:] for field in fields(Steps))
+    return Steps(*columns)

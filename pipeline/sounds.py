@@ -14,13 +14,13 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from .ear import MOMENT_MS
 from .speech import SAMPLE_RATE_HZ, Pcm
 
 Vector = NDArray[np.float64]
 Costs = NDArray[np.float64]
 """What each kind of sound would cost in each moment, [m, 6]."""
 
-MOMENT_MS = 20
 MOMENT_SAMPLES = SAMPLE_RATE_HZ * MOMENT_MS // 1000
 
 

@@ -21,11 +21,15 @@ from .codec.service import CodecService
 from .credit import CreditRounds
 from .deferred_words import DeferredClock, WordClock
 from .errors import AtCapacity, EngineNotReady
+from .phone_ear import PhoneEar
+from .phone_table import load_phone_table
 from .plan import Plan
+from .sound_ear import SoundEar
 from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
 from .step_times import StepSummary
 from .talker.engine import EngineOptions, TalkerEngine
 from .talker.generation import Sampling
+from .text.english import spoken_english
 from .text.rules import load_voice_file
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
@@ -123,6 +127,8 @@ class QwenSynthesizer:
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._speeches: set[UtteranceSpeech] = set()
         self._pace: dict[str, float] = {}
+        table = load_phone_table(self._checkpoint)
+        self._phone_ear = None if table is None else PhoneEar(table, spoken_english)
         self._rounds = CreditRounds()
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
@@ -284,7 +290,7 @@ class QwenSynthesizer:
         return speech
 
     def _clock(self, voice: str, *, words: bool) -> WordClock:
-        clock = SpokenClock(self._pace.get(voice, ORDINARY_PACE))
+        clock = SpokenClock(self._pace.get(voice, ORDINARY_PACE), self._phone_ear or SoundEar())
         return clock if words else DeferredClock(clock)
 
     def _closed(self, voice: str, speech: UtteranceSpeech) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,8 @@ class UtteranceSpeech:
         self._text_closed = False
         self._last_token: SpeechToken | None = None
         self._frames = 0
+        self._first_codes = array("h")
+        """Of every frame made: they tell the clock what is said."""
         self._before = 0
         self._heard = 0
         self._delivered = 0
@@ -241,6 +244,7 @@ class UtteranceSpeech:
                 if self._first_frame_s is None:
                     self._first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
+                self._first_codes.append(codes[0])
                 self._codec.push(codes[None])
             self._capped |= generation.finish_reason is FinishReason.LENGTH
             assert self._last_token is not None
@@ -302,14 +306,15 @@ class UtteranceSpeech:
 
     def _hear(self, pcm: Pcm, first: int) -> None:
         """Let the clock listen along, and tell it where one generation's audio gives way to the next's."""
+        made = first + self._leading.frames
+        codes = np.array(self._first_codes[made : made + len(pcm) // FRAME_SAMPLES], np.int16)
         while self._segments and self._segments[0][0] <= self._delivered + self._leading.frames:
             frames, source_end = self._segments.popleft()
-            frames -= self._leading.frames
-            cut = max(0, frames - first) * FRAME_SAMPLES
-            self._clock.audio(pcm[:cut])
+            cut = max(0, frames - made)
+            self._clock.audio(pcm[: cut * FRAME_SAMPLES], codes[:cut])
             self._clock.segment_end(source_end)
-            pcm, first = pcm[cut:], max(first, frames)
-        self._clock.audio(pcm)
+            pcm, codes, made = pcm[cut * FRAME_SAMPLES :], codes[cut:], made + cut
+        self._clock.audio(pcm, codes)
 
     async def aclose(self) -> None:
         if not self._over:

@@ -1,8 +1,8 @@
 """When each word is heard: the text is followed through the audio by what its letters should sound like.
 
-The talker does not say which word it speaks. `sounds.py` guesses the kinds of sound of a text and `follower.py` finds
-them in the audio; here words are told apart, given out once they are certain, and joined over the generations
-(segments) of an utterance.
+The talker does not say which word it speaks. An ear (`ear.py`) knows what the words of a text should sound like, and
+`follower.py` finds them in the speech; here words are told apart, given out once they are certain, and joined over the
+generations (segments) of an utterance.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .follower import Follower, Path
-from .sounds import MOMENT_MS, Costs, Listener, parts_of
+import numpy as np
+
+from .ear import MOMENT_MS, Codes, Ear, Heard
+from .follower import Follower
+from .sound_ear import SoundEar
 from .speech import Pcm, WordTime
 
 ORDINARY_PACE = 1.0
+NO_CODES: Codes = np.zeros(0, np.int16)
 
-_MARGIN_MS = 240
-"""Speech that must follow a word before it is given out; what comes may still move what is nearer."""
 _PACE_LEARNT = 0.3
 """How much of a segment's pace goes into the next: one odd segment must not spoil it."""
 _PACE_CHANGE = (0.6, 1.6)
@@ -37,8 +39,10 @@ class _Word:
 class SpokenClock:
     """Word times of one utterance, in milliseconds of its audio; fed in the order things happen."""
 
-    def __init__(self, pace: float = ORDINARY_PACE) -> None:
+    def __init__(self, pace: float = ORDINARY_PACE, ear: Ear | None = None) -> None:
+        """`ear`: by default one that can follow any voice."""
         self._pace = pace
+        self.ear: Ear = ear or SoundEar()
         self._source = ""
         self._scanned = 0
         self._open = False
@@ -47,9 +51,7 @@ class SpokenClock:
         self._times: list[WordTime] = []
         self._given = 0
         self._finished = False
-        self._listener = Listener()
         self._moments = 0
-        self._path: Path | None = None
         self._begin_segment()
 
     @property
@@ -62,15 +64,13 @@ class SpokenClock:
         self._source = source
         self._scan(committed_chars, whole=False)
 
-    def audio(self, pcm: Pcm) -> None:
-        """The next audio, float32 [n] at 24 kHz."""
-        self.hear(self._listener.hear(pcm))
+    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
+        """The next audio, float32 [n] at 24 kHz, and the first code of each of its frames, int16 [frames]."""
+        self.hear(self.ear.hear(pcm, codes))
 
-    def hear(self, costs: Costs) -> None:
-        """As `audio`, for who has listened already (`sounds.Listener`)."""
-        self._moments += len(costs)
-        self._follower.hear(costs)
-        self._path = self._follower.path()
+    def hear(self, heard: Heard) -> None:
+        """As `audio`, for what `ear` has heard already."""
+        self._moments += self._follower.hear(heard)
 
     def segment_end(self, source_end: int | None = None) -> None:
         """One generation is complete: the audio so far speaks the text up to `source_end` (None: all
@@ -91,13 +91,13 @@ class SpokenClock:
 
     def take_words(self) -> list[WordTime]:
         """Words whose time is certain enough since the last call, in order, never revised."""
-        certain = self._moments - _MARGIN_MS // MOMENT_MS
         while len(self._times) < len(self._words) - self._open:
-            span = self._span(len(self._times))
-            if span is None or self._segment_moment + span[1] > certain:
+            number = len(self._times) - self._segment_word
+            span = self._follower.certain(number)
+            if span is None:
                 break
             self._fix(span)
-            self._follower.settle(len(self._times) - 1 - self._segment_word, span[1])
+            self._follower.settle(number, span[1])
         taken = self._times[self._given :]
         self._given = len(self._times)
         return taken
@@ -107,8 +107,9 @@ class SpokenClock:
         for time in self._times:
             if time.end_ms > played_ms:
                 return time.start
+        path = self._follower.path()
         for number in range(len(self._times), len(self._words)):
-            span = self._span(number)
+            span = self._follower.span(number - self._segment_word, path) if path else None
             if span is None or self._ms(span[1]) > played_ms:
                 return self._words[number].start
         if self._finished:
@@ -125,7 +126,7 @@ class SpokenClock:
                 grown = word.text[len(self._words[-1].text) :]
                 self._words[-1] = word
                 if grown:
-                    self._follower.extend_word(parts_of(grown), _pauses(word))
+                    self._follower.extend_word(grown, pauses=_pauses(word))
             else:
                 self._words.append(word)
                 self._follow(word)
@@ -140,13 +141,12 @@ class SpokenClock:
         """The words that have no time yet are spoken from here on."""
         self._segment_word = len(self._times)
         self._segment_moment = self._moments
-        self._follower = Follower(self._pace)
-        self._path = None
+        self._follower = Follower(self.ear, self._pace)
         for word in self._words[self._segment_word :]:
             self._follow(word)
 
     def _follow(self, word: _Word) -> None:
-        self._follower.add_word(parts_of(word.text), _pauses(word))
+        self._follower.add_word(word.text, pauses=_pauses(word))
 
     def _close_segment(self, last: int) -> None:
         """Place the words up to number `last` in what is left of the segment's audio."""
@@ -156,10 +156,10 @@ class SpokenClock:
         if path is None:
             self._spread(last)
             return
-        expected = spoken = 0
+        expected, spoken = 0.0, 0
         for number in range(len(self._times), last):
             begin, end = self._follower.span(number - self._segment_word, path) or self._rest()
-            expected += self._follower.steps(number - self._segment_word)
+            expected += self._follower.expected_moments(number - self._segment_word)
             spoken += end - begin
             self._fix((begin, end))
         if spoken:
@@ -170,11 +170,11 @@ class SpokenClock:
         """The audio is too short to follow: share it out by expected length."""
         words = range(len(self._times), last)
         begin, end = self._rest()
-        total = sum(self._follower.steps(number - self._segment_word) for number in words)
-        done = 0
+        total = sum(self._follower.expected_moments(number - self._segment_word) for number in words)
+        done, last_end = 0.0, begin
         for number in words:
-            share = [done, done := done + self._follower.steps(number - self._segment_word)]
-            self._fix((begin + (end - begin) * share[0] // total, begin + (end - begin) * share[1] // total))
+            done += self._follower.expected_moments(number - self._segment_word)
+            self._fix((last_end, last_end := begin + int((end - begin) * done / total)))
 
     def _rest(self) -> tuple[int, int]:
         """The moments of the segment behind the last word that has its time."""
@@ -182,11 +182,6 @@ class SpokenClock:
         return max(0, last_ms // MOMENT_MS - self._segment_moment), self._moments - self._segment_moment
 
     # Words in time; moments count from the segment's begin
-
-    def _span(self, number: int) -> tuple[int, int] | None:
-        if self._path is None:
-            return None
-        return self._follower.span(number - self._segment_word, self._path)
 
     def _fix(self, span: tuple[int, int]) -> None:
         word = self._words[len(self._times)]

@@ -4,8 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
-from voxgate.cli.bench_words import TEXTS, errors
-from voxgate.cli.flite_times import read, spans_ms
+from voxgate.cli.bench_words import TEXTS, errors, shown
+from voxgate.cli.flite_times import VOICES, read, spans_ms
 
 
 def test_errors_count_beginnings_and_ends() -> None:
@@ -13,10 +13,18 @@ def test_errors_count_beginnings_and_ends() -> None:
     assert (row.words, row.most_ms, row.mean_ms, row.late_ms, row.near) == (2, 300, 80, 80, 0.75)
 
 
+def test_the_table_tells_every_figure() -> None:
+    row = errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
+    head, line = shown({"word times": row}).splitlines()
+    assert line.split() == ["word", "times", "10", "80", "213", "291", "300", "80", "75.0%"]
+    assert head.split()[3:] == ["median", "mean", "p90", "p99", "max", "late", "within", "100", "ms"]
+
+
 @pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
-def test_every_text_has_a_span_for_each_word() -> None:
+@pytest.mark.parametrize("voice", VOICES)
+def test_every_text_has_a_span_for_each_word(voice: str) -> None:
     for text in TEXTS.read_text("utf-8").splitlines():
-        spans = np.array(read(text).spans_ms)
+        spans = np.array(read(text, voice).spans_ms)
         assert len(spans) == len(text.split())
         assert (np.diff(spans.ravel()) >= 0).all()
         assert (spans[:, 1] - spans[:, 0] >= 20).all()
@@ -24,7 +32,7 @@ def test_every_text_has_a_span_for_each_word() -> None:
 
 @pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
 def test_spans_follow_speech_that_goes_slower_in_places() -> None:
-    reading = read("the train leaves at noon")
+    reading = read("the train leaves at noon", "slt")
     pcm = reading.pcm
     late = np.concatenate([np.zeros(7200, np.float32), pcm, np.zeros(2400, np.float32)])
     assert np.abs(np.array(spans_ms(reading, late)) - np.array(reading.spans_ms) - 300).max() <= 25

@@ -745,6 +745,39 @@ def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable
     run(scene())
 
 
+@pytest.mark.parametrize("trim", [False, True])
+def test_the_clock_hears_each_frame_of_audio_with_its_own_code(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, trim: bool
+) -> None:
+    heard: list[tuple[float, int]] = []
+    segments: list[int] = []
+
+    def listen(_clock: SpokenClock, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> None:
+        assert len(pcm) == len(codes) * FRAME_SAMPLES
+        heard.extend(zip(pcm[::FRAME_SAMPLES].tolist(), codes.tolist(), strict=True))
+
+    def end(_clock: SpokenClock, _source_end: int | None = None) -> None:
+        segments.append(len(heard))
+
+    monkeypatch.setattr(SpokenClock, "audio", listen)
+    monkeypatch.setattr(SpokenClock, "segment_end", end)
+
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=4), trim_silence=trim) as b:
+            b.codec.silent = lambda number: trim and number < 4
+            await b.say(STORY)
+            made = b.codec.frames[3 if trim else 0 :]
+            assert [code for _, code in heard] == [frame[0] for frame in made]
+            levels = [level for level, _ in heard if level]
+            assert levels == pytest.approx([0.1 + n / 1000 for n in range(4 if trim else 0, len(b.codec.frames))])
+            # Each segment's last frame was made for no text, its end.
+            ends = [n + 1 for n, (a, b) in enumerate(pairwise(made)) if a[0] < 0 <= b[0]]
+            assert segments[: len(ends)] == ends
+            assert len(ends) > 1
+
+    run(scene())
+
+
 def test_silence_is_kept_unless_asked_for(bench: Callable[..., Bench]) -> None:
     async def scene() -> None:
         async with bench() as b:

@@ -1,0 +1,62 @@
+"""Hears a voice whose first codes are known (`phone_table.py`): words by their phones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ear import Codes, Costs, Heard, Patience, Steps
+from .phone_table import PhoneTable
+from .speech import Pcm
+
+WEIGHT = 0.5
+"""Of what a moment tells: it is much like its neighbours, which tell the same again."""
+SLIP = 1e-4
+"""How often a moment says nothing about the phone that is spoken."""
+LEAVE_OUT_COST = 4.0
+"""Of a phone that was not said."""
+NO_PAUSE_COST = 6.0
+"""Of speaking on over a punctuation mark."""
+LEAST_MOMENTS = 1.2
+
+
+class PhoneEar:
+    """The `Ear` for voices with a table; `spoken` is how a written word is said, in letters. Serves any number of
+    utterances.
+    """
+
+    reach_steps = 250
+    patience = Patience(doubt=20.0, least_moments=3, most_moments=100)
+
+    def __init__(self, table: PhoneTable, spoken: Callable[[str], str]) -> None:
+        self._table, self._spoken = table, spoken
+
+    def hear(self, pcm: Pcm, codes: Codes) -> Heard:  # noqa: ARG002 - an ear may listen to either
+        return codes
+
+    def costs(self, heard: Heard, sounds: NDArray[Any]) -> Costs:
+        likelier = self._table.likelier[heard].reshape(-1, len(self._table.usual))
+        costs: Costs = -WEIGHT * np.log((1 - SLIP) * (likelier @ sounds.T) + SLIP)
+        return costs
+
+    def word(self, text: str, pace: float) -> Steps:
+        phones = self._table.pronunciation.of(self._spoken(text))
+        if not len(phones):
+            phones = self._table.usual[None]
+        moments = np.maximum(phones @ self._table.moments * pace, LEAST_MOMENTS).astype(np.float64)
+        return Steps(
+            phones,
+            stay=-np.log(1 - 1 / moments),
+            leave=np.log(moments),
+            leave_out=np.full(len(phones), LEAVE_OUT_COST),
+            moments=moments,
+        )
+
+    def pause(self, *, asked: bool) -> Steps:
+        silence = np.zeros((1, len(self._table.usual)), np.float32)
+        silence[0, 0] = 1
+        nothing = np.zeros(1)
+        return Steps(silence, nothing, nothing, np.full(1, NO_PAUSE_COST if asked else 0.0), nothing)
