@@ -35,6 +35,8 @@ ALONE, SHORT_FRAMES = 15, 12
 """Utterances one after another, and their length."""
 ADVANCE_S = 0.16
 REPLAYS = 20
+CACHE_BYTES = 16 << 30
+"""Of the talker's cache: ample for what is said here, and room is left on the GPU for others."""
 Figures = dict[str, Any]
 
 
@@ -47,7 +49,8 @@ async def engine_figures(folder: Path, rates: tuple[int, ...], report: Callable[
     # A function is sent to the engine's process, which takes none otherwise.
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     began_s = time.monotonic()
-    synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=max(BATCHES), device="cuda"))
+    options = SynthesizerOptions(slots=max(BATCHES), device="cuda", kv_cache_bytes=CACHE_BYTES)
+    synthesizer = QwenSynthesizer(folder, options)
     await synthesizer.start()
     figures: Figures = {"start_s": round(time.monotonic() - began_s, 1), "first": {}, "talker": {}}
     try:
