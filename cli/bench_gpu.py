@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--unpaced", default="64,256", help="utterances at once, as fast as it goes (default: %(default)s)")
     add("--slots", type=int, default=512, help="talker slots of the gateway (default: %(default)s)")
-    add("--workers", type=int, help="processes of the gateway")
+    add("--workers", help="processes of each gateway that serve sockets (default: its own choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
     add("--replicas", type=int, default=1, help="gateways, each on a GPU of its own, behind HAProxy")
     add("--clients", type=int, help="processes that listen (default: one for each of their cores)")
@@ -134,7 +134,7 @@ async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, k
     began_s = time.monotonic()
     flags = ["--checkpoint", str(folder), "--slots", str(parsed.slots), "--sockets", "8000", *parsed.serve.split()]
     if parsed.workers is not None:
-        flags += ["--workers", str(parsed.workers)]
+        flags += ["--workers", parsed.workers]
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
     async with AsyncExitStack() as stack:
         with on_cores(servers):
@@ -232,8 +232,11 @@ def _gpu() -> str:
 
 
 def _gpu_memory_mb() -> int:
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()[0])
+    """Used by everybody, on the first GPU that is ours."""
+    ours = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    query = ["nvidia-smi", "-i", ours, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    return int(answer[0]) if answer else 0
 
 
 def say(text: str) -> None:
