@@ -1,9 +1,9 @@
 """All steps at once, in the background. `python -m train.run W --talker-device cuda:0 --codec-device cuda:1`
 
 Speech is made while everything else trains on what there is of it; talker and decoder begin when the tokenizer is
-done. The steps outlive this command: `--status` says how far each is, `--keep-speech`
-leaves cores to others, `--stop` ends them. A step that ended early can
-be started again by itself (`python -m train.train_talker W --start W/talker.safetensors`).
+done. The steps outlive this command: `--status` says how far each is, `--keep-speech` leaves cores to others, `--stop`
+ends them. A step that ended early can be started again by itself (`python -m train.train_talker W --start
+W/talker.safetensors`).
 """
 
 from __future__ import annotations

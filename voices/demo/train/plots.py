@@ -1,0 +1,100 @@
+"""Step: the curves of a run as pictures (needs matplotlib). `python -m train.plots LOGS OUT`
+
+LOGS: a folder with the steps' .jsonl files, or the archive that train.collect wrote. Writes OUT/voice_STEP.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Entries = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One set of axes: a title, and the logged values on it by what they are called there."""
+
+    title: str
+    values: dict[str, str]
+
+
+PICTURES: dict[str, tuple[Panel, ...]] = {
+    "codes": (
+        Panel("error of the log-mel spectrum", {"mel": "mean distance"}),
+        Panel("phones known from the first code alone", {"phones_right": "share of 20 ms pieces"}),
+    ),
+    "decoder": (
+        Panel("error of the log-mel spectrum", {"spectral": "mean distance"}),
+        Panel("judges", {"judges": "judges' own loss", "fooling": "fooling them", "likeness": "likeness to them"}),
+    ),
+    "talker": (
+        Panel("loss of the first code", {"first": "text in training", "unseen_first": "text never met"}),
+        Panel("first code right", {"right": "text in training", "unseen_right": "text never met"}),
+        Panel("loss of the other codes", {"residual": "text in training", "unseen_residual": "text never met"}),
+        Panel("hours of speech so far", {"hours": "hours"}),
+    ),
+}
+
+
+def read_logs(source: Path) -> dict[str, Entries]:
+    """The entries of each step's log, by step."""
+    if source.is_dir():
+        texts = {path.stem: path.read_text(encoding="utf-8") for path in source.glob("*.jsonl")}
+    else:
+        with tarfile.open(source) as archive:
+            members = [member for member in archive.getmembers() if member.name.endswith(".jsonl")]
+            texts = {Path(member.name).stem: _text(archive, member) for member in members}
+    return {step: [json.loads(line) for line in text.splitlines()] for step, text in texts.items()}
+
+
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = archive.extractfile(member)
+    return "" if file is None else file.read().decode()
+
+
+def curve(entries: Entries, value: str) -> tuple[list[float], list[float]]:
+    """Seconds since training began and the value, of the entries that have both."""
+    points = [(entry["seconds"], entry[value]) for entry in entries if value in entry and "seconds" in entry]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def draw(step: str, entries: Entries, out: Path) -> Path:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = step  # the same curves make the same file
+    import matplotlib.pyplot as plt
+
+    panels = PICTURES[step]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3), squeeze=False, layout="constrained")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for value, name in panel.values.items():
+            axis.plot(*curve(entries, value), label=name, linewidth=1.2)
+        axis.set_title(panel.title, fontsize=10)
+        axis.set_xlabel("seconds", fontsize=9)
+        axis.grid(alpha=0.3)
+        if len(panel.values) > 1:
+            axis.legend(fontsize=8)
+    path = out / f"voice_{step}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("logs", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    for step, entries in read_logs(args.logs).items():
+        if step in PICTURES:
+            print(draw(step, entries, args.out))
+
+
+if __name__ == "__main__":
+    main()
