@@ -10,18 +10,20 @@ import torch.nn.functional as F
 from voxgate.codecs.neural.decoder import CodecDecoder as ProjectDecoder
 from voxgate.voices.demo.train import sizes
 from voxgate.voices.demo.train.audio import resample_16_to_24, tokenizer_mel
-from voxgate.voices.demo.train.causal import CausalConv, CausalTransposedConv
+from voxgate.voices.demo.train.causal import CausalConv, CausalTransposedConv, use_products
 from voxgate.voices.demo.train.chunks import ChunkReader, finished, read_chunk
 from voxgate.voices.demo.train.codebooks import Codebooks
 from voxgate.voices.demo.train.codec_decoder import CodecDecoder
 from voxgate.voices.demo.train.collect import collect
+from voxgate.voices.demo.train.decoder_speed import OutOfTime, choose_fastest, time_limit
+from voxgate.voices.demo.train.decoder_update import DecoderTraining
 from voxgate.voices.demo.train.discriminators import Judges, judges_loss, maker_loss
 from voxgate.voices.demo.train.export import codec_config, export, read_parts
-from voxgate.voices.demo.train.files import load_weights, save_weights
+from voxgate.voices.demo.train.files import Progress, load_weights, save_weights
 from voxgate.voices.demo.train.mel_tokenizer import MelTokenizer
 from voxgate.voices.demo.train.store import SpeechStore, encode
 from voxgate.voices.demo.train.talker import Talker
-from voxgate.voices.demo.train.train_decoder import DecoderTraining, start_from_tokenizer
+from voxgate.voices.demo.train.train_decoder import start_from_tokenizer
 
 CPU = torch.device("cpu")
 SMALL = dataclasses.replace(
@@ -43,6 +45,7 @@ def write_chunk(folder, name, voice="slt", frames=(5, 7), seed=0):
 def test_the_product_is_the_convolution(kernel, dilation, groups):
     torch.manual_seed(0)
     ours = CausalConv(6, 6, kernel, dilation, groups)
+    use_products(ours, True)
     x = torch.randn(2, 6, 40)
     expected = ours.conv(F.pad(x, ((kernel - 1) * dilation, 0)))
     torch.testing.assert_close(ours(x), expected)
@@ -52,6 +55,7 @@ def test_the_product_is_the_convolution(kernel, dilation, groups):
 def test_the_product_is_the_transposed_convolution(kernel, stride):
     torch.manual_seed(0)
     ours = CausalTransposedConv(6, 4, kernel, stride)
+    use_products(ours, True)
     x = torch.randn(2, 6, 9)
     torch.testing.assert_close(ours(x), ours.conv(x)[..., : 9 * stride])
 
@@ -233,14 +237,14 @@ def test_judges_tell_real_from_made_and_the_maker_hears_of_it():
     real, made = torch.randn(2, 3840) * 0.1, torch.zeros(2, 3840, requires_grad=True)
     losses = []
     for _ in range(10):
-        loss, seen = judges_loss(judges, real, made)
+        loss, seen = judges_loss(judges, judges.images(torch.cat([real, made.detach()])))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.8 * losses[0]
     assert made.grad is None
-    fooling, likeness = maker_loss(judges, made, seen)
+    fooling, likeness = maker_loss(judges, judges.images(made), seen)
     (fooling + likeness).backward()
     assert made.grad.abs().sum() > 0
 
@@ -249,10 +253,59 @@ def test_judges_tell_real_from_made_and_the_maker_hears_of_it():
 def test_a_few_updates_bring_the_decoder_nearer(judged):
     torch.manual_seed(0)
     decoder = CodecDecoder(SMALL)
-    training = DecoderTraining(decoder, Judges((3,), (256,)), CPU, 2, compiled=False)
+    training = DecoderTraining(decoder, Judges((3,), (256,)), CPU, 2)
     codes = torch.randint(0, 512, (1, 16, 2))
     t = torch.arange(2 * sizes.FRAME_SAMPLES) / sizes.SAMPLE_RATE_HZ
     audio = (0.2 * torch.sin(2 * torch.pi * 200 * t))[None]
     told = [training.update(codes, audio, 0.0, 199, judged=judged) for _ in range(5)]
     assert told[-1]["spectral"] < 0.98 * told[0]["spectral"]
     assert ("fooling" in told[0]) == judged
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_both_ways_make_the_same_sound(products):
+    torch.manual_seed(0)
+    decoder = CodecDecoder(SMALL)
+    codes = torch.randint(0, 512, (1, 16, 3))
+    plain = decoder(codes)
+    use_products(decoder, products)
+    torch.testing.assert_close(decoder(codes), plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_way_that_fails_is_not_taken_and_no_weight_moves(tmp_path, monkeypatch, broken):
+    torch.manual_seed(0)
+    decoder, judges = CodecDecoder(SMALL), Judges((3,), (256,))
+    before = {name: value.clone() for name, value in decoder.state_dict().items()}
+    learnt = [parameter.requires_grad for parameter in decoder.parameters()]
+    training = DecoderTraining(decoder, judges, CPU, 1)
+
+    def compile_(function, **_):
+        if broken:
+            raise RuntimeError("no compiler")
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    choose_fastest(training, 1, 2, 600, Progress(tmp_path / "log.jsonl"))
+
+    told = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [entry.get("way") for entry in told][:4] == [
+        *["plain", "compiled decoder", "compiled judges", "compiled decoder, products"]
+    ]
+    assert [("failed" in entry) for entry in told[1:4]] == [broken] * 3
+    assert all(torch.equal(before[name], value) for name, value in decoder.state_dict().items())
+    assert [parameter.requires_grad for parameter in decoder.parameters()] == learnt
+    assert all(parameter.requires_grad for parameter in judges.parameters())
+    if broken:
+        assert training.decode is decoder
+        assert not decoder.pre_conv.products
+
+
+def test_no_way_gets_longer_than_there_is():
+    def compile_for_ever():
+        with time_limit(0.01):
+            while True:
+                pass
+
+    with pytest.raises(OutOfTime):
+        compile_for_ever()

@@ -1,7 +1,7 @@
-"""Causal convolutions, written as matrix products.
+"""Causal convolutions, through the convolution library or as matrix products.
 
-The decoder's channels are few and its sequences long; as one product over shifted copies of the input, which the
-compiler fuses with the activation before, they train several times as fast as through the convolution library.
+The decoder's channels are few and its sequences long. Which of the two trains faster depends on library, compiler and
+GPU; both are the same sum, and `use_products` chooses for a whole model.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ class CausalConv(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(inputs, outputs, kernel, dilation=dilation, groups=groups)
         self.kernel, self.dilation, self.depthwise = kernel, dilation, groups > 1
+        self.products = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.products:
+            return self.conv(F.pad(x, ((self.kernel - 1) * self.dilation, 0)))
         weight, bias = self.conv.weight, self.conv.bias
         length = x.shape[-1]
         if self.depthwise:
@@ -61,8 +64,11 @@ class CausalTransposedConv(nn.Module):
         super().__init__()
         self.conv = nn.ConvTranspose1d(inputs, outputs, kernel, stride)
         self.reach, self.stride = kernel // stride, stride
+        self.products = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.products:
+            return self.conv(x)[..., : x.shape[-1] * self.stride]
         weight, bias = self.conv.weight, self.conv.bias
         inputs, outputs, _ = weight.shape
         # Sample j of step t is heard from step t through tap j, and from step t - 1 through tap j + stride.
@@ -70,3 +76,9 @@ class CausalTransposedConv(nn.Module):
         y = _product(matrix.reshape(outputs * self.stride, -1), _shifted(x, self.reach, 1)[:, : self.reach * inputs])
         y = y.view(x.shape[0], outputs, self.stride, x.shape[-1]).transpose(2, 3)
         return y.reshape(x.shape[0], outputs, -1) + bias[:, None]
+
+
+def use_products(model: nn.Module, yes: bool) -> None:
+    for module in model.modules():
+        if isinstance(module, CausalConv | CausalTransposedConv):
+            module.products = yes

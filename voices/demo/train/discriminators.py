@@ -21,11 +21,12 @@ class _Judge(nn.Module):
         self.layers = nn.ModuleList([weight_norm(layer) for layer in layers])
         self.last = weight_norm(last)
 
-    def look(self, image: Tensor) -> Tensor:
+    def image(self, audio: Tensor) -> Tensor:
+        """float [batch, n] -> [batch, channels, height, width]"""
         raise NotImplementedError
 
-    def forward(self, audio: Tensor) -> Judgement:
-        x, seen = self.look(audio).contiguous(memory_format=torch.channels_last), []
+    def forward(self, image: Tensor) -> Judgement:
+        x, seen = image, []
         for layer in self.layers:
             x = F.leaky_relu(layer(x), 0.1)
             seen.append(x)
@@ -42,9 +43,9 @@ class PeriodJudge(_Judge):
         super().__init__(layers, nn.Conv2d(widths[-1], 1, (3, 1), 1, (1, 0)))
         self.period = period
 
-    def look(self, image: Tensor) -> Tensor:
-        whole = image.shape[-1] // self.period * self.period
-        return image[..., :whole].view(image.shape[0], 1, -1, self.period)
+    def image(self, audio: Tensor) -> Tensor:
+        whole = audio.shape[-1] // self.period * self.period
+        return audio[..., :whole].reshape(audio.shape[0], 1, -1, self.period)
 
 
 class SpectrumJudge(_Judge):
@@ -58,9 +59,9 @@ class SpectrumJudge(_Judge):
         super().__init__(layers, nn.Conv2d(width, 1, 3, 1, 1))
         self.fft = fft
 
-    def look(self, image: Tensor) -> Tensor:
-        window = hann(self.fft, image.device)
-        spectrum = torch.stft(image.float(), self.fft, self.fft // 4, self.fft, window, return_complex=True)
+    def image(self, audio: Tensor) -> Tensor:
+        window = hann(self.fft, audio.device)
+        spectrum = torch.stft(audio.float(), self.fft, self.fft // 4, self.fft, window, return_complex=True)
         return torch.view_as_real(spectrum * (20.0 / self.fft**0.5)).permute(0, 3, 2, 1)
 
 
@@ -69,26 +70,33 @@ class Judges(nn.Module):
         super().__init__()
         self.judges = nn.ModuleList([*map(PeriodJudge, periods), *map(SpectrumJudge, ffts)])
 
-    def forward(self, audio: Tensor) -> list[Judgement]:
-        """float [batch, n] -> each judge's view of it."""
-        return [judge(audio) for judge in self.judges]
+    def images(self, audio: Tensor) -> list[Tensor]:
+        """float [batch, n] -> what each judge looks at."""
+        images = [judge.image(audio) for judge in self.judges]
+        return [image.contiguous(memory_format=torch.channels_last) for image in images]
+
+    def forward(self, images: list[Tensor]) -> list[Judgement]:
+        return [judge(image) for judge, image in zip(self.judges, images, strict=True)]
 
 
-def judges_loss(judges: Judges, real: Tensor, made: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
-    """Least squares: real ones score one, made ones nought. Also what the judges saw in the real ones, detached."""
-    count = real.shape[0]
-    total = real.new_zeros(())
+def judges_loss(judges: Judges, images: list[Tensor]) -> tuple[Tensor, list[list[Tensor]]]:
+    """Least squares: real ones score one, made ones nought. Also what the judges saw in the real ones, detached.
+
+    images: of real audio in the batch's first half, of made audio in its second.
+    """
+    total = images[0].new_zeros(())
     seen_real = []
-    for score, seen in judges(torch.cat([real, made.detach()])):
-        total = total + (1 - score[:count].float()).square().mean() + score[count:].float().square().mean()
-        seen_real.append([layer[:count].detach() for layer in seen])
+    for score, seen in judges(images):
+        real, made = score.float().chunk(2)
+        total = total + (1 - real).square().mean() + made.square().mean()
+        seen_real.append([layer.detach().chunk(2)[0] for layer in seen])
     return total, seen_real
 
 
-def maker_loss(judges: Judges, made: Tensor, seen_real: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
+def maker_loss(judges: Judges, images: list[Tensor], seen_real: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
     """How far the made ones are from scoring one, and from being seen as the real ones were."""
-    fooling, likeness = made.new_zeros(()), made.new_zeros(())
-    for (score, seen), real in zip(judges(made), seen_real, strict=True):
+    fooling, likeness = images[0].new_zeros(()), images[0].new_zeros(())
+    for (score, seen), real in zip(judges(images), seen_real, strict=True):
         fooling = fooling + (1 - score.float()).square().mean()
         for ours, theirs in zip(seen, real, strict=True):
             reference = theirs.float()
