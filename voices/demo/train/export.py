@@ -113,7 +113,7 @@ def talker_config() -> dict[str, Any]:
 
 
 def generation_config(temperature: float, predictor_temperature: float) -> dict[str, Any]:
-    """generation_config.json. `max_new_tokens`: a minute of frames is more than any one generation is given."""
+    """generation_config.json. `max_new_tokens`: as many frames as the longest row taught."""
     return {
         "do_sample": True,
         "temperature": temperature,
@@ -124,7 +124,7 @@ def generation_config(temperature: float, predictor_temperature: float) -> dict[
         "subtalker_temperature": predictor_temperature,
         "subtalker_top_k": 50,
         "subtalker_top_p": 1.0,
-        "max_new_tokens": 750,
+        "max_new_tokens": 620,
     }
 
 

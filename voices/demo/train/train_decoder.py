@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--start", type=Path, help="weights to go on from")
-    parser.add_argument("--windows", type=int, default=28)
+    parser.add_argument("--windows", type=int, default=20)
     parser.add_argument("--frames", type=int, default=24, help="of each window")
     parser.add_argument("--shown", type=int, default=10, help="frames of each window that the judges see")
     parser.add_argument("--judged-from", type=float, default=0.2, help="share of the time after which they judge")
