@@ -34,7 +34,7 @@ GOOD = VoiceFigures(
 )
 SPEED = Speed(0.4, 0.38, 30.0)
 ALL = [replace(GOOD, voice=voice) for voice in ("slt", "rms", "awb", "all")]
-RESULTS = Results((0.6, 0.6), QUICK, 47.0, ALL, {}, [], SPEED)
+RESULTS = Results((0.6, 0.6), QUICK, 47.0, ALL, {}, {}, [], SPEED)
 
 
 def unmet(results: Results) -> list[str]:

@@ -6,12 +6,13 @@ import argparse
 import asyncio
 import hashlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from voxgate.pipeline.checkpoint import CheckpointError, load_checkpoint
 
 from . import report
-from .plan import FULL, QUICK
+from .plan import FULL, QUICK, Extent
 from .run import Run, evaluate, read_sources, sweep
 from .takes import Ledger
 
@@ -34,7 +35,7 @@ def main() -> int:
     run = Run(
         checkpoint=parsed.checkpoint,
         voices=tuple(parsed.voices.split(",")) if parsed.voices else None,
-        extent=QUICK if parsed.quick else FULL,
+        extent=_extent(parsed),
         temperatures=(temperature, predictor),
         takes=Ledger(folder / "takes.jsonl"),
         sources=Ledger(BUILD / "sources.jsonl"),
@@ -60,7 +61,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print(f"\neval-voice: stopped; what was heard so far is in {folder}, and another run goes on", file=sys.stderr)
         return 130
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"eval-voice: {error}", file=sys.stderr)
         return 1
     print(f"\nin {folder}", file=sys.stderr)
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures the demo voice against its source voices. A run that was stopped goes on where it was.",
     )
     parser.add_argument("--quick", action="store_true", help="a fifth of the texts with one seed")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how often each sentence is said")
     parser.add_argument("--checkpoint", type=Path, default=DEMO, metavar="DIR", help="another than the demo voice's")
     parser.add_argument("--voices", metavar="A,B", help="of the checkpoint's speaker table; left out: all")
     parser.add_argument("--temperature", type=float, metavar="T", help="the talker's; left out: the checkpoint's own")
@@ -103,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
         "--publish", action="store_true", help="write the figures, samples and pictures of docs/voice.md"
     )
     return parser
+
+
+def _extent(parsed: argparse.Namespace) -> Extent:
+    usual = QUICK if parsed.quick else FULL
+    return usual if parsed.seeds is None else replace(usual, seeds=parsed.seeds)
 
 
 def _show(text: str) -> None:

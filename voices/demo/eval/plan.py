@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import texts
-from .takes import SOURCE, VOICE, Said
+from .takes import CODEC, SOURCE, VOICE, Said
 from .texts import Line
 
 CHOICES = 20
@@ -46,13 +46,16 @@ def source_tasks(voice: str, extent: Extent, candidates: Candidates) -> list[Tas
     return [Task(line, Said(SOURCE, voice, line.spoken), candidates(line)) for line in lines(extent)]
 
 
-def voice_tasks(
-    voice: str, extent: Extent, candidates: Candidates, temperatures: tuple[float, float], origin: str = VOICE
-) -> list[Task]:
+def codec_tasks(voice: str, extent: Extent, candidates: Candidates) -> list[Task]:
+    """The sentences alone."""
+    return [Task(line, Said(CODEC, voice, line.spoken), candidates(line)) for line in lines(extent, [texts.SENTENCES])]
+
+
+def voice_tasks(voice: str, extent: Extent, candidates: Candidates, temperatures: tuple[float, float]) -> list[Task]:
     """First everything with the first seed, then the sentences with the others."""
     every = lines(extent)
     return [
-        Task(line, Said(origin, voice, line.spoken, seed, *temperatures), candidates(line))
+        Task(line, Said(VOICE, voice, line.spoken, seed, *temperatures), candidates(line))
         for seed in range(extent.seeds)
         for line in every
         if seed == 0 or line.group == texts.SENTENCES

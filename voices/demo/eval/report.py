@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import texts
 from .aims import aims
+from .figures import WordErrors
 from .run import Results, SweepRow
 
 _SETS = ("sentences", "sentences of known words", "numbers", *texts.NUMBERS, texts.NAMES, texts.PARAGRAPHS)
@@ -38,17 +39,9 @@ def aims_table(results: Results) -> str:
 
 def word_error_table(results: Results) -> str:
     """Each voice's ratio with its interval, and the two shares it comes from."""
-    rows = []
-    for name in _SETS:
-        cells = []
-        for voice in results.voices:
-            found = voice.word_errors.get(name)
-            cells.append(
-                f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}): {found.voice:.3f} / {found.source:.3f}"
-                if found
-                else ""
-            )
-        rows.append((name, *cells))
+    rows = [(name, *(_errors(voice.word_errors.get(name)) for voice in results.voices)) for name in _SETS]
+    if results.codec:
+        rows.append(("sentences, codec alone", *(_errors(results.codec.get(voice.voice)) for voice in results.voices)))
     return table(("word errors", *(voice.voice for voice in results.voices)), rows)
 
 
@@ -129,6 +122,12 @@ def sweep_table(rows: Sequence[SweepRow]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _errors(found: WordErrors | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}): {found.voice:.3f} / {found.source:.3f}"
 
 
 def _share(value: float | None) -> str:

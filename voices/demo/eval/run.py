@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from voxgate.pipeline.speech import SamplingOptions
 
 from . import arrival, sources, speed, texts
 from .arrival import ArrivalFigures
-from .figures import VoiceFigures, figures, pairs, source_word_errors
+from .figures import VoiceFigures, WordErrors, figures, pairs, source_word_errors, word_errors
 from .listener import Listener
-from .plan import FULL, QUICK, Extent, Nearest, Task, source_tasks, voice_tasks
-from .session import Ears, from_source, from_voice, perform
+from .plan import QUICK, Extent, Nearest, Task, codec_tasks, source_tasks, voice_tasks
+from .session import Ears, Make, from_source, from_voice, perform
 from .speaker import Speaker, speaker
 from .speed import Speed
 from .takes import Ledger
 
 ALL = "all"
-_ARRIVALS = {FULL: 24, QUICK: 6}
-"""Sentences whose text arrives word by word, in real time."""
+_ARRIVALS = 24
+"""Sentences whose text arrives word by word, in real time; a part of them as of the other texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """`voices`: each, and "all" where there are several. `sources`: word errors of each by set."""
+    """`voices`: each, and "all" where there are several. `sources`: word errors of each by set. `codec`: those of the
+    sentences, the source's sound encoded and decoded; empty without an encoder."""
 
     temperatures: tuple[float, float]
     extent: Extent
     size_mb: float
     voices: list[VoiceFigures]
     sources: dict[str, dict[str, float]]
+    codec: dict[str, WordErrors]
     arrivals: list[ArrivalFigures]
     speed: Speed | None
 
@@ -76,13 +79,18 @@ async def read_sources(run: Run) -> dict[str, dict[str, float]]:
 async def evaluate(run: Run) -> Results:
     """Everything, timings last, when no recogniser is at work any more."""
     nearest = Nearest(Listener().knows)
+    round_trip = _round_trip(run)
     async with speaker(run.checkpoint) as speaking:
         voices = _known(run.voices or speaking.voices)
         tasks = {voice: voice_tasks(voice, run.extent, nearest, run.temperatures) for voice in voices}
         with Ears() as ears:
             await _sources(voices, run, nearest, ears)
-            for voice in voices:
-                await perform(voice, tasks[voice], from_voice(speaking), ears, run.takes)
+            if round_trip is not None:
+                encoded = [task for voice in voices for task in codec_tasks(voice, run.extent, nearest)]
+                await perform("codec", encoded, round_trip, ears, run.takes)
+            # By seeds, so that a run that was stopped knows something of every voice.
+            by_seed = sorted(chain.from_iterable(tasks.values()), key=lambda task: task.said.seed)
+            await perform(", ".join(voices), by_seed, from_voice(speaking), ears, run.takes)
         arrivals = await _arrivals(run, speaking, voices)
     return Results(
         temperatures=run.temperatures,
@@ -90,6 +98,11 @@ async def evaluate(run: Run) -> Results:
         size_mb=sum(path.stat().st_size for path in run.checkpoint.rglob("*.safetensors")) / 1e6,
         voices=_figures(tasks, run),
         sources={voice: source_word_errors(source_tasks(voice, run.extent, nearest), run.sources) for voice in voices},
+        codec={
+            voice: word_errors(done)
+            for voice in voices
+            if (done := pairs(codec_tasks(voice, run.extent, nearest), run.takes, run.sources))
+        },
         arrivals=arrivals,
         speed=speed.measure(run.checkpoint, voices[0]) if run.timings else None,
     )
@@ -127,10 +140,18 @@ async def _sources(voices: Sequence[str], run: Run, nearest: Nearest, ears: Ears
         await perform(f"{voice} of flite", source_tasks(voice, run.extent, nearest), from_source, ears, run.sources)
 
 
+def _round_trip(run: Run) -> Make | None:
+    if run.encoder is None:
+        return None
+    from .codec import RoundTrip  # brings the recipe and torch with it
+
+    return RoundTrip(run.encoder, run.checkpoint)
+
+
 async def _arrivals(run: Run, speaking: Speaker, voices: Sequence[str]) -> list[ArrivalFigures]:
     if not run.timings:
         return []
-    return await arrival.measure(speaking, voices, run.sampling, _ARRIVALS[run.extent])
+    return await arrival.measure(speaking, voices, run.sampling, _ARRIVALS // run.extent.stride)
 
 
 def _figures(tasks: Mapping[str, Sequence[Task]], run: Run) -> list[VoiceFigures]:
