@@ -32,26 +32,44 @@ def _wait(EARLY: tl.constexpr):
 
 
 @triton.jit
-def _finish(
-    value, gate_up, out, kept, squares, rows, columns, height, width, inner, eps,
+def _ahead(
+    kept, squares, rows, columns, height, width,
     BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Scale the product, [rows, columns], by its input's norm where asked, and leave it where END says."""
+    """What the end of a product will need, asked for before its beginning."""
     real = rows[:, None] < height
-    at = rows[:, None] * width + columns[None, :]
-    inside = real & (columns[None, :] < width)
-    block = tl.arange(0, SPREAD)
+    before = 0.0
     if NORM:
-        parts = tl.load(
+        block = tl.arange(0, SPREAD)
+        before = tl.load(
             squares + rows[:, None] * BLOCKS + block[None, :], mask=real & (block < BLOCKS)[None, :], other=0.0
         )
-        scale = tl.rsqrt(tl.sum(parts, 1) / inner + eps)
+    if END == ADD:
+        before = tl.load(
+            kept + rows[:, None] * width + columns[None, :], mask=real & (columns[None, :] < width), other=0.0
+        )
+    return before
+
+
+@triton.jit
+def _finish(
+    value, gate_up, before, out, kept, squares, rows, columns, height, width, inner, eps,
+    BLOCKS: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Scale the product, [rows, columns], by its input's norm where asked, and leave it where END says.
+
+    `before`: what `_ahead` has fetched.
+    """
+    at = rows[:, None] * width + columns[None, :]
+    inside = (rows[:, None] < height) & (columns[None, :] < width)
+    if NORM:
+        scale = tl.rsqrt(tl.sum(before, 1) / inner + eps)
         value = value * scale[:, None]
         gate_up = gate_up * scale[:, None]
     if END == GATED:
         value = value * tl.sigmoid(value) * gate_up
     if END == ADD:
-        value += tl.load(kept + at, mask=inside, other=0.0)
+        value += before
         tl.store(kept + at, value, mask=inside)
         square = tl.sum(tl.where(inside, value * value, 0.0), 1)
         tl.store(squares + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
@@ -82,6 +100,7 @@ def few_rows(
         ups = tl.load(at + width * INNER, mask=there, other=0.0)
     _wait(EARLY)
     rows = tl.arange(0, ROWS)
+    before = _ahead(kept, squares, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     lines = tl.load(
         x + rows[None, :, None] * INNER + inner, mask=(rows[None, :, None] < height) & (inner < INNER), other=0.0
     )
@@ -90,7 +109,7 @@ def few_rows(
     if END == GATED:
         gate_up = tl.sum(tl.dot(lines, tl.permute(ups, (0, 2, 1)), input_precision="ieee"), 0)
     _finish(
-        value, gate_up, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, SPREAD, NORM, END
+        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
     )  # fmt: skip  # one argument list
 
 
@@ -102,9 +121,10 @@ def many_rows(
 ):  # fmt: skip  # one argument list
     """As `few_rows`, for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the inner width at a time."""
     _begin(EARLY)
-    _wait(EARLY)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    _wait(EARLY)
+    before = _ahead(kept, squares, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     value = tl.zeros([ROWS, COLUMNS], tl.float32)
     gate_up = value
     for start in range(0, INNER, SPAN):
@@ -121,7 +141,7 @@ def many_rows(
             ups = tl.load(at + width * INNER, mask=there, other=0.0)
             gate_up = tl.dot(lines, ups, gate_up, input_precision="ieee")
     _finish(
-        value, gate_up, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, SPREAD, NORM, END
+        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
     )  # fmt: skip  # one argument list
 
 

@@ -11,6 +11,8 @@ import triton
 from torch import Tensor
 
 from ..checkpoint import TransformerSize
+from .gpu_compile import supported
+from .gpu_draw import code_draw_for
 from .gpu_kernels import ADD, GATED, STORE, attend, few_rows, many_rows
 from .gpu_sampling import WARPS, draw_code
 from .predictor_weights import FoldedLayer, FoldedPredictor, project
@@ -34,16 +36,20 @@ class Tile:
     stages: int
 
 
-def tile_for(rows: int, end: int, exact: bool) -> Tile:
+def tile_for(rows: int, width: int, end: int, exact: bool) -> Tile:
     """Small enough that there is a tile for nearly every multiprocessor, large enough for its matrix units.
 
-    `exact`: in float32, which the matrix units do not have.
+    As measured on an H200. `exact`: in float32, which the matrix units do not have.
     """
     if exact:
         return Tile(32, 16, 32, 4, 2)
     if end == ADD:
-        return Tile(64, COLUMNS, 128, 4, 4)
-    return Tile(64, 32 if rows <= 64 else 64, 128, 4, 3)
+        return Tile(64, COLUMNS, 128, 4, 6 if rows <= 128 else 4)
+    if rows <= 64:
+        return Tile(64, 32, 128, 4, 3)
+    if end == GATED:
+        return Tile(64, 32, 128, 4, 3) if rows <= 128 else Tile(128, 64, 64, 8, 4)
+    return Tile(128, 32, 128, 8, 3) if width > 2048 and rows <= 128 else Tile(64, 64, 128, 4, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class GpuCodePredictor:
         self._heads = [head.t().contiguous() for head in folded.heads]
         self._layers = [_Layer.of(layer) for layer in folded.layers]
         like = folded.heads[0]
-        self._early = like.is_cuda if early is None else early
+        self._early = supported() if early is None else early
         self._exact = like.dtype is torch.float32
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
         self._blocks = triton.cdiv(size.hidden, COLUMNS)
@@ -106,6 +112,7 @@ class GpuCodePredictor:
         self._mixed = like.new_empty(2 * max_rows, heads * dim)
         self._inner = like.new_empty(2 * max_rows, size.intermediate)
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
+        self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype) if like.is_cuda else None
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
@@ -120,6 +127,10 @@ class GpuCodePredictor:
             begin, count = (rows, 2 * rows) if group == 0 else (0, rows)
             self._pass(count, rows, group)
             self._linear(self._x[begin:count], self._heads[group], self._logits[:rows], STORE, begin, norm=True)
+            if self._draw is not None:
+                following = None if group == last else self._inputs[group + 1]
+                self._draw(self._logits, candidates, noise, group, codes, following, self._x, self._kept, self._squares)
+                continue
             draw_code[(rows,)](
                 self._logits, codes, self._inputs[min(group + 1, last)], self._x, self._kept, self._squares,
                 candidates.inverse_temperature, candidates.limit, candidates.top_p, noise, group, self._groups - 1,
@@ -168,7 +179,7 @@ class GpuCodePredictor:
                 launch_pdl=self._early,
             )  # fmt: skip  # one argument list
             return
-        tile = tile_for(height, end, self._exact)
+        tile = tile_for(height, width, end, self._exact)
         many_rows[(triton.cdiv(width, tile.columns), triton.cdiv(height, tile.rows))](
             *common, INNER=inner, SPAN=tile.span, ROWS=tile.rows, COLUMNS=tile.columns, **blocks, NORM=norm, END=end,
             EARLY=self._early, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._early,
