@@ -139,7 +139,10 @@ class Listener:
             await line.close()
 
     async def _write(self, line: Line) -> None:
-        async for piece in paced(fragments(self._turn.text), self._turn.words_per_s):
+        turn = self._turn
+        # Text that is known is one message.
+        pieces = fragments(turn.text) if turn.words_per_s else (turn.text,)
+        async for piece in paced(pieces, turn.words_per_s):
             await line.send(piece)
             self._text_s = min(self._text_s, self._clock())
             if piece.rstrip().endswith(_ENDINGS):

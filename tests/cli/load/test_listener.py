@@ -120,3 +120,8 @@ def _plain(sample: Sample) -> dict[str, Any]:
     import json
 
     return dict(json.loads(sample.to_json()))
+
+
+def test_text_that_is_known_is_one_message() -> None:
+    _, line = listen(in_loop(EVEN[:2]), words_per_s=0.0)
+    assert line.text == [TEXT]
