@@ -132,7 +132,10 @@ def last_document(output: str) -> Any:
 
 async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, keep: Callable[[], None]) -> None:
     began_s = time.monotonic()
-    flags = ["--checkpoint", str(folder), "--slots", str(parsed.slots), "--sockets", "8000", *parsed.serve.split()]
+    slots = str(parsed.slots)
+    # What is asked for is let in: how many are carried is to be heard, not foretold.
+    flags = ["--checkpoint", str(folder), "--slots", slots, "--active-utterances", slots, "--sockets", "8000"]
+    flags += parsed.serve.split()
     if parsed.workers is not None:
         flags += ["--workers", parsed.workers]
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
