@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 from eval import texts
-from eval.plan import CHOICES, FULL, QUICK, Nearest, source_tasks, voice_tasks
+from eval.plan import CHOICES, FULL, QUICK, Nearest, source_tasks, sweep_tasks, voice_tasks
 from eval.texts import Line
 
 
@@ -50,3 +50,11 @@ def test_candidates_are_the_text_itself_and_the_nearest_in_length() -> None:
 def test_there_is_no_choice_where_the_recogniser_lacks_a_word() -> None:
     line = texts.load(texts.SENTENCES)[0]
     assert Nearest(lambda text: text != line.spoken)(line) == ()
+
+
+def test_all_temperatures_say_the_same_in_the_same_voices() -> None:
+    cold, hot = (sweep_tasks(["slt", "rms"], nothing, (value, value)) for value in (0.3, 0.8))
+    assert [(task.line, task.said.voice) for task in cold] == [(task.line, task.said.voice) for task in hot]
+    assert Counter(task.said.voice for task in cold) == {"slt": len(cold) // 2, "rms": len(cold) // 2}
+    assert len({task.line for task in cold}) == len(cold) >= 40
+    assert {task.said.temperature for task in hot} == {0.8}

@@ -23,6 +23,8 @@ class Extent:
 
 FULL = Extent(stride=1, seeds=3, paragraphs=10)
 QUICK = Extent(stride=5, seeds=1, paragraphs=1)
+SWEEP = Extent(stride=10, seeds=1, paragraphs=0)
+"""For each pair of temperatures, about 40 lines, their voices in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ def voice_tasks(voice: str, extent: Extent, candidates: Candidates, temperatures
         for line in every
         if seed == 0 or line.group == texts.SENTENCES
     ]
+
+
+def sweep_tasks(voices: Sequence[str], candidates: Candidates, temperatures: tuple[float, float]) -> list[Task]:
+    """Every pair of temperatures says the same lines in the same voices, so that their differences are its own."""
+    of_voices = [voice_tasks(voice, SWEEP, candidates, temperatures) for voice in voices]
+    return [tasks[number % len(voices)] for number, tasks in enumerate(zip(*of_voices, strict=True))]
 
 
 Candidates = Callable[[Line], tuple[str, ...]]

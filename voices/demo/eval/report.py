@@ -105,8 +105,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> str:
         sentences, numbers = of.word_errors["sentences"], of.word_errors["numbers"]
         cells.append(
             (
-                f"{row.temperature:g}",
-                f"{row.predictor_temperature:g}",
+                *("all" if value is None else f"{value:g}" for value in (row.temperature, row.predictor_temperature)),
                 f"{sentences.ratio:.2f} ({sentences.low:.2f} to {sentences.high:.2f})",
                 f"{numbers.ratio:.2f} ({numbers.low:.2f} to {numbers.high:.2f})",
                 _share(of.right_choice),

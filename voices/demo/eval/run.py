@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 
 from voxgate.pipeline.speech import SamplingOptions
 
-from . import arrival, sources, speed, texts
+from . import arrival, sources, speed
 from .arrival import ArrivalFigures
-from .figures import VoiceFigures, WordErrors, figures, pairs, source_word_errors, word_errors
+from .figures import Pair, VoiceFigures, WordErrors, figures, pairs, source_word_errors, word_errors
 from .listener import Listener
-from .plan import QUICK, Extent, Nearest, Task, codec_tasks, source_tasks, voice_tasks
+from .plan import SWEEP, Extent, Nearest, Task, codec_tasks, source_tasks, sweep_tasks, voice_tasks
 from .session import Ears, Make, from_source, from_voice, perform
 from .speaker import Speaker, speaker
 from .speed import Speed
@@ -59,8 +59,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    temperature: float
-    predictor_temperature: float
+    """A temperature is None where all of them are taken together."""
+
+    temperature: float | None
+    predictor_temperature: float | None
     figures: VoiceFigures
 
 
@@ -109,22 +111,24 @@ async def evaluate(run: Run) -> Results:
 
 
 async def sweep(run: Run, temperatures: Sequence[float]) -> list[SweepRow]:
-    """All pairs of temperatures, each on the sentences of a quick run."""
-    nearest, rows = Nearest(Listener().knows), []
+    """All pairs of temperatures; then each of either alone, over all of the other."""
+    nearest = Nearest(Listener().knows)
+    found: dict[tuple[float, float], list[Pair]] = {}
     async with speaker(run.checkpoint) as speaking:
         voices = _known(run.voices or speaking.voices)
         with Ears() as ears:
-            await _sources(voices, run, nearest, ears)
-            for talker in temperatures:
-                for predictor in temperatures:
-                    tasks = [
-                        task
-                        for voice in voices
-                        for task in voice_tasks(voice, QUICK, nearest, (talker, predictor))
-                        if task.line.group != texts.PARAGRAPHS
-                    ]
-                    await perform(f"{talker} / {predictor}", tasks, from_voice(speaking), ears, run.takes)
-                    rows.append(SweepRow(talker, predictor, figures(ALL, pairs(tasks, run.takes, run.sources))))
+            await _sources(voices, replace(run, extent=SWEEP), nearest, ears)
+            for pair in product(temperatures, temperatures):
+                tasks = sweep_tasks(voices, nearest, pair)
+                await perform(f"{pair[0]:g} / {pair[1]:g}", tasks, from_voice(speaking), ears, run.takes)
+                found[pair] = pairs(tasks, run.takes, run.sources)
+    rows = [SweepRow(*pair, figures(ALL, of)) for pair, of in found.items()]
+    for value in temperatures:
+        alone = [done for (talker, _), of in found.items() if talker == value for done in of]
+        rows.append(SweepRow(value, None, figures(ALL, alone)))
+    for value in temperatures:
+        alone = [done for (_, predictor), of in found.items() if predictor == value for done in of]
+        rows.append(SweepRow(None, value, figures(ALL, alone)))
     return rows
 
 

@@ -26,7 +26,7 @@ Pcm = NDArray[np.float32]
 Make = Callable[[Task], Awaitable[tuple[Pcm, bool]]]
 """Makes the sound of a task: float32 [n] at 24 kHz, and whether it ended by itself."""
 _REPORT_S = 15.0
-_WAITING = 24
+_WAITING = 32
 """Utterances under way at once, made or being listened to: what bounds the memory."""
 
 
