@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..pipeline.qwen_voice import SynthesizerOptions
 from ..pipeline.speech import FRAME_MS, Speech, SpeechRequest
-from ..pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from ..pipeline.synthesizer import QwenSynthesizer
 from ..pipeline.talker.engine import TalkerEngine
 from ..pipeline.talker.generation import Generation, Sampling
 from ..pipeline.talker.prompt import custom_voice_prompt

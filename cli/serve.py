@@ -10,16 +10,20 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
-from ..pipeline.speech import EngineState, Synthesizer
+from ..pipeline.speech import EngineState
 from .flags import add_flags, given_flags
 from .reach import KEY_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..gateway.serving import Service
     from ..pipeline.cloning.library import Catalog, VoiceLibrary
+    from ..pipeline.qwen_voice import SynthesizerOptions
     from ..pipeline.synthesizer import QwenSynthesizer
 
 EPILOG = """Every flag can also be set in the environment (--lead-ms as VOXGATE_LEAD_MS) or in the file
@@ -33,6 +37,19 @@ NO_SETTINGS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", KEY_VARIABLE)
 """What scripts/setup and the clients read; every other VOXGATE_ name in the environment has to be a setting."""
 PROGRESS_S = 5.0
 POLL_S = 0.1
+MOST_BY_THEMSELVES = 12
+"""Workers where nobody says how many."""
+
+
+class Progress(Protocol):
+    """A voice model on its way."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    @property
+    def capacity(self) -> int:
+        """Utterances at once."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,61 +82,101 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    from ..codecs.encode import PacketEncoder
     from ..gateway import log
-    from ..gateway.server import serve
-    from ..gateway.tracing import tracing_from
     from ..pipeline.hub import checkpoint_folder
 
     log.configure(settings.log_level, settings.log_format)
-    tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
     watching = asyncio.create_task(library.watch(), name="voices")
-    reporting: list[asyncio.Task[None]] = []
-
-    def on_listening(port: int) -> None:
-        report = report_progress(synthesizer, settings.checkpoint, page_address(settings.host, port))
-        reporting.append(asyncio.create_task(report, name="progress"))
-
-    observers = [] if tracing is None else [tracing]
-    uploads = library if settings.voice_uploads else None
     # What start-up made stays for good; a full collection would hold the event loop up to look through all of it.
     gc.collect()
     gc.freeze()
     try:
-        await serve(settings, synthesizer, PacketEncoder, on_listening, observers, uploads)
+        if (workers := choose_workers(settings)) > 1:
+            await _serve_by_workers(settings, synthesizer, folder, workers, library)
+        else:
+            await _serve_alone(settings, synthesizer, library)
     finally:
-        for task in (watching, *reporting):
-            task.cancel()
+        watching.cancel()
+
+
+async def _serve_alone(settings: Settings, synthesizer: QwenSynthesizer, library: VoiceLibrary) -> None:
+    from ..codecs.encode import PacketEncoder
+    from ..gateway.server import Gateway
+    from ..gateway.tracing import tracing_from
+
+    tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
+    observers = [] if tracing is None else [tracing]
+    uploads = library if settings.voice_uploads else None
+    try:
+        await _serve_and_tell(settings, Gateway(settings, synthesizer, PacketEncoder, observers, uploads), synthesizer)
+    finally:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
 
+async def _serve_by_workers(
+    settings: Settings, synthesizer: QwenSynthesizer, folder: Path, workers: int, library: VoiceLibrary
+) -> None:
+    from ..gateway.workers.speech_process import SpeechProcess
+
+    command = [sys.executable, "-m", "voxgate.cli.serve_worker"]
+    gateway = SpeechProcess(settings, synthesizer, folder, workers, command, library)
+    await _serve_and_tell(settings, gateway, gateway)
+
+
+async def _serve_and_tell(settings: Settings, gateway: Service, model: Progress) -> None:
+    from ..gateway.serving import serve_until_told
+
+    reporting: list[asyncio.Task[None]] = []
+
+    def on_listening(port: int) -> None:
+        report = report_progress(model, settings.checkpoint, page_address(settings.host, port))
+        reporting.append(asyncio.create_task(report, name="progress"))
+
+    try:
+        await serve_until_told(gateway, on_listening)
+    finally:
+        for task in reporting:
+            task.cancel()
+
+
 def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
     """The voice model in `folder`, not started yet. Raises CheckpointError."""
-    from ..pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+    from ..pipeline.synthesizer import QwenSynthesizer
 
-    device = choose_device(settings.device)
-    threads = settings.threads or 1
-    options = SynthesizerOptions(
+    return QwenSynthesizer(folder, synthesizer_options(settings))
+
+
+def synthesizer_options(settings: Settings) -> SynthesizerOptions:
+    """What the settings say of the voice model."""
+    from ..pipeline.qwen_voice import SynthesizerOptions
+
+    threads, workers = settings.threads or 1, choose_workers(settings)
+    return SynthesizerOptions(
         slots=settings.slots,
         ahead_ms=settings.ahead_ms,
         max_characters=settings.max_characters,
-        device=device,
+        device=choose_device(settings.device),
         talker_threads=threads,
         codec_threads=threads,
         codec_mode=settings.codec_mode,
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
+        guests=workers if workers > 1 else 0,
     )
-    return QwenSynthesizer(folder, options)
 
 
-def build_library(settings: Settings, folder: Path, catalog: Catalog) -> VoiceLibrary:
-    """The stored voices beside the model in `folder`, none of them offered yet. Raises CheckpointError."""
+def build_library(
+    settings: Settings, folder: Path, catalog: Catalog, announce: Callable[[], Awaitable[None]] | None = None
+) -> VoiceLibrary:
+    """The stored voices beside the model in `folder`, none of them offered yet. Raises CheckpointError.
+
+    `announce` is awaited when a voice was made or removed by this process.
+    """
     from ..pipeline.cloning.library import VoiceLibrary
     from ..pipeline.cloning.service import CloningService
     from ..pipeline.cloning.space import speaker_space
@@ -133,7 +190,16 @@ def build_library(settings: Settings, folder: Path, catalog: Catalog) -> VoiceLi
         most_s=settings.voice_upload_s,
     )
     store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
-    return VoiceLibrary(store, catalog, space, cloning if space else None)
+    return VoiceLibrary(store, catalog, space, cloning if space else None, announce)
+
+
+def choose_workers(settings: Settings) -> int:
+    """How many processes serve the sockets: as told, or what the machine suggests."""
+    if settings.workers != "auto":
+        return settings.workers
+    if choose_device(settings.device) == "cpu":
+        return 1
+    return max(1, min(MOST_BY_THEMSELVES, (os.cpu_count() or 1) // 2))
 
 
 def choose_device(wanted: str) -> str:
@@ -144,9 +210,7 @@ def choose_device(wanted: str) -> str:
     return "cuda" if Path("/dev/nvidiactl").exists() and "+cpu" not in version("torch") else "cpu"
 
 
-async def report_progress(
-    synthesizer: Synthesizer, checkpoint: str, address: str, interval_s: float = PROGRESS_S
-) -> None:
+async def report_progress(synthesizer: Progress, checkpoint: str, address: str, interval_s: float = PROGRESS_S) -> None:
     """Say that the voice is loading, for as long as it is, and then where to go."""
     began = said_at = time.monotonic()
     _tell(f"listening at {address}, loading the voice '{checkpoint}'")

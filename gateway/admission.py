@@ -12,8 +12,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..pipeline.errors import AtCapacity
+from ..pipeline.errors import AtCapacity, VoxgateError
+from ..pipeline.speech import Place
 from .access.caller import Caller
 
 _FIRST_GUESS_MS = 4000.0
@@ -30,14 +32,43 @@ class Ticket:
     deadline_s: float
     on_change: Callable[[Ticket, float], None] = field(repr=False)
     position: int = 0
-    """1 is next; 0 while it holds a slot."""
+    """1 is next; 0 while it holds a slot, and before it is known."""
     eta_ms: int = 0
     granted_s: float | None = None
+    place: Place | None = None
+    """The slot's own place, where slots are another process's."""
+    refused: VoxgateError | None = None
+    """Why it will never be granted, where that was not known at once."""
     closed: bool = False
 
     @property
     def granted(self) -> bool:
         return self.granted_s is not None
+
+
+class Gate(Protocol):
+    """What sessions ask for a slot: `Admission`, or the way to it in another process."""
+
+    @property
+    def active(self) -> int:
+        """Utterances that hold a slot."""
+
+    @property
+    def queued(self) -> int:
+        """Utterances that wait for one."""
+
+    @property
+    def slots(self) -> int:
+        """Utterances that may hold one now."""
+
+    def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+        """Take a slot or a place in the queue. Raises KeyLimit, AtCapacity, unless that is told by the ticket later."""
+
+    def leave(self, ticket: Ticket, now_s: float) -> None:
+        """Give the slot back, or stop waiting. Safe to call twice."""
+
+    def refusal(self, why: str) -> AtCapacity:
+        """The error for one who cannot wait here any longer."""
 
 
 class Admission:

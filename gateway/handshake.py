@@ -98,7 +98,7 @@ class Door:
         """Raises Unauthorized, KeyLimit."""
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
         caller = self._access.identify(credential, peer)
-        caller.check_socket()
+        caller.check_socket(asyncio.get_running_loop().time())
         return caller
 
     def _refuse(self, reply: Reply, reason: str) -> Response:

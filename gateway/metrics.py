@@ -41,15 +41,16 @@ _LEAD_S = (0.0, 0.04, 0.08, 0.16, 0.24, 0.32, 0.4, 0.8, 2.0)
 
 
 class Metrics(Observer):
-    """Counts what it observes. `state` is asked at each scrape; every gateway has a registry of its own."""
+    """Counts what it observes. `state` is asked at each scrape, where there is one; each has a registry of its own."""
 
-    def __init__(self, state: Callable[[], GatewayState], dialects: Sequence[str] = ()) -> None:
+    def __init__(self, state: Callable[[], GatewayState] | None, dialects: Sequence[str] = ()) -> None:
         # When a series began is of no use here, and would double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own annotations are incomplete
         registry = self._registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        registry.register(_StateCollector(state))
+        if state is not None:
+            registry.register(_StateCollector(state))
         dialect = ("dialect",)
         self._sessions = Counter("voxgate_sessions", "Sockets and requests taken.", dialect, registry=registry)
         self._refused = Counter(
@@ -115,6 +116,11 @@ class Metrics(Observer):
             self._errors.labels(dialect, AtCapacity.code)
         for reason in (AtCapacity.code, Draining.code):
             self._refused.labels(reason)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where everything is kept."""
+        return self._registry
 
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format (CONTENT_TYPE)."""

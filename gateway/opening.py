@@ -12,7 +12,8 @@ from ..pipeline.errors import (
     UnsupportedFormat,
     UnsupportedOption,
 )
-from ..pipeline.speech import SpeechRequest, Synthesizer
+from ..pipeline.speech import Speech, SpeechRequest, Synthesizer
+from .admission import Ticket
 from .audio import EncoderFactory
 from .messages import Limits, Start
 from .settings import Settings
@@ -50,6 +51,12 @@ class Offer:
             return meant
         self._check_ready()
         raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
+
+    def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
+        """Begin to speak with the slot that `ticket` was granted. Raises what `Synthesizer.open` does."""
+        if ticket.place is None:
+            return self.synthesizer.open(request)
+        return self.synthesizer.open(request, ticket.place)
 
     def utterance(self, message: Start, number: int) -> Utterance:
         """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""

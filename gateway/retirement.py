@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .admission import Admission
+from .admission import Gate
 from .utterance import Utterance
 
 log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 class Retirement:
     """Holds the tasks that close speeches. No connection's cancellation reaches them."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Gate) -> None:
         self._admission = admission
         self._closing: set[asyncio.Task[None]] = set()
 

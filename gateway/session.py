@@ -17,7 +17,7 @@ from ..pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFail
 from ..pipeline.speech import SpeechChunk
 from . import messages
 from .access.caller import Caller
-from .admission import Admission, Ticket
+from .admission import Gate, Ticket
 from .conduct import Conduct
 from .dialects.dialect import Dialect, HangUp, Say, Step
 from .effects import CloseCode, Effect, Listen, Probe, SendAudio
@@ -47,7 +47,7 @@ class Session:
         name: str,
         caller: Caller,
         offer: Offer,
-        admission: Admission,
+        admission: Gate,
         dialect: Dialect,
         wake: Callable[[], None],
         observer: Observer | None = None,
@@ -210,12 +210,17 @@ class Session:
         self._place(utterance, ticket)
 
     def _place(self, utterance: Utterance, ticket: Ticket) -> None:
+        if ticket.refused is not None:
+            self._endings.fail(utterance, ticket.refused)
+            return
         if not ticket.granted:
+            if not ticket.position:
+                return  # it is not known yet
             position, eta_ms = ticket.position, ticket.eta_ms
             self._outgoing.send(messages.Queued(utterance=utterance.name, position=position, eta_ms=eta_ms))
             return
         try:
-            utterance.speech = self._offer.synthesizer.open(utterance.request)
+            utterance.speech = self._offer.speech(utterance.request, ticket)
             started = utterance.admit(utterance.speech)
         except VoxgateError as error:
             self._endings.fail(utterance, error)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from ..pipeline.errors import AtCapacity
 from .access.caller import Caller
-from .admission import Admission
+from .access.ledger import Ledger
+from .admission import Gate
 from .connection import Connection
 from .dialects.dialect import Dialect
 from .errors import Draining
@@ -33,13 +34,24 @@ log = logging.getLogger(__name__)
 
 
 class Sessions:
-    """At most `offer.settings.sockets` at once, over WebSockets and plain HTTP alike."""
+    """At most `offer.settings.sockets` at once, over WebSockets and plain HTTP alike.
 
-    def __init__(self, offer: Offer, admission: Admission, retirement: Retirement, observer: Observer) -> None:
+    With a `ledger`, those of all processes that share it count.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        admission: Gate,
+        retirement: Retirement,
+        observer: Observer,
+        ledger: Ledger | None = None,
+    ) -> None:
         self._offer = offer
         self._admission = admission
         self._retirement = retirement
         self._observer = observer
+        self._ledger = ledger
         self._open: set[Session] = set()
         self._drained_s: float | None = None
         """Draining: its deadline."""
@@ -49,6 +61,11 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def open_everywhere(self) -> int:
+        """Sockets of this gateway, those of its other processes included."""
+        return len(self._open) if self._ledger is None else self._ledger.open_sockets
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._open))
@@ -62,7 +79,7 @@ class Sessions:
         """Raises Draining, AtCapacity."""
         if self.draining:
             raise Draining("the gateway is shutting down", retry_after_ms=_DRAINING_RETRY_MS)
-        if len(self._open) >= self._offer.settings.sockets:
+        if self.open_everywhere >= self._offer.settings.sockets:
             raise AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)
 
     async def run(self, socket: Socket, caller: Caller, dialect: Dialect) -> None:
@@ -72,14 +89,19 @@ class Sessions:
         session = Session(name, caller, self._offer, self._admission, dialect, connection.wake, self._observer)
         self._open.add(session)
         self._observer.session_opened(dialect.name, caller.key)
-        caller.sockets += 1
+        loop = asyncio.get_running_loop()
+        caller.enter(loop.time())
+        if self._ledger is not None:
+            self._ledger.count_socket(1)
         if self.draining:  # its handshake was under way when the drain began
             self._tell_drain(session)
         log.info("session opened", extra={"session": name, "key": caller.name})
         try:
             await connection.run(session)
         finally:
-            caller.sockets -= 1
+            caller.leave(loop.time())
+            if self._ledger is not None:
+                self._ledger.count_socket(-1)
             self._open.discard(session)
             if not self._open:
                 self._empty.set()

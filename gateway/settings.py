@@ -15,6 +15,7 @@ from ..pipeline.speech import FRAME_MS
 from .messages import Limits
 
 PREFIX = "VOXGATE_"
+MOST_WORKERS = 32
 
 
 class SettingsError(ValueError):
@@ -111,6 +112,11 @@ class Settings(BaseModel):
     slots: Annotated[int, Field(ge=1)] | None = Field(
         None,
         description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
+    )
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"] = Field(
+        "auto",
+        description="Processes that serve the sockets; with more than one, the voice model's process serves none. "
+        "auto: one on a CPU, half as many as there are cores on a GPU, 12 at most.",
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="CPU threads of the engine; by default what suits the machine."

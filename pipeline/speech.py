@@ -125,6 +125,14 @@ class Milestones:
     """The codec had decoded the first chunk."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an utterance is spoken whose slots are lent by another process: one of the talker's, one of the codec's."""
+
+    talker: int
+    codec: int
+
+
 class Speech(Protocol):
     """One utterance being spoken. Not thread-safe; every method belongs to the event loop.
 
@@ -219,8 +227,8 @@ class Synthesizer(Protocol):
     async def close(self) -> None:
         """Stop every engine process; open speeches raise EngineLost."""
 
-    def open(self, request: SpeechRequest) -> Speech:
-        """Begin an utterance in a free slot.
+    def open(self, request: SpeechRequest, place: Place | None = None) -> Speech:
+        """Begin an utterance in a free slot; in `place` where slots are lent.
 
         Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no slot free), EngineNotReady.
         """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +13,16 @@ import psutil
 
 from .calibration import FRAMES, calibrate
 from .capacity import Capacity, Stage
-from .catalog import VoiceCatalog
-from .checkpoint import CheckpointError, load_checkpoint
-from .checkpoint_files import check_files
 from .codec.service import CodecService
 from .credit import CreditRounds
-from .deferred_words import DeferredClock, WordClock
-from .errors import AtCapacity, EngineNotReady
-from .phone_ear import PhoneEar
-from .phone_table import load_phone_table
-from .plan import Plan
-from .sound_ear import SoundEar
-from .speech import FRAME_MS, EngineState, SamplingOptions, SpeechRequest, VoiceInfo
+from .errors import AtCapacity, EngineNotReady, VoxgateError
+from .qwen_voice import QwenVoice, SynthesizerOptions
+from .shared.loan import Loan
+from .shared.messages import Attach
+from .speech import EngineState, Place, SpeechRequest
 from .step_times import StepSummary
 from .talker.engine import EngineOptions, TalkerEngine
-from .talker.generation import Sampling
-from .text.english import spoken_english
-from .text.rules import load_voice_file
-from .text.tokenizer import TextTokenizer, load_tokenizer
-from .text.utterance import UtteranceText
 from .utterance import UtteranceSpeech
-from .voice import ClonedVoice
-from .words import ORDINARY_PACE, SpokenClock
-
-MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 CUDA_SLOTS = 128
 CPU_SLOTS = 32
@@ -76,78 +61,20 @@ class _Processes:
         await asyncio.gather(self.talker.close(), self.codec.close())
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesizerOptions:
-    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: the most utterances there can be at once.
-
-    Without `slots`, more than the device is known to carry, as far as memory goes: how many it does carry is measured.
-    """
-
-    slots: int | None = None
-    ahead_ms: int = 2000
-    max_characters: int = 20_000
-    device: str = "cpu"
-    talker_threads: int = 1
-    codec_threads: int = 1
-    codec_mode: str = "stateful"
-    left_context: int = 72
-    kv_cache_bytes: int | None = None
-    start_timeout_s: float = 300.0
-
-
-class QwenSynthesizer:
+class QwenSynthesizer(QwenVoice):
     """The `Synthesizer` of `speech.py` for a Qwen3-TTS checkpoint folder.
 
     Raises CheckpointError when the folder is not a checkpoint it can speak with.
     """
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
-        self._checkpoint = load_checkpoint(folder)
-        if self._checkpoint.model_type not in MODEL_TYPES:
-            raise CheckpointError(
-                f"{folder} is a {self._checkpoint.model_type} model; there are: {', '.join(MODEL_TYPES)}"
-            )
-        if self._checkpoint.model_type == "custom_voice" and not self._checkpoint.speakers:
-            raise CheckpointError(f"{folder} names no speakers")
-        self._options = options
-        check_files(self._checkpoint)
-        try:
-            self._rules = load_voice_file(folder)
-            self._tokenizer: TextTokenizer = load_tokenizer(folder)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{folder}: {error}") from error
-        # An id beyond the table would end the engine's process, and every utterance with it.
-        if self._tokenizer.vocabulary > self._checkpoint.text_vocab:
-            raise CheckpointError(
-                f"{folder}: the tokenizer has {self._tokenizer.vocabulary} ids, the model {self._checkpoint.text_vocab}"
-            )
+        super().__init__(folder, options)
         self.slots = options.slots or self._ample_slots()
-        self.max_characters = options.max_characters
-        self._catalog = VoiceCatalog(self._checkpoint, self._rules, self._tokenizer)
-        self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._speeches: set[UtteranceSpeech] = set()
-        self._pace: dict[str, float] = {}
-        table = load_phone_table(self._checkpoint)
-        self._phone_ear = None if table is None else PhoneEar(table, spoken_english)
         self._rounds = CreditRounds()
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
-
-    @property
-    def default_voice(self) -> str:
-        """The first voice; empty while a base model has been given none."""
-        return self._catalog.default
-
-    def add_voice(self, voice: ClonedVoice) -> None:
-        """Offer a voice made from a recording, in place of an earlier one of its name; utterances keep what they have.
-
-        Raises BadVoice when it does not fit the checkpoint or has the name of one of its own voices.
-        """
-        self._catalog.add(voice)
-
-    def remove_voice(self, name: str) -> None:
-        """Offer it no longer; utterances under way go on. Raises UnknownVoice, also for the checkpoint's own voices."""
-        self._catalog.remove(name)
+        self._lent = 0
 
     @property
     def state(self) -> EngineState:
@@ -158,7 +85,7 @@ class QwenSynthesizer:
             return EngineState.DEAD
         if self._idle_state is EngineState.STARTING:
             return EngineState.STARTING
-        late = self._processes.capacity.late(len(self._speeches), asyncio.get_running_loop().time())
+        late = self._processes.capacity.late(len(self._speeches) + self._lent, asyncio.get_running_loop().time())
         return EngineState.DEGRADED if late else EngineState.READY
 
     @property
@@ -248,6 +175,7 @@ class QwenSynthesizer:
                 device=options.device,
                 codec=codec,
                 threads=options.talker_threads,
+                guests=options.guests,
                 kv_cache_bytes=options.kv_cache_bytes,
                 start_timeout_s=options.start_timeout_s,
             ),
@@ -263,54 +191,73 @@ class QwenSynthesizer:
             device=options.device,
             left_context=options.left_context,
             threads=options.codec_threads,
+            shared=options.guests > 0,
             start_deadline_s=options.start_timeout_s,
         )
 
-    def open(self, request: SpeechRequest) -> UtteranceSpeech:
+    def open(self, request: SpeechRequest, place: Place | None = None) -> UtteranceSpeech:  # noqa: ARG002 - lent ones only
         """Begin an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
         processes = self._processes
         if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
-        voice = request.voice.lower() or self.default_voice
         plan = self._plan(request)
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
-        normalise = request.language.lower() if request.normalise else None
         speech = UtteranceSpeech(
             plan,
-            UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise),
-            self._clock(voice, words=request.words),
+            self._utterance_text(request),
+            self._clock(request),
             processes.talker.open,
             # Speech goes on from the reference in the talker, so in the codec too.
             processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
             self._rounds,
-            lambda speech: self._closed(voice, speech),
+            lambda speech: self._closed(self._name(request), speech),
         )
         self._speeches.add(speech)
         return speech
-
-    def _clock(self, voice: str, *, words: bool) -> WordClock:
-        clock = SpokenClock(self._pace.get(voice, ORDINARY_PACE), self._phone_ear or SoundEar())
-        return clock if words else DeferredClock(clock)
 
     def _closed(self, voice: str, speech: UtteranceSpeech) -> None:
         self._speeches.discard(speech)
         self._pace[voice] = speech.pace
 
-    def _plan(self, request: SpeechRequest) -> Plan:
-        seed = random.getrandbits(53) if request.seed is None else request.seed
-        return Plan(
-            prompt=self._catalog.prompt(request),
-            sampling=self._sampling(request.sampling, seed),
-            max_frames=request.max_frames,
-            ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
-            rules=self._rules,
-            paced=request.paced,
-            trim_silence=request.trim_silence,
+    # For other processes
+
+    def way_in(self, owner: int, first_epoch: int) -> Attach | None:
+        """How the process of that number speaks through this engine; None while it does not run."""
+        processes = self._processes
+        if processes is None or not self.state.speaks:
+            return None
+        talker, codec = processes.talker, processes.codec
+        return Attach(
+            owner=owner,
+            first_epoch=first_epoch,
+            tables=talker.tables_path,
+            shape=astuple(talker.shape),
+            reports=talker.reports_address(owner),
+            codec=codec.jobs_address,
+            codec_slots=codec.slots,
+            max_job_frames=codec.max_job_frames,
         )
 
-    def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:
-        usual = asdict(self._checkpoint.defaults)
-        own = {name: value for name, value in asdict(wanted).items() if value is not None}
-        del usual["max_frames"]
-        return Sampling(**(usual | own), seed=seed, early_end=self._rules.limits.early_end)
+    def wake(self) -> None:
+        """Have the engine look at its held sessions again."""
+        if self._processes is not None:
+            self._processes.talker.wake()
+
+    def lend(self) -> Loan:
+        """A place for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""
+        processes = self._processes
+        if processes is None or not processes.alive:
+            raise EngineNotReady("the voice is not ready")
+        codec = processes.codec.lend()
+        try:
+            seat = processes.talker.lend()
+        except VoxgateError:
+            processes.codec.take_back(codec)
+            raise
+        self._lent += 1
+        return Loan(seat, codec, lambda: self._returned(processes.codec, codec))
+
+    def _returned(self, service: CodecService, slot: int) -> None:
+        self._lent -= 1
+        service.take_back(slot)

@@ -20,8 +20,9 @@ from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import encode_s16le
 from voxgate.gateway.server import serve
 from voxgate.gateway.settings import Settings
+from voxgate.pipeline.qwen_voice import SynthesizerOptions
 from voxgate.pipeline.speech import SpeechRequest
-from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.synthesizer import QwenSynthesizer
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from ..errors import Forbidden, Unauthorized
 from .caller import Caller
 from .keys import ApiKey, KeyLimits, KeyRing, utc_now
+from .ledger import Ledger
 from .origins import origin_allowed
 from .tokens import MAX_TTL_S, TokenSigner
 
@@ -25,12 +26,14 @@ class Access:
         defaults: KeyLimits | None = None,
         origins: tuple[str, ...] = (),
         clock: Callable[[], datetime] = utc_now,
+        ledger: Ledger | None = None,
     ) -> None:
         self._ring = ring
         self._signer = signer
         self._defaults = defaults or KeyLimits()
         self._origins = origins
         self._clock = clock
+        self._ledger = ledger
         self._callers: dict[str, Caller] = {}
 
     @property
@@ -96,7 +99,7 @@ class Access:
             if len(self._callers) >= _CALLERS_REMEMBERED and not self.keyed:
                 # Addresses are many; those that hold nothing need not be remembered.
                 self._callers = {known: other for known, other in self._callers.items() if not other.idle}
-            caller = self._callers[name] = Caller(name, limits, keyed=self.keyed)
+            caller = self._callers[name] = Caller(name, limits, keyed=self.keyed, ledger=self._ledger)
         elif caller.limits != limits:
             caller.change(limits)
         return caller

@@ -7,6 +7,7 @@ import math
 from ..errors import KeyLimit, RateLimited
 from ..rates import TokenBucket
 from .keys import KeyLimits
+from .ledger import Ledger
 
 _SOCKETS_RETRY_MS = 2000
 _UTTERANCES_RETRY_MS = 1000
@@ -14,9 +15,12 @@ _MINUTE_S = 60.0
 
 
 class Caller:
-    """Shared by all sockets of one key. Limits that change apply at the next use; what is open stays open."""
+    """Shared by all sockets of one key. Limits that change apply at the next use; what is open stays open.
 
-    def __init__(self, name: str, limits: KeyLimits, *, keyed: bool = True) -> None:
+    With a `ledger`, what is used counts over all processes that share it.
+    """
+
+    def __init__(self, name: str, limits: KeyLimits, *, keyed: bool = True, ledger: Ledger | None = None) -> None:
         self.name = name
         self.key = name if keyed else ""
         """The key's name; empty for an address, of which there are too many to count by."""
@@ -25,6 +29,8 @@ class Caller:
         self.utterances = 0
         """Under way, until the engine confirmed their end."""
         self._text = _bucket(limits)
+        # Addresses are many, and most have no limit that anybody would count for.
+        self._ledger = ledger if keyed or limits.sockets or limits.characters_per_minute else None
 
     @property
     def idle(self) -> bool:
@@ -36,9 +42,24 @@ class Caller:
             self._text = _bucket(limits)
         self.limits = limits
 
-    def check_socket(self) -> None:
+    def enter(self, now_s: float) -> None:
+        """A socket of this key was opened."""
+        self.sockets += 1
+        if self._ledger is not None:
+            self._ledger.count_caller_socket(self.name, 1, now_s)
+
+    def leave(self, now_s: float) -> None:
+        """A socket of this key was closed."""
+        self.sockets -= 1
+        if self._ledger is not None:
+            self._ledger.count_caller_socket(self.name, -1, now_s)
+
+    def check_socket(self, now_s: float) -> None:
         """Raises KeyLimit when every socket of this key is open."""
-        if (limit := self.limits.sockets) is not None and self.sockets >= limit:
+        if (limit := self.limits.sockets) is None:
+            return
+        sockets = self.sockets if self._ledger is None else self._ledger.sockets(self.name, now_s)
+        if sockets >= limit:
             raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=_SOCKETS_RETRY_MS)
 
     def check_utterance(self) -> None:
@@ -49,8 +70,15 @@ class Caller:
 
     def spend_text(self, characters: int, now_s: float) -> None:
         """Count text against the minute. Raises RateLimited; nothing is counted then."""
-        if self._text is not None and (wait_s := self._text.take(now_s, characters)):
-            limit = self.limits.characters_per_minute
+        if self._text is None:
+            return
+        limit = self.limits.characters_per_minute
+        if self._ledger is None:
+            wait_s = self._text.take(now_s, characters)
+        else:
+            assert limit is not None, "there is a bucket"
+            wait_s = self._ledger.spend(self.name, characters, limit / _MINUTE_S, limit, now_s)
+        if wait_s:
             message = f"this key has {limit} characters a minute"
             raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from ..settings import Settings, SettingsError
 from .access import Access
 from .keys import KeyLimits, KeyRing, KeysError, load_keys
+from .ledger import Ledger
 from .tokens import TokenSigner
 
 
-def configured_access(settings: Settings) -> Access:
-    """Raises SettingsError when the key file, a key or the secret cannot be used."""
+def configured_access(settings: Settings, ledger: Ledger | None = None, secret: bytes | None = None) -> Access:
+    """Raises SettingsError when the key file, a key or the secret cannot be used.
+
+    `ledger`: shared with other processes of this gateway; `secret`: for tokens, where the settings name none.
+    """
     defaults = KeyLimits(
         sockets=settings.key_sockets,
         utterances=settings.key_utterances,
         characters_per_minute=settings.key_characters_per_minute,
     )
-    return Access(configured_keys(settings), _signer(settings), defaults=defaults, origins=settings.allowed_origins)
+    ring, signer = configured_keys(settings), _signer(settings, secret)
+    return Access(ring, signer, defaults=defaults, origins=settings.allowed_origins, ledger=ledger)
 
 
 def configured_keys(settings: Settings) -> KeyRing:
@@ -30,10 +35,10 @@ def configured_keys(settings: Settings) -> KeyRing:
     return ring
 
 
-def _signer(settings: Settings) -> TokenSigner:
+def _signer(settings: Settings, secret: bytes | None) -> TokenSigner:
     path = settings.token_secret_file
     if path is None:
-        return TokenSigner()
+        return TokenSigner(secret)
     try:
         return TokenSigner(path.read_bytes().strip())
     except OSError as missing:

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from ..admission import Admission
-from ..engine import EngineWatch
+from ..admission import Gate
+from ..engine import EngineNews
 from ..opening import Offer
 from ..sessions import Sessions
 from .reply import Reply, json_reply
@@ -20,8 +20,8 @@ class Documents:
     def __init__(
         self,
         offer: Offer,
-        admission: Admission,
-        engine: EngineWatch,
+        admission: Gate,
+        engine: EngineNews,
         sessions: Sessions,
     ) -> None:
         self._offer = offer
@@ -47,10 +47,10 @@ class Documents:
     def _limits(self) -> Reply:
         settings, admission, draining = self._offer.settings, self._admission, self._sessions.draining
         document = {
-            "accepting": not draining and len(self._sessions) < settings.sockets,
+            "accepting": not draining and self._sessions.open_everywhere < settings.sockets,
             "ready": not draining and self._engine.reason is None,
             "key_needed": settings.keyed,
-            "sockets": {"open": len(self._sessions), "limit": settings.sockets},
+            "sockets": {"open": self._sessions.open_everywhere, "limit": settings.sockets},
             "utterances": {"active": admission.active, "limit": admission.slots},
             "queue": {"waiting": admission.queued, "limit": settings.queue_length},
             "session": self._offer.limits.model_dump(),

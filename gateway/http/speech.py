@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -29,7 +30,7 @@ class HttpSpeech:
         """Speak; cancelling it frees the slot at once. Raises Draining, AtCapacity, KeyLimit before it begins."""
         caller = request[CALLER]
         try:
-            caller.check_socket()
+            caller.check_socket(asyncio.get_running_loop().time())
             self._sessions.check_room()
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)

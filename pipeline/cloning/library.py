@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from ..checkpoint import CheckpointError
@@ -37,11 +37,20 @@ class VoiceLibrary:
     """Offers every stored voice that fits the model, makes new ones, and follows what others do to the folder.
 
     `space` tells the model's speaker vectors from another's (`speaker_space`), "" where it has no speaker encoder.
-    `cloning` is None for a model that cannot listen. Belongs to one event loop.
+    `cloning` is None for a model that cannot listen. `announce` is awaited when a voice was made or removed here,
+    before whoever asked for that is told. Belongs to one event loop.
     """
 
-    def __init__(self, store: VoiceStore, catalog: Catalog, space: str, cloning: CloningService | None) -> None:
+    def __init__(
+        self,
+        store: VoiceStore,
+        catalog: Catalog,
+        space: str,
+        cloning: CloningService | None,
+        announce: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._store, self._catalog, self._space, self._cloning = store, catalog, space, cloning
+        self._announce = announce
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._offered: dict[str, StoredVoice] = {}
         self._changing = asyncio.Lock()
@@ -98,6 +107,8 @@ class VoiceLibrary:
                 raise
             await self._refresh()
         log.info("voice added", extra={"voice": draft.name})
+        if self._announce is not None:
+            await self._announce()
         return stored
 
     async def remove(self, name: str) -> None:
@@ -112,6 +123,8 @@ class VoiceLibrary:
                 raise CloningFailed(f"the voice could not be removed: {error.strerror}") from error
             await self._refresh()
         log.info("voice removed", extra={"voice": name})
+        if self._announce is not None:
+            await self._announce()
 
     def _check_free(self, name: str) -> None:
         if name in self._catalog.voices:

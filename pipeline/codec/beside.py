@@ -20,7 +20,7 @@ SWITCH_S = 0.0005
 
 
 def serve_beside(options: WorkerOptions) -> None:
-    """Load in this thread, announce it to the service, and serve from a thread of its own until the socket closes."""
+    """Load in this thread, then announce it and serve from a thread of its own until the socket closes."""
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(f"\0{options.address}")
     usual = torch.get_default_dtype()
@@ -35,7 +35,7 @@ def serve_beside(options: WorkerOptions) -> None:
     def run() -> None:
         # The gateway may close in mid-answer, which is an end like any other.
         with suppress(BrokenPipeError, ConnectionResetError), channel:
-            answer_jobs(channel, worker)
+            answer_jobs(channel, worker, options)
 
     sys.setswitchinterval(SWITCH_S)
     threading.Thread(target=run, name="codec", daemon=True).start()

@@ -11,7 +11,8 @@ from typing import Literal
 class WorkerOptions:
     """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest batch.
 
-    `address`: instead of the pair, the abstract socket that a worker inside another process connects to.
+    `address`: instead of the pair, the abstract socket that a worker inside another process connects to. `shared`:
+    other processes have jobs too; when it is ready it listens for them.
     """
 
     checkpoint_dir: str
@@ -25,6 +26,12 @@ class WorkerOptions:
     parent_pid: int
     device: str = "cpu"
     address: str = ""
+    shared: bool = False
+
+    @property
+    def jobs_address(self) -> str:
+        """Where it listens when it is shared."""
+        return f"{self.address}-jobs"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,14 +1,18 @@
 """Messages between the codec service and its worker process, over a stream socket; little endian.
 
 job     serial u32, rows u16, frames u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
-    answer  kind u8, serial u32, micros u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
-            float32 pcm [rows, frames * 1920] when PCM, of NaN where a row alone could not be decoded;
-            micros is how long the job took
+answer  kind u8, serial u32, micros u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
+        float32 pcm [rows, frames * 1920] when PCM, of NaN where a row alone could not be decoded;
+        micros is how long the job took, and those that were decoded with it
+
+A job without rows asks for a sign of life. TOOK is told to the service's own process of a batch that others had jobs
+in: how many frames it had (in place of serial) and how long they took.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -27,6 +31,7 @@ class AnswerKind(IntEnum):
     READY = 0
     PCM = 1
     FAILED = 2
+    TOOK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,13 @@ class Job:
         owners = np.array((self.slots, self.resets), dtype="<u2").T
         codes = np.ascontiguousarray(self.codes, dtype="<i2")
         return JOB_HEADER.pack(self.serial, rows, frames) + owners.tobytes() + codes.tobytes()
+
+    @classmethod
+    def joined(cls, jobs: Sequence[Job]) -> Job:
+        """Several jobs of as many frames each as one, with the first one's number."""
+        slots = tuple(slot for job in jobs for slot in job.slots)
+        resets = tuple(reset for job in jobs for reset in job.resets)
+        return cls(jobs[0].serial, slots, resets, np.concatenate([job.codes for job in jobs]))
 
     @classmethod
     def body_bytes(cls, header: bytes, books: int) -> int:

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,9 +26,10 @@ from ...codecs.neural.document import CodecFormatError
 from ...codecs.neural.history import StreamState
 from ...codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
 from ..speech import Pcm
+from .channels import Asked, Channel, Channels
 from .options import WorkerOptions
 from .planner import usual_shapes
-from .wire import ANSWER_HEADER, JOB_HEADER, Announcement, AnswerKind, Job
+from .wire import ANSWER_HEADER, Announcement, AnswerKind, Job
 
 if TYPE_CHECKING:
     from .gpu_worker import GpuWorker
@@ -83,37 +84,58 @@ class Worker:
 def serve(channel: socket.socket, options: WorkerOptions) -> None:
     """Load, warm up, announce, then answer jobs in order until the socket closes."""
     if (worker := load(channel, options)) is not None:
-        answer_jobs(channel, worker)
+        answer_jobs(channel, worker, options)
 
 
 def load(channel: socket.socket, options: WorkerOptions) -> Worker | GpuWorker | None:
-    """Load, warm up and announce it, or say why there is none."""
+    """Load and warm up, or say why there is none."""
     try:
-        worker = _worker(Path(options.checkpoint_dir), options)
+        return _worker(Path(options.checkpoint_dir), options)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
-        _answer(channel, AnswerKind.FAILED, 0, str(error).encode())
+        reason = str(error).encode()
+        channel.sendall(ANSWER_HEADER.pack(AnswerKind.FAILED, 0, 0, len(reason)) + reason)
         return None
-    decoder = worker.decoder
-    about = Announcement(decoder.codebook_size, decoder.books, decoder.frame_samples)
-    _answer(channel, AnswerKind.READY, 0, json.dumps(asdict(about)).encode())
-    return worker
 
 
 @torch.inference_mode()
-def answer_jobs(channel: socket.socket, worker: Worker | GpuWorker) -> None:
-    """Answer jobs in order until the socket closes."""
-    with channel.makefile("rb") as jobs:
-        while job := _next_job(jobs, worker.decoder.books):
-            began_s = time.monotonic()
-            try:
-                try:
-                    pcm = worker.decode(job)
-                except _UNDECODABLE:
-                    pcm = worker.decode_apart(job)
-            except _UNDECODABLE as error:
-                _answer(channel, AnswerKind.FAILED, job.serial, f"{type(error).__name__}: {error}".encode())
-            else:
-                _answer(channel, AnswerKind.PCM, job.serial, pcm.tobytes(), time.monotonic() - began_s)
+def answer_jobs(channel: socket.socket, worker: Worker | GpuWorker, options: WorkerOptions) -> None:
+    """Answer jobs, those that fit together in one batch, until the socket of the service's own process closes."""
+    decoder = worker.decoder
+    about = Announcement(decoder.codebook_size, decoder.books, decoder.frame_samples)
+    greeting = json.dumps(asdict(about)).encode()
+    channels = Channels(channel, options.jobs_address if options.shared else None, greeting, decoder.books)
+    channels.owner.answer(AnswerKind.READY, 0, greeting)
+    try:
+        while batch := channels.next_batch(options.max_rows, options.max_frames):
+            _decode(worker, batch, channels.owner)
+    finally:
+        channels.close()
+
+
+def _decode(worker: Worker | GpuWorker, batch: list[Asked], owner: Channel) -> None:
+    jobs = [asked.job for asked in batch]
+    job = jobs[0] if len(jobs) == 1 else Job.joined(jobs)
+    if not job.slots:
+        return batch[0].channel.answer(AnswerKind.PCM, job.serial)
+    began_s = time.monotonic()
+    try:
+        try:
+            pcm = worker.decode(job)
+        except _UNDECODABLE:
+            pcm = worker.decode_apart(job)
+    except _UNDECODABLE as error:
+        for asked in batch:
+            asked.channel.answer(AnswerKind.FAILED, asked.job.serial, f"{type(error).__name__}: {error}".encode())
+        return None
+    seconds = time.monotonic() - began_s
+    first = 0
+    for asked in batch:
+        rows = len(asked.job.slots)
+        asked.channel.answer(AnswerKind.PCM, asked.job.serial, pcm[first : first + rows].tobytes(), seconds)
+        first += rows
+    if any(asked.channel is not owner for asked in batch):
+        owner.answer(AnswerKind.TOOK, len(job.slots) * job.codes.shape[1], b"", seconds)
+    return None
 
 
 def _worker(directory: Path, options: WorkerOptions) -> Worker | GpuWorker:
@@ -127,19 +149,6 @@ def _worker(directory: Path, options: WorkerOptions) -> Worker | GpuWorker:
     worker = Worker(decoder, decoder.initial_state(options.slots))
     worker.warm_up(options.max_rows, options.max_frames)
     return worker
-
-
-def _next_job(jobs: BinaryIO, books: int) -> Job | None:
-    header = jobs.read(JOB_HEADER.size)
-    if len(header) < JOB_HEADER.size:
-        return None
-    body = jobs.read(Job.body_bytes(header, books))
-    return Job.unpack(header, body, books)
-
-
-def _answer(channel: socket.socket, kind: AnswerKind, serial: int, payload: bytes, seconds: float = 0.0) -> None:
-    channel.sendall(ANSWER_HEADER.pack(kind, serial, round(seconds * 1e6), len(payload)))
-    channel.sendall(payload)
 
 
 def _die_with_parent(parent_pid: int) -> None:

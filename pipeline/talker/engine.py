@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import zmq
@@ -25,9 +25,10 @@ from ..errors import AtCapacity, EngineError, EngineLost
 from ..step_times import StepTimes
 from ..voice import MAX_REFERENCE_FRAMES
 from .engine_folder import write_engine_folder
-from .frames import HEADER, PULSE_MARK, FrameFlag, release_mark, unpack
+from .frames import HEADER, OWNERS, PULSE_MARK, FrameFlag, release_mark, unpack
 from .generation import Generation
 from .prompt import takes_instructions
+from .seat import Seat
 from .tables import Field, SlotTables, TableShape
 from .vllm_process import load_engine, shut_down_engine
 from .watchdog import Watchdog
@@ -61,6 +62,7 @@ SLOW_FRAMES_PER_TOKEN = 4
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process.
+    `guests`: other processes that run generations in it, in slots that were lent to them.
 
     On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
     `graphs`: vLLM's name of what it captures of the backbone; `gpu_memory`: share of the device's memory for all of it.
@@ -75,8 +77,30 @@ class EngineOptions:
     graphs: str = "FULL"
     gpu_memory: float = 0.7
     threads: int = 1
+    guests: int = 0
     kv_cache_bytes: int | None = None
     start_timeout_s: float = 300.0
+
+
+class Tenant(Protocol):
+    """Who has a slot: a generation of this process, or a `Seat` lent to another."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the generation that runs in it."""
+
+    @property
+    def unread_positions(self) -> int:
+        """What the engine may have to read before its next frame."""
+
+    def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
+        """A record of the engine's."""
+
+    def released(self) -> None:
+        """No step touches the slot on the generation's behalf any more."""
+
+    def fail(self, error: Exception) -> None:
+        """The engine is lost."""
 
 
 class TalkerEngine:
@@ -98,8 +122,8 @@ class TalkerEngine:
         )
         self.options = replace(options, kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(options.device))
         self._free = list(reversed(range(options.slots)))
-        self._epoch = 0
-        self._live: dict[int, Generation] = {}
+        self._serial = 0
+        self._live: dict[int, Tenant] = {}
         self._llm: AsyncLLM | None = None
         self._tables: SlotTables | None = None
         self._receiver: asyncio.Task[None] | None = None
@@ -112,6 +136,16 @@ class TalkerEngine:
         self._wake_due = False
         self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
+        self._run_id = uuid.uuid4().hex
+        self.tables_path = ""
+        """Where other processes find the tables, once it is started."""
+
+    def reports_address(self, owner: int) -> str:
+        """Where the process of that number is to receive the engine's reports of its generations.
+
+        An abstract socket: no file is left behind however a process ends.
+        """
+        return f"ipc://@voxgate-frames-{self._run_id}-{owner}"
 
     def _kv_cache_bytes(self, device: str) -> int | None:
         """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
@@ -149,13 +183,12 @@ class TalkerEngine:
         self._tables, tables_path = SlotTables.create(self.shape)
         channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._closing.callback(channel.close, 0)
-        # An abstract socket: no file is left behind however this process ends.
-        address = f"ipc://@voxgate-frames-{uuid.uuid4().hex}"
-        channel.bind(address)
+        channel.bind(self.reports_address(0))
+        self.tables_path = tables_path
         wiring = Wiring(
             checkpoint=str(self.checkpoint.folder),
             tables=tables_path,
-            frames=address,
+            frames=tuple(map(self.reports_address, range(1 + self.options.guests))),
             owner_pid=os.getpid(),
             shape=self.shape,
             codec=self.options.codec,
@@ -217,23 +250,37 @@ class TalkerEngine:
         if not self._free:
             raise AtCapacity("every talker slot is in use")
         slot = self._free.pop()
-        self._epoch += 1
+        self._serial += 1
         self._tables.control[slot] = 0
-        generation = Generation(self._tables, slot, self._epoch, self)
+        generation = Generation(self._tables, slot, self._serial * OWNERS, self)
         self._live[slot] = generation
         return generation
 
-    def free(self, generation: Generation) -> None:
-        """Take a generation's slot back; no step may touch it any more."""
-        if self._live.get(generation.slot) is generation:
-            del self._live[generation.slot]
+    def lend(self) -> Seat:
+        """A free slot for another process's generations, one after another. Raises AtCapacity, EngineLost."""
+        if not self.alive:
+            raise EngineLost("the engine is not running")
+        if not self._free:
+            raise AtCapacity("every talker slot is in use")
+        slot = self._free.pop()
+        seat = self._live[slot] = Seat(slot, self)
+        return seat
+
+    def free(self, tenant: Generation | Seat) -> None:
+        """Take a slot back; no step may touch it any more."""
+        if self._live.get(tenant.slot) is tenant:
+            del self._live[tenant.slot]
             assert self._tables is not None
-            self._tables.control[generation.slot, Field.EPOCH] = 0
-            self._free.append(generation.slot)
+            self._tables.control[tenant.slot, Field.EPOCH] = 0
+            self._free.append(tenant.slot)
 
     def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
         """Run the generation in vLLM to its end; resolves to the number of steps it took. Raises EngineLost."""
-        return asyncio.create_task(self._run(generation.slot, f"{generation.epoch}", prompt_len))
+        return self.run(generation.slot, generation.epoch, prompt_len)
+
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
+        """As `submit`, for a generation of any process."""
+        return asyncio.create_task(self._run(slot, f"{epoch}", prompt_len))
 
     async def _run(self, slot: int, request_id: str, prompt_len: int) -> int:
         from vllm import SamplingParams
@@ -297,9 +344,9 @@ class TalkerEngine:
         # Any message ends the engine's wait; aborting a request that does not exist is the cheapest.
         self._send_aborts([""])
 
-    def ask_release(self, generation: Generation) -> None:
+    def ask_release(self, tenant: Generation | Seat) -> None:
         """Have the engine confirm that it is done with an aborted generation."""
-        self._send_aborts([release_mark(generation.slot, generation.epoch)])
+        self._send_aborts([release_mark(tenant.slot, tenant.epoch)])
 
     def _send_aborts(self, names: list[str]) -> None:
         if self._llm is not None:
@@ -332,14 +379,14 @@ class TalkerEngine:
             return
         if flags & FrameFlag.PULSE:
             return
-        generation = self._live.get(first)
+        tenant = self._live.get(first)
         # Records of an earlier owner of the slot may still be on their way.
-        if generation is None or generation.epoch != second:
+        if tenant is None or tenant.epoch != second:
             return
         if flags & FrameFlag.RELEASED:
-            generation.released()
+            tenant.released()
         else:
-            generation.take(number, flags, record[HEADER:])
+            tenant.take(number, flags, record[HEADER:])
 
 
 def _longest_prompt(checkpoint: TalkerCheckpoint) -> int:

@@ -16,6 +16,10 @@ HEADER = 4
 NOBODY = -1
 """In place of a slot: a record to be left out."""
 
+OWNERS = 64
+"""Processes that may run generations in one engine, 0 being the one that started it. An epoch says whose it is: its
+remainder by this number."""
+
 
 class FrameFlag(IntFlag):
     """How a record is to be read."""
@@ -46,6 +50,22 @@ def unpack(message: bytes, groups: int) -> Records:
     """The records of one message; what is not a frame comes alone and has no codes."""
     values = np.frombuffer(message, np.int32)
     return values.reshape(1, HEADER) if len(values) == HEADER else values.reshape(-1, HEADER + groups)
+
+
+def addressed(message: bytes, groups: int) -> dict[int, bytes]:
+    """The parts of one message by the process that each is for.
+
+    Frames are for the owner of their generation. What is no frame is for process 0; that a slot is free, for both.
+    """
+    records = unpack(message, groups)
+    owners = records[:, 1] % OWNERS
+    if records.shape[1] == HEADER:
+        released = records[0, 3] == FrameFlag.RELEASED
+        return dict.fromkeys({0, int(owners[0])} if released else {0}, message)
+    first = int(owners[0])
+    if (owners == first).all():
+        return {first: message}
+    return {int(owner): records[owners == owner].tobytes() for owner in np.unique(owners)}
 
 
 def pack_release(slot: int, epoch: int) -> bytes:

@@ -17,8 +17,9 @@ from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from voxgate.pipeline.qwen_voice import SynthesizerOptions
 from voxgate.pipeline.speech import EngineState, SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import CPU_SLOTS, CUDA_SLOTS, QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.synthesizer import CPU_SLOTS, CUDA_SLOTS, QwenSynthesizer
 from voxgate.pipeline.voice import ClonedVoice
 
 

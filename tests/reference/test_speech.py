@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from family_cases import CASES, HEARD, REFERENCE_TEXT, Case
+from voxgate.pipeline.qwen_voice import SynthesizerOptions
 from voxgate.pipeline.speech import SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice import ClonedVoice
 
 from .conftest import Ours, Said

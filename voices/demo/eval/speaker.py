@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.pipeline.qwen_voice import SynthesizerOptions
 from voxgate.pipeline.speech import FinishReason, SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import QwenSynthesizer, SynthesizerOptions
+from voxgate.pipeline.synthesizer import QwenSynthesizer
 
 AT_ONCE = 12
 """Utterances spoken side by side: a step for twelve costs much less than twelve steps."""

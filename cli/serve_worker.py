@@ -1,0 +1,60 @@
+"""A worker of `voxgate serve`: `python -m voxgate.cli.serve_worker DESCRIPTOR`, with its end of a socket pair."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+
+from ..codecs.encode import PacketEncoder
+from ..gateway import log
+from ..gateway.settings import Settings
+from ..gateway.tracing import tracing_from
+from ..gateway.workers.worker import Connected, Worker, announce_voices
+from ..pipeline.shared.synthesizer import SharedSynthesizer
+from .serve import build_library, synthesizer_options
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+
+
+async def serve(sock: socket.socket) -> None:
+    """Until the speech process has it end, or is no more."""
+    connected = Connected()
+    welcome = await connected.open(sock)
+    settings, folder = Settings.model_validate_json(welcome.settings), Path(welcome.folder)
+    log.configure(settings.log_level, settings.log_format)
+    tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
+    synthesizer = SharedSynthesizer(folder, synthesizer_options(settings), connected.link.send)
+    library = build_library(settings, folder, synthesizer, partial(announce_voices, connected.link))
+    await library.refresh()
+    observers = [] if tracing is None else [tracing]
+    worker = Worker(welcome, settings, synthesizer, PacketEncoder, connected.link, library, observers)
+    await worker.open()
+    connected.hand_over(worker)
+    try:
+        await worker.run(connected.gone)
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
+
+
+def main(argument: str) -> None:
+    """Entry of the process."""
+    import uvloop
+
+    # Signals reach the whole process group, or all of a service's processes; it is the speech process that decides.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    uvloop.run(serve(socket.socket(fileno=int(argument))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,108 @@
+"""A worker as the speech process holds it: the operating system's process, the link to it, and its account."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from ...pipeline.shared.messages import Message, Stop, Submit, Wake
+from ..metrics_merged import Counts
+from .desk import Desk
+from .link import Link, LinkClosed
+from .messages import Attached, FromWorker, Join, Leave, Listening, Question, Welcome
+
+COUNTS_S = 1.0
+"""A worker that does not tell its counts by then is busy; its last ones stand."""
+
+log = logging.getLogger(__name__)
+
+
+class WorkerProcess:
+    """From `start` until `gone` is set. `woken` is called when text or credit came for generations that waited."""
+
+    def __init__(
+        self,
+        owner: int,
+        desk: Callable[[Callable[[Message], None]], Desk],
+        answer: Callable[[str], Awaitable[bytes]],
+        woken: Callable[[], None],
+    ) -> None:
+        self.owner = owner
+        self._link: Link[FromWorker] = Link(FromWorker, self._take, answer, self._lost)
+        self.desk = desk(self._link.send)
+        self._woken = woken
+        self._process: Process | None = None
+        self.listening = asyncio.Event()
+        self.attached = asyncio.Event()
+        self.failure: str | None = None
+        """Why it cannot speak."""
+        self.gone = asyncio.Event()
+        self.counts = Counts([], {}, [])
+        """The last it told."""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """What the process ended with; None while it is there."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self, command: Sequence[str], welcome: Welcome) -> None:
+        """Start the process. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, str(theirs.fileno()), stdin=DEVNULL, pass_fds=(theirs.fileno(),)
+            )
+        await self._link.open(ours)
+        self._link.send(welcome)
+
+    def send(self, message: Message) -> None:
+        self._link.send(message)
+
+    async def refresh_counts(self) -> Counts:
+        """What it has counted until now, or the last it told where it does not answer."""
+        with suppress(LinkClosed, TimeoutError):
+            self.counts = Counts.unpack(await self._link.ask(Question.COUNTS, COUNTS_S))
+        return self.counts
+
+    async def ask(self, question: str, timeout_s: float) -> None:
+        """Have it do something. It not being there, or not answering in time, is no error."""
+        with suppress(LinkClosed, TimeoutError):
+            await self._link.ask(question, timeout_s)
+
+    async def ended(self, timeout_s: float) -> bool:
+        """Wait for the process's end; whether it came in time."""
+        if self._process is None:
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._process.wait()
+        return self._process.returncode is not None
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    def _take(self, message: FromWorker) -> None:
+        match message:
+            case Join() | Leave() | Submit() | Stop():
+                self.desk.take(message, asyncio.get_running_loop().time())
+            case Wake():
+                self._woken()
+            case Listening():
+                self.listening.set()
+            case Attached():
+                self.failure = message.error
+                self.attached.set()
+
+    def _lost(self) -> None:
+        self.gone.set()

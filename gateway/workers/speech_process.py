@@ -1,0 +1,327 @@
+"""The speech process: it has the voice model, decides who may speak, and keeps the workers that speak to clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ...pipeline.cloning.library import VoiceLibrary
+from ...pipeline.errors import EngineError
+from ...pipeline.shared.messages import Attach, Detach, Message
+from ...pipeline.speech import EngineState, Synthesizer
+from ..access.configured import configured_access
+from ..access.ledger import Ledger
+from ..admission import Admission
+from ..agent import Agent
+from ..dialects.registry import DIALECTS
+from ..engine import EngineWatch
+from ..loop_lag import watch_lag
+from ..metrics import Metrics
+from ..metrics_merged import Totals
+from ..restarts import Restarts
+from ..settings import Settings, SettingsError
+from ..state import GatewayState, StepTimes
+from ..tls import tls_context
+from .desk import Callers, Desk, Lender
+from .messages import Drain, Question, Reload, Status, Welcome
+from .ports import SharedPort
+from .process import WorkerProcess
+
+TELL_S = 0.05
+"""Workers are told how things are at most so often."""
+START_S = 60.0
+"""A worker has to listen by then."""
+ATTACH_S = 15.0
+VOICES_S = 5.0
+_LAST_S = 3.0
+"""What is left after the drain's deadline gets so long to end properly."""
+
+log = logging.getLogger(__name__)
+
+
+class SharedVoice(Synthesizer, Lender, Protocol):
+    """A voice model that other processes can speak through."""
+
+    def way_in(self, owner: int, first_epoch: int) -> Attach | None:
+        """How the process of that number does; None while nobody can."""
+
+
+class SpeechProcess:
+    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop.
+
+    `command` starts a worker; it gets the number of a descriptor as its last argument. `folder`: the checkpoint's.
+    Raises SettingsError for what a worker could not use either.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        synthesizer: SharedVoice,
+        folder: Path,
+        workers: int,
+        command: Sequence[str],
+        library: VoiceLibrary | None = None,
+    ) -> None:
+        self._settings, self._synthesizer, self._folder, self._library = settings, synthesizer, folder, library
+        self._command = command
+        self._owners = range(1, workers + 1)
+        configured_access(settings)
+        tls_context(settings)
+        self._secret = secrets.token_bytes(32)
+        self._ledger = Ledger.create()
+        self._port = SharedPort()
+        self._metrics = Metrics(self._state, DIALECTS)
+        self._totals = Totals()
+        self._agent = Agent(self._state)
+        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms, self._free_slots)
+        self._callers = Callers()
+        self._engine = EngineWatch(synthesizer, self._ready, self._admit_waiting, self._lost)
+        self._workers: dict[int, WorkerProcess] = {}
+        self._epochs: dict[int, int] = {}
+        """The least that the generations of each worker's may have next."""
+        self._keeping: list[asyncio.Task[None]] = []
+        self._telling: list[asyncio.Task[None]] = []
+        self._told: Status | None = None
+        self._attaching: asyncio.Task[None] | None = None
+        self._all_attached = False
+        self._drained = False
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        return self._port.number
+
+    @property
+    def agent_port(self) -> int | None:
+        """The port where balancers ask for room, if there is one."""
+        return self._agent.port
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that are there."""
+        return [worker.pid for worker in self._workers.values() if worker.pid is not None]
+
+    @property
+    def state(self) -> EngineState:
+        """The voice model's, as clients find it: ready when every worker can speak through it."""
+        state = self._synthesizer.state
+        return EngineState.STARTING if state.speaks and not self._all_attached else state
+
+    @property
+    def capacity(self) -> int:
+        """Utterances that can be spoken at once."""
+        return self._slots()
+
+    async def open(self) -> None:
+        """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        self._port.open(settings.host, settings.port)
+        first = [loop.create_future() for _ in self._owners]
+        self._keeping = [
+            loop.create_task(self._keep(owner, listens), name=f"worker {owner}")
+            for owner, listens in zip(self._owners, first, strict=True)
+        ]
+        await asyncio.gather(*first)
+        if settings.agent_port is not None:
+            await self._agent.open(settings.host, settings.agent_port)
+        self._telling = [
+            loop.create_task(self._keep_telling(), name="status"),
+            loop.create_task(watch_lag(self._metrics.lag), name="loop lag"),
+        ]
+        log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._owners))
+
+    def reload(self) -> None:
+        """Have the workers read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
+        self._send_all(Reload())
+
+    async def keep_engine(self) -> None:
+        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
+        await self._engine.run()
+
+    async def drain(self) -> None:
+        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+        self._drained = True
+        deadline_s = self._settings.drain_s
+        self._send_all(Drain(deadline_s))
+        await asyncio.gather(*(worker.ended(deadline_s + _LAST_S) for worker in self._workers.values()))
+
+    async def close(self) -> None:
+        """Cut what is still open, and stop the workers and the engine."""
+        self._drained = True
+        self._send_all(Drain(0.0))
+        await asyncio.gather(*(worker.ended(_LAST_S) for worker in self._workers.values()))
+        tasks = [*self._telling, *self._keeping, *([self._attaching] if self._attaching else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await asyncio.gather(*(worker.kill() for worker in self._workers.values()))
+        self._agent.close()
+        self._port.close()
+        await self._synthesizer.close()
+
+    # Workers
+
+    async def _keep(self, owner: int, listens: asyncio.Future[None]) -> None:
+        """Have a worker of that number, always; `listens` is set when the first one does, or to why it does not."""
+        loop, restarts = asyncio.get_running_loop(), Restarts()
+        while not self._drained:
+            worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake)
+            self._workers[owner] = worker
+            try:
+                await worker.start(self._command, self._welcome(owner))
+                await self._settle_in(worker)
+                restarts.ready(loop.time())
+                if not listens.done():
+                    listens.set_result(None)
+                await worker.gone.wait()
+            except (OSError, EngineError) as error:
+                log.error("a worker did not start: %s", error)
+                if not listens.done():
+                    listens.set_exception(error)
+            finally:
+                self._bury(worker)
+                await worker.kill()
+            if not self._drained:
+                pause_s = restarts.lost(loop.time())
+                log.error("worker %d was lost, and its sockets with it; another starts in %g s", owner, pause_s)
+                await asyncio.sleep(pause_s)
+
+    async def _settle_in(self, worker: WorkerProcess) -> None:
+        """Raises EngineError when the worker does not come to listen."""
+        listening = asyncio.create_task(worker.listening.wait())
+        gone = asyncio.create_task(worker.gone.wait())
+        done, pending = await asyncio.wait((listening, gone), timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        if listening not in done:
+            raise EngineError("a worker process did not come to listen")
+        if self._told is not None:
+            worker.send(self._told)
+        if self._synthesizer.state.speaks:
+            self._attach(worker)
+
+    def _bury(self, worker: WorkerProcess) -> None:
+        """Give back everything it held."""
+        worker.desk.gone(asyncio.get_running_loop().time())
+        self._epochs[worker.owner] = max(self._epochs.get(worker.owner, 0), worker.desk.next_epoch)
+        self._ledger.strike_out(worker.owner)
+        self._totals.keep(worker.counts.samples)
+
+    def _desk(self, send: Callable[[Message], None]) -> Desk:
+        return Desk(self._admission, self._callers, self._synthesizer, send)
+
+    def _welcome(self, owner: int) -> Welcome:
+        return Welcome(
+            settings=self._settings.model_dump_json(),
+            folder=str(self._folder),
+            owner=owner,
+            port=self.port,
+            ledger=self._ledger.path,
+            secret=self._secret,
+        )
+
+    def _send_all(self, message: Message) -> None:
+        for worker in self._workers.values():
+            worker.send(message)
+
+    async def _answer(self, question: str) -> bytes:
+        """What a worker asks."""
+        if question == Question.EXPOSITION:
+            counts = await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
+            return self._totals.exposition(self._metrics.registry, [each.samples for each in counts])
+        if question == Question.VOICES:
+            if self._library is not None:
+                await self._library.refresh()
+            await asyncio.gather(*(worker.ask(question, VOICES_S) for worker in self._workers.values()))
+        return b""
+
+    # Watching
+
+    def _state(self) -> GatewayState:
+        counts = [worker.counts for worker in self._workers.values()]
+        known = sum((Counter(each.sockets) for each in counts), Counter())
+        # By dialect they are known from the last time that somebody asked; how many they are, always.
+        unknown = self._ledger.open_sockets - sum(known.values())
+        return GatewayState(
+            sockets=dict.fromkeys(DIALECTS, 0) | known | ({"": unknown} if unknown else {}),
+            sockets_limit=self._settings.sockets,
+            slots=self._admission.slots,
+            active=self._admission.active,
+            queued=self._admission.queued,
+            queue_limit=self._settings.queue_length,
+            engine=self.state,
+            draining=self._drained,
+            leads_s=[lead_s for each in counts for lead_s in each.leads_s],
+            steps=[
+                StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
+                for part, steps in self._synthesizer.step_times.items()
+                for step in steps
+            ],
+        )
+
+    async def _keep_telling(self) -> None:
+        while True:
+            self._tell()
+            await asyncio.sleep(TELL_S)
+
+    def _tell(self) -> None:
+        """Tell the workers how things are, if that is new."""
+        admission = self._admission
+        retry_ms = admission.refusal("").retry_after_ms or 0
+        reason = self._engine.reason
+        status = Status(
+            self._synthesizer.state.value, reason, admission.slots, admission.active, admission.queued, retry_ms
+        )
+        if status != self._told:
+            self._told = status
+            self._send_all(status)
+
+    # Engine
+
+    def _slots(self) -> int:
+        limit, capacity = self._settings.active_utterances, self._synthesizer.capacity
+        return capacity if limit is None else min(limit, capacity)
+
+    def _free_slots(self) -> float:
+        """Without an engine nobody has to wait for a slot to be told so."""
+        return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
+
+    def _ready(self) -> None:
+        voice = self._settings.voice
+        if voice is not None and voice not in self._synthesizer.voices:
+            raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+        self._metrics.engine_ready()
+        for worker in self._workers.values():
+            self._attach(worker)
+        self._attaching = asyncio.get_running_loop().create_task(self._wait_for_all(), name="attaching")
+        self._tell()
+        self._admit_waiting()
+
+    def _attach(self, worker: WorkerProcess) -> None:
+        owner = worker.owner
+        first = max(self._epochs.get(owner, 0), worker.desk.next_epoch)
+        if (way_in := self._synthesizer.way_in(owner, first)) is not None:
+            worker.attached.clear()
+            worker.send(way_in)
+
+    async def _wait_for_all(self) -> None:
+        workers = list(self._workers.values())
+        async with asyncio.timeout(ATTACH_S):
+            await asyncio.gather(*(worker.attached.wait() for worker in workers))
+        self._all_attached = True
+
+    def _lost(self) -> None:
+        self._all_attached = False
+        self._send_all(Detach("the voice model was lost"))
+        self._tell()
+
+    def _admit_waiting(self) -> None:
+        """The engine may carry more than before."""
+        self._admission.admit(asyncio.get_running_loop().time())

@@ -1,0 +1,181 @@
+"""The codec worker's sockets: jobs of several processes in, answers out, none of them waited for.
+
+One decodes for all, so that what many listeners need at a time is one batch, whichever process they belong to. A
+process that stops reading its answers is cut off; the others hear nothing of it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
+
+UNREAD_BYTES = 64 << 20
+"""Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
+_READ_BYTES = 1 << 20
+
+
+class Channel:
+    """One process at the other end."""
+
+    def __init__(self, sock: socket.socket, books: int) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._books = books
+        self._in = bytearray()
+        self._out: deque[memoryview] = deque()
+        self._unread = 0
+        self.open = True
+
+    @property
+    def full(self) -> bool:
+        """Something waits to be written."""
+        return bool(self._out)
+
+    def read(self) -> list[Job]:
+        """The jobs that are complete now; marks the channel closed at its end."""
+        try:
+            while data := self.sock.recv(_READ_BYTES):
+                self._in += data
+            self.open = False
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.open = False
+        jobs = []
+        while len(self._in) >= JOB_HEADER.size:
+            header = bytes(self._in[: JOB_HEADER.size])
+            end = JOB_HEADER.size + Job.body_bytes(header, self._books)
+            if len(self._in) < end:
+                break
+            jobs.append(Job.unpack(header, bytes(self._in[JOB_HEADER.size : end]), self._books))
+            del self._in[:end]
+        return jobs
+
+    def answer(self, kind: AnswerKind, serial: int, payload: bytes | memoryview = b"", seconds: float = 0.0) -> None:
+        """Send, now or when there is room; never waits."""
+        header = ANSWER_HEADER.pack(kind, serial, round(seconds * 1e6), len(payload))
+        self._out += [memoryview(header), memoryview(payload)] if len(payload) else [memoryview(header)]
+        self._unread += len(header) + len(payload)
+        self.write()
+
+    def write(self) -> None:
+        """Send what waits, as far as it goes."""
+        try:
+            while self._out:
+                sent = self.sock.sendmsg(list(self._out)[:16])
+                self._unread -= sent
+                while self._out and sent >= len(self._out[0]):
+                    sent -= len(self._out.popleft())
+                if sent:
+                    self._out[0] = self._out[0][sent:]
+        except (BlockingIOError, InterruptedError):
+            self.open = self.open and self._unread <= UNREAD_BYTES
+        except OSError:
+            self.open = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job and whose it is."""
+
+    job: Job
+    channel: Channel
+
+
+def together(waiting: Iterable[Asked], max_rows: int, max_frames: int) -> list[Asked]:
+    """Of the jobs that wait, in order of arrival, the first and those that can be decoded in one batch with it.
+
+    Every channel's jobs keep their order, and no slot is twice in a batch: a stream's frames come one after another.
+    """
+    taken: list[Asked] = []
+    slots: set[int] = set()
+    passed: set[Channel] = set()
+    for asked in waiting:
+        if asked.channel in passed:
+            continue
+        job = asked.job
+        rows, frames = len(slots) + len(job.slots), job.codes.shape[1]
+        fits = rows <= max_rows and rows * frames <= max_frames and slots.isdisjoint(job.slots)
+        if not taken or (fits and frames == taken[0].job.codes.shape[1]):
+            taken.append(asked)
+            slots.update(job.slots)
+        else:
+            passed.add(asked.channel)
+    return taken
+
+
+class Channels:
+    """The owner's channel and, through an abstract socket, those of others; the owner's end is the end of all."""
+
+    def __init__(self, owner: socket.socket, address: str | None, greeting: bytes, books: int) -> None:
+        self._books, self._greeting = books, greeting
+        self._selector = selectors.DefaultSelector()
+        self._waiting: deque[Asked] = deque()
+        self._door: socket.socket | None = None
+        if address is not None:
+            self._door = socket.socket(socket.AF_UNIX)
+            self._door.bind(f"\0{address}")
+            self._door.listen(64)
+            self._door.setblocking(False)
+            self._selector.register(self._door, selectors.EVENT_READ, None)
+        self.owner = self._take_in(owner)
+
+    def next_batch(self, max_rows: int, max_frames: int) -> list[Asked]:
+        """Wait for jobs; those to be decoded next, together. Empty when the owner has gone."""
+        while self.owner.open:
+            self._look(None if not self._waiting else 0.0)
+            if self._waiting:
+                batch = together(self._waiting, max_rows, max_frames)
+                taken = {id(asked) for asked in batch}
+                self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
+                return batch
+        return []
+
+    def close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]  # only sockets were registered
+        self._selector.close()
+
+    def _take_in(self, sock: socket.socket) -> Channel:
+        channel = Channel(sock, self._books)
+        self._selector.register(sock, selectors.EVENT_READ, channel)
+        return channel
+
+    def _look(self, timeout_s: float | None) -> None:
+        for key, events in self._selector.select(timeout_s):
+            channel: Channel | None = key.data
+            if channel is None:
+                self._let_in()
+                continue
+            if events & selectors.EVENT_WRITE:
+                channel.write()
+            if events & selectors.EVENT_READ:
+                self._waiting += [Asked(job, channel) for job in channel.read()]
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                self._tend(key.data)
+
+    def _let_in(self) -> None:
+        assert self._door is not None
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            guest = self._take_in(self._door.accept()[0])
+            guest.answer(AnswerKind.READY, 0, self._greeting)
+
+    def _tend(self, channel: Channel) -> None:
+        """Forget one that is gone; look for room to write where something waits."""
+        if not channel.open:
+            if channel is not self.owner:
+                self._selector.unregister(channel.sock)
+                channel.sock.close()
+            # Its slots may be somebody else's by now.
+            self._waiting = deque(asked for asked in self._waiting if asked.channel is not channel)
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.full else 0)
+        if self._selector.get_key(channel.sock).events != wanted:
+            self._selector.modify(channel.sock, wanted, channel)

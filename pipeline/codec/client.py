@@ -1,0 +1,232 @@
+"""Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
+
+The event loop plans the batches and only moves bytes; all arithmetic is in the worker. Two jobs are kept under way, so
+that the worker finds the next one waiting when it has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
+from ..step_times import StepTimes
+from .planner import plan
+from .stream import CodecStream
+from .wire import ANSWER_HEADER, Announcement, AnswerKind, Codes, Job
+
+JOBS_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a job under way is about."""
+
+    streams: tuple[CodecStream, ...]
+    frames: int
+
+
+class CodecClient:
+    """Decodes streams in slots of a worker's. `slots`: how many it may use at once.
+
+    `max_job_frames`: of a batch over all its rows; `job_deadline_s`: how long the worker may be silent with a job.
+    `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        max_job_frames: int,
+        job_deadline_s: float = 5.0,
+        on_death: Callable[[EngineLost], None] | None = None,
+    ) -> None:
+        self.slots, self.max_job_frames = slots, max_job_frames
+        self._job_deadline_s, self._on_death = job_deadline_s, on_death
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter | None = None
+        self._about: Announcement | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._streams: dict[int, CodecStream] = {}
+        self._in_flight: dict[int, InFlight] = {}
+        self._serial = 0
+        self._answered = asyncio.Event()
+        self._planning: asyncio.Handle | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self.times = StepTimes()
+        """What its jobs take, by the number of frames over all rows."""
+
+    @property
+    def ready(self) -> bool:
+        return self._about is not None
+
+    @property
+    def books(self) -> int:
+        """Codes in a frame; only while it is ready."""
+        assert self._about is not None
+        return self._about.books
+
+    async def connect(self, address: str) -> None:
+        """Join a worker that another process started. Raises as `greeted` does."""
+        channel = socket.socket(socket.AF_UNIX)
+        channel.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(channel, f"\0{address}")
+        except BaseException:
+            channel.close()
+            raise
+        self._reader, self._writer = await asyncio.open_connection(sock=channel)
+        await self.greeted()
+
+    async def greeted(self) -> None:
+        """Wait for the worker's first word. Raises EngineError; OSError and the like when it is gone."""
+        kind, _, _, payload = await self._read_answer()
+        if kind is not AnswerKind.READY:
+            raise EngineError(f"the codec cannot start: {payload.decode(errors='replace')}")
+        self._about = Announcement(**json.loads(payload))
+        self._reading = asyncio.create_task(self._read(), name="codec answers")
+
+    async def close(self) -> None:
+        """Open streams raise EngineLost. Safe to call twice."""
+        self._fail_all(EngineLost("the codec was closed"))
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait((self._reading,))
+        if self._writer is not None:
+            self._writer.close()  # the worker takes a closed socket for the end
+
+    def open_in(self, slot: int, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
+        """A new stream in a slot that is free; `paced` when it is heard as it is decoded, not as fast as it is made.
+
+        `context`: int16 [n, 16] whose audio the stream goes on from, without giving it out. Raises EngineNotReady,
+        AtCapacity when the slot is taken, ValueError for a context that is none of this codec's.
+        """
+        if context is not None:
+            context = self._checked(context)
+        if self._about is None:
+            raise EngineNotReady("the codec is not running")
+        if slot in self._streams:
+            raise AtCapacity(f"codec slot {slot} is taken")
+        stream = CodecStream(slot, self._checked, self._plan_soon, self._release, paced=paced, context=context)
+        self._streams[slot] = stream
+        return stream
+
+    def _checked(self, codes: Codes) -> Codes:
+        if self._about is None:
+            return codes  # lost: the stream's reader is told
+        if codes.ndim != 2 or codes.shape[1] != self._about.books:
+            raise ValueError(f"codes must be [n, {self._about.books}], not {list(codes.shape)}")
+        if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < self._about.codebook_size):
+            raise ValueError(f"codes must lie in [0, {self._about.codebook_size})")
+        return np.array(codes, dtype=np.int16)
+
+    def _release(self, stream: CodecStream) -> None:
+        if self._streams.get(stream.slot) is stream:
+            del self._streams[stream.slot]
+
+    async def settled(self, slot: int) -> None:
+        """Wait until no job under way touches the slot: from then on another process may use it."""
+        while any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams):
+            self._answered.clear()
+            await self._answered.wait()
+
+    def _plan_soon(self) -> None:
+        """Plan once this turn of the loop is over: streams pushed to in the same turn share a batch."""
+        if self._planning is None and self._about is not None:
+            self._planning = asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._planning = None
+        now_s = asyncio.get_running_loop().time()
+        while self._about is not None and len(self._in_flight) < JOBS_IN_FLIGHT:
+            # Most streams wait for frames at any one moment; looking at each would cost more than all the rest.
+            views = (stream.view(now_s) for stream in self._streams.values() if stream.pending)
+            batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
+            if batch is None:
+                return
+            streams = tuple(self._streams[slot] for slot in batch.slots)
+            serial = self._next_serial()
+            taken = (stream.take(batch.frames, serial, now_s) for stream in streams)
+            codes, resets = zip(*taken, strict=True)
+            self._submit(Job(serial, batch.slots, resets, np.stack(codes)), InFlight(streams, batch.frames))
+
+    def _next_serial(self) -> int:
+        self._serial = (self._serial + 1) & 0xFFFF_FFFF
+        return self._serial
+
+    def _submit(self, job: Job, about: InFlight) -> None:
+        assert self._writer is not None
+        self._in_flight[job.serial] = about
+        self._writer.write(job.pack())
+        if self._overdue is None:
+            self._expect_answer()
+
+    def _expect_answer(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._overdue = None
+        if self._in_flight:
+            loop = asyncio.get_running_loop()
+            # What is slow does not hang: two jobs may lie before the one that is waited for.
+            slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
+            deadline_s = self._job_deadline_s + 4 * slowest_s
+            self._overdue = loop.call_later(deadline_s, self._lose, "the codec worker hangs")
+
+    async def _read(self) -> None:
+        """Deliver answers until the worker is gone."""
+        try:
+            while True:
+                self._accept(*await self._read_answer())
+        except (asyncio.IncompleteReadError, OSError):
+            self._lose("the codec worker died")
+        except (KeyError, ValueError) as error:
+            self._lose(f"the codec worker answered what was not asked: {error!r}")
+
+    def _lose(self, reason: str) -> None:
+        """The worker failed by itself: tell every stream, then the owner; only the first reason counts."""
+        if self._about is None:
+            return
+        lost = EngineLost(reason)
+        self._fail_all(lost)
+        if self._on_death is not None:
+            self._on_death(lost)
+
+    def _accept(self, kind: AnswerKind, serial: int, seconds: float, payload: bytes) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if kind is AnswerKind.TOOK:
+            self.times.record(serial, seconds, now_s)
+            return
+        job = self._in_flight.pop(serial)
+        self._answered.set()
+        if kind is AnswerKind.PCM and job.streams:
+            self.times.record(len(job.streams) * job.frames, seconds, now_s)
+            pcm = np.frombuffer(payload, dtype="<f4").reshape(len(job.streams), -1)
+            for stream, row in zip(job.streams, pcm, strict=True):
+                if np.isfinite(row).all():
+                    stream.deliver(row, job.frames)
+                else:
+                    # A stream's history holds on to what is no number; other streams have their own.
+                    stream.fail(GenerationFailed("the codec could not decode the speech"))
+        elif kind is AnswerKind.FAILED:
+            for stream in job.streams:
+                stream.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
+        self._expect_answer()
+        self._plan_soon()
+
+    async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
+        kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
+        return AnswerKind(kind), serial, micros * 1e-6, await self._reader.readexactly(length)
+
+    def _fail_all(self, error: EngineLost) -> None:
+        self._about = None
+        self._in_flight.clear()
+        self._answered.set()
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+        for stream in self._streams.values():
+            stream.fail(error)

@@ -1,0 +1,61 @@
+"""What the speech process and a process that shares its engine tell each other of slots and generations.
+
+Frames and sound do not go this way: the engine sends each process its frames, and the codec decodes for all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Tagged by its name."""
+
+
+class Attach(Message, frozen=True):
+    """Speech process: the engine runs, and this is the way in. Comes again after each start of it.
+
+    `owner`: the process's number, `first_epoch` the least that its generations may have. `tables`, `shape`: the slots'
+    tables and the fields of their `TableShape`; `reports`: ZeroMQ address of its frames; `codec`: where it takes jobs.
+    """
+
+    owner: int
+    first_epoch: int
+    tables: str
+    shape: tuple[int, ...]
+    reports: str
+    codec: str
+    codec_slots: int
+    max_job_frames: int
+
+
+class Detach(Message, frozen=True):
+    """Speech process: the engine is gone, and every utterance in it."""
+
+    reason: str
+
+
+class Submit(Message, frozen=True):
+    """Run a generation in a slot that was lent, its tables written."""
+
+    slot: int
+    epoch: int
+    prompt_len: int
+
+
+class Over(Message, frozen=True):
+    """Speech process: the engine ended a generation after so many steps; None when it was lost with the engine."""
+
+    epoch: int
+    steps: int | None
+
+
+class Stop(Message, frozen=True):
+    """Abort a generation; the engine itself then reports that its slot is free."""
+
+    slot: int
+    epoch: int
+
+
+class Wake(Message, frozen=True):
+    """Text or credit came for generations that waited."""

@@ -1,0 +1,134 @@
+"""A voice in a process that shares the engine: it does all there is to an utterance but to own the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..codec.client import CodecClient
+from ..credit import CreditRounds
+from ..errors import AtCapacity, EngineLost, EngineNotReady
+from ..qwen_voice import QwenVoice, SynthesizerOptions
+from ..speech import EngineState, Place, SpeechRequest
+from ..step_times import StepSummary
+from ..utterance import UtteranceSpeech
+from .messages import Attach, Message
+from .talker import SharedTalker
+
+CONNECT_S = 10.0
+"""The codec is ready before anybody is told of it."""
+
+log = logging.getLogger(__name__)
+
+
+class _PlacedSpeech(UtteranceSpeech):
+    """Its place is somebody else's once it is closed, so it waits for what the codec still does in it."""
+
+    def __init__(self, *parts: Any, settled: Callable[[], Any]) -> None:
+        super().__init__(*parts)
+        self._settled = settled
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self._settled()
+
+
+class SharedSynthesizer(QwenVoice):
+    """The `Synthesizer` of `speech.py` in slots that are lent; `told` is what the speech process last said of itself.
+
+    `start` and `close` are not for it: it goes with `attach` and `detach`.
+    """
+
+    def __init__(self, folder: Path, options: SynthesizerOptions, send: Callable[[Message], None]) -> None:
+        super().__init__(folder, options)
+        self.slots = self.capacity = options.slots or 1
+        self.told = EngineState.STARTING
+        self.step_times: Mapping[str, Sequence[StepSummary]] = {}
+        self._send = send
+        self._rounds = CreditRounds(aligned=True)
+        self._talker: SharedTalker | None = None
+        self._codec: CodecClient | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def state(self) -> EngineState:
+        """What was told, as far as it holds here: who has not been let in yet, or was cut off, cannot speak."""
+        if not self.told.speaks or (self._codec is not None and self._codec.ready):
+            return self.told
+        return EngineState.STARTING
+
+    @property
+    def free_slots(self) -> int:
+        """None of its own."""
+        return 0
+
+    async def start(self) -> None:
+        """Nothing: the speech process starts the engine."""
+
+    async def close(self) -> None:
+        """As `detach`."""
+        self.detach("the gateway's process ends")
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def attach(self, way_in: Attach) -> None:
+        """Speak through an engine that has just started. Raises EngineLost when it is gone again already."""
+        self.detach("the engine was started anew")
+        codec = CodecClient(way_in.codec_slots, way_in.max_job_frames, on_death=self._codec_died)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await codec.connect(way_in.codec)
+            self._talker = SharedTalker(way_in, self._send)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            await codec.close()
+            raise EngineLost(f"the engine cannot be reached: {error!r}") from error
+        self._codec = codec
+        self.slots = self._talker.shape.slots
+
+    def detach(self, reason: str) -> None:
+        """The engine is gone: speeches under way raise EngineLost."""
+        talker, self._talker = self._talker, None
+        codec, self._codec = self._codec, None
+        if talker is not None:
+            talker.lose(reason)
+        if codec is not None:
+            closing = asyncio.create_task(codec.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def over(self, epoch: int, steps: int | None) -> None:
+        """The engine ended a generation."""
+        if self._talker is not None:
+            self._talker.over(epoch, steps)
+
+    def open(self, request: SpeechRequest, place: Place | None = None) -> UtteranceSpeech:
+        """Begin an utterance in a place that was lent for it.
+
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, EngineNotReady; AtCapacity without a place.
+        """
+        talker, codec = self._talker, self._codec
+        if talker is None or codec is None or not codec.ready:
+            raise EngineNotReady("the voice is not ready")
+        plan = self._plan(request)
+        if place is None:
+            raise AtCapacity("no slot was lent")
+        return _PlacedSpeech(
+            plan,
+            self._utterance_text(request),
+            self._clock(request),
+            partial(talker.open, place.talker),
+            codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
+            self._rounds,
+            lambda speech: self._pace.update({self._name(request): speech.pace}),
+            settled=partial(codec.settled, place.codec),
+        )
+
+    def _codec_died(self, error: EngineLost) -> None:
+        # Where the codec is gone for everybody, the speech process sees it too and starts it anew.
+        log.error("%s", error.message)

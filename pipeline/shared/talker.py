@@ -1,0 +1,123 @@
+"""The talker's engine as it is seen by a process that did not start it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+
+import zmq
+import zmq.asyncio
+
+from ..errors import AtCapacity, EngineLost
+from ..talker.frames import HEADER, OWNERS, FrameFlag, unpack
+from ..talker.generation import Generation
+from ..talker.tables import Field, SlotTables, TableShape
+from .messages import Attach, Message, Stop, Submit, Wake
+
+log = logging.getLogger(__name__)
+
+
+class SharedTalker:
+    """Opens generations in slots that were lent to this process, and hands each its frames.
+
+    `send` tells the speech process. Until `close` or `lose`; then generations under way end with EngineLost. Raises
+    OSError when the tables are gone already.
+    """
+
+    def __init__(self, attach: Attach, send: Callable[[Message], None]) -> None:
+        self.shape = TableShape(*attach.shape)
+        self._tables = SlotTables.attach(self.shape, attach.tables)
+        self._send = send
+        self._epochs = itertools.count(attach.first_epoch + (attach.owner - attach.first_epoch) % OWNERS, OWNERS)
+        self._live: dict[int, Generation] = {}
+        self._requests: dict[int, asyncio.Future[int]] = {}
+        self._wake_due = False
+        self._lost = False
+        self._channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
+        self._channel.bind(attach.reports)
+        self._receiver = asyncio.create_task(self._receive(), name="talker-frames")
+
+    def open(self, slot: int) -> Generation:
+        """The next generation in a slot lent to us. Raises EngineLost; AtCapacity while the one before holds it."""
+        if self._lost:
+            raise EngineLost("the engine is not running")
+        if slot in self._live:
+            raise AtCapacity("the engine has not given the slot back yet")
+        self._tables.control[slot] = 0
+        generation = self._live[slot] = Generation(self._tables, slot, next(self._epochs), self)
+        return generation
+
+    def over(self, epoch: int, steps: int | None) -> None:
+        """The speech process's word that the engine ended a generation."""
+        request = self._requests.pop(epoch, None)
+        if request is None or request.done():
+            return
+        if steps is None:
+            request.set_exception(EngineLost("the talker's engine died"))
+        else:
+            request.set_result(steps)
+
+    def lose(self, reason: str) -> None:
+        """The engine is gone. Safe to call twice."""
+        if self._lost:
+            return
+        self._lost = True
+        self._receiver.cancel()
+        self._channel.close(0)
+        for generation in list(self._live.values()):
+            generation.fail(EngineLost(reason))
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(EngineLost(reason))
+        self._requests.clear()
+
+    # What generations ask of their engine
+
+    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
+        over = asyncio.get_running_loop().create_future()
+        self._requests[generation.epoch] = over
+        self._send(Submit(generation.slot, generation.epoch, prompt_len))
+        return asyncio.create_task(self._run(generation.epoch, over))
+
+    async def _run(self, epoch: int, over: asyncio.Future[int]) -> int:
+        try:
+            return await over
+        finally:
+            self._requests.pop(epoch, None)
+
+    def wake(self) -> None:
+        """One message per turn of the event loop, for all of them."""
+        if not self._wake_due:
+            self._wake_due = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._wake_due = False
+        self._send(Wake())
+
+    def ask_release(self, generation: Generation) -> None:
+        self._send(Stop(generation.slot, generation.epoch))
+
+    def free(self, generation: Generation) -> None:
+        if self._live.get(generation.slot) is generation:
+            del self._live[generation.slot]
+            self._tables.control[generation.slot, Field.EPOCH] = 0
+
+    # What the engine reports
+
+    async def _receive(self) -> None:
+        groups = self.shape.groups
+        while True:
+            records = unpack(await self._channel.recv(), groups)
+            heads = records[:, :HEADER].tolist()
+            for (slot, epoch, number, flags), codes in zip(heads, records[:, HEADER:], strict=True):
+                generation = self._live.get(slot)
+                # Records of an earlier owner of the slot may still be on their way.
+                if generation is None or generation.epoch != epoch:
+                    continue
+                if flags & FrameFlag.RELEASED:
+                    generation.released()
+                else:
+                    generation.take(number, flags, codes)
