@@ -157,6 +157,14 @@ def test_the_store_keeps_sentences_where_it_says(tmp_path):
     assert store.add(read_chunk(write_chunk(tmp_path, "slt_9", frames=(40,))), tokenizer) == []
 
 
+def test_some_windows_begin_with_a_sentence(tmp_path):
+    store = SpeechStore(CPU, 0.01, audio=True, codes=False)
+    begins = {one.start for one in store.add(read_chunk(write_chunk(tmp_path, "slt_0", frames=(100, 100, 100))))}
+    _, covered = store.windows(600, 8)
+    opening = sum(start in begins for start in covered[:, 0].tolist())
+    assert 70 < opening < 170  # 120 expected, and two by chance
+
+
 def test_encoding_in_pieces_is_encoding_the_whole(monkeypatch):
     from voxgate.voices.demo.train import store
 

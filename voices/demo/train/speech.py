@@ -31,8 +31,8 @@ FRAME_SAMPLES = 1280
 FRAME_S = FRAME_SAMPLES / RATE_HZ
 PHONES_A_FRAME = 4
 CHUNK_SENTENCES = 200
-LEAD_S = 0.14
-"""Silence before the first sound; behind the last one come between one frame and two."""
+LEAD_S = 0.10
+"""Silence before the first sound, heard within two frames; behind the last one come between one frame and two."""
 FEWEST_FRAMES, MOST_FRAMES = 4, 240
 GAINS = {"slt": 0.56, "rms": 1.06, "awb": 0.94}
 """Makes the voices equally loud, some -21 dBFS over whole sentences."""

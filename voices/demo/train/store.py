@@ -16,6 +16,8 @@ _OVERLAP = 16
 """Frames beside a piece that its codes depend on."""
 _PIECE = 8192
 """Frames that are encoded at a time."""
+_OPENINGS = 0.2
+"""Share of windows that begin with a sentence, as a decoder without history does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class SpeechStore:
     def __init__(self, device: torch.device, hours: float, *, audio: bool, codes: bool) -> None:
         self.capacity = int(hours * FRAMES_PER_HOUR)
         self.frames = 0
+        self._openings = torch.zeros(0, dtype=torch.int64, device=device)
         self.phones = torch.zeros(self.capacity, PHONES_PER_FRAME, dtype=torch.uint8, device=device)
         self.audio = torch.zeros(self.capacity * FRAME_SAMPLES, dtype=torch.int16, device=device) if audio else None
         self.codes = torch.zeros(self.capacity, CODEBOOKS, dtype=torch.int16, device=device) if codes else None
@@ -65,6 +68,8 @@ class SpeechStore:
         for line, frames in zip(chunk.lines, chunk.frames, strict=True):
             utterances.append(Utterance(chunk.voice, line, start, frames))
             start += frames
+        begins = torch.tensor([one.start for one in utterances], device=self._device)
+        self._openings = torch.cat([self._openings, begins])
         return utterances
 
     def windows(self, count: int, frames: int) -> tuple[Tensor, Tensor]:
@@ -72,6 +77,9 @@ class SpeechStore:
         if self.audio is None:
             raise ValueError("this store keeps no audio")
         start = torch.randint(self.frames - frames, (count, 1), device=self._device)
+        opening = self._openings[torch.randint(len(self._openings), (count, 1), device=self._device)]
+        opens = (torch.rand(count, 1, device=self._device) < _OPENINGS) & (opening < self.frames - frames)
+        start = torch.where(opens, opening, start)
         samples = start * FRAME_SAMPLES + torch.arange(frames * FRAME_SAMPLES, device=self._device)
         return self.audio[samples].float() / 32768, start + torch.arange(frames, device=self._device)
 
