@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 from . import prose, words
@@ -23,21 +24,30 @@ from .templates import Templates
 SEED = 8
 HELD_OUT_PER_MILLE = 4
 NUMBERS, REPLIES = 75_000, 70_000
+FIXED_REPLIES = 40
+"""How often what is said without any variable part comes: "Yes." is said more often than any other sentence."""
+_OWN = ("replies", "numbers", "words", "wordnet", "gcide")
+"""Sources that are English, whatever rare words they hold."""
+_PART = 20_000
 EVALUATION = Path(__file__).parent.parent / "eval"
 
 
 def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
-    """(source, sentence) in random order, each sentence once."""
+    """(source, sentence) in random order, each sentence once but for the shortest replies."""
     rng = random.Random(SEED)
-    seen = set(evaluation)
-    lines: list[tuple[str, str]] = []
+    seen = {"", *evaluation}
+    known = words.known(debian)
+    replies = (spoken(reply) for reply in Templates(rng).fixed("replies.txt"))
+    lines = [("replies", said) for said in replies if said not in seen for _ in range(FIXED_REPLIES)]
     with multiprocessing.Pool() as pool:
         for name, written, most in _written(debian, rng):
             kept: list[tuple[str, str]] = []
-            for said in pool.imap(_said, written, chunksize=500):
-                if said and said not in seen and len(kept) < most:
+            for said in _all_said(pool, written):
+                if said not in seen and (name in _OWN or prose.is_english(said, known)):
                     seen.add(said)
                     kept.append((name, said))
+                if len(kept) == most:
+                    break
             lines += kept
             print(
                 f"{name:12} {len(kept):7} sentences, {sum(said.count(' ') + 1 for _, said in kept):8} words", flush=True
@@ -63,6 +73,12 @@ def _prose(debian: Path, source: Source) -> list[str]:
     return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
 
 
+def _all_said(pool: Pool, written: list[str]) -> Iterator[str]:
+    """Spoken forms in the order of `written`, made a part at a time: often not all are wanted."""
+    for part in range(0, len(written), _PART):
+        yield from pool.imap(_said, written[part : part + _PART], chunksize=500)
+
+
 def _said(written: str) -> str:
     """The spoken form, empty where it cannot be used."""
     said = spoken(written)
@@ -85,7 +101,7 @@ def main(work: Path) -> None:
     lines = collect(work / "debian", evaluation_sentences(EVALUATION))
     text = work / "text"
     text.mkdir(exist_ok=True)
-    parts = {"held_out.txt": [line for line in lines if is_held_out(line[1])]}
+    parts = {"held_out.txt": list(dict.fromkeys(line for line in lines if is_held_out(line[1])))}
     parts["train.txt"] = [line for line in lines if not is_held_out(line[1])]
     for name, part in parts.items():
         (text / name).write_text("".join(f"{source}\t{said}\n" for source, said in part), "utf-8")

@@ -10,13 +10,14 @@ SHORTEST, LONGEST = 2, 200
 
 _PLAIN = str.maketrans("\u2019\u2018\u201c\u201d\u2013\u00a0", "''\"\"- ", "\u200b\ufeff\u00ad")
 _NO_END = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Sr|Jr|Gen|Col|Capt|Lt|Rev|No|vs|cf|etc|e\.g|i\.e|viz|approx|esp|fig|vol|[A-Za-z])\.)$"
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Sr|Jr|Gen|Col|Capt|Lt|Rev|vs|cf|etc|e\.g|i\.e|viz|approx|esp|fig|vol|[A-Za-z])\.)$"
 )
 _MARKUP = re.compile(
     r"https?:|www\.|\.\w+/|[<>|\\{}#~^*=`@\[\]]|\w_|_\w|\(\)|\w\.\w{2,}|\b[a-z]+[A-Z]|[a-z]\d|\d[a-z](?![a-z]\b)"
-    r"|--|\.\.\.\.|&\w+;|%\w|\$[a-zA-Z]|\w/\w|\w:\w*[A-Za-z]|\+"
+    r"|\b(?:esp|approx|viz|cf|al|figs?|vol|pp|ed|sc|var)\.|\.\.\.\.|&\w+;|%\w|\$[a-zA-Z]|\w/\w|\w:\w*[A-Za-z]|\+"
 )
-_ODD_SPELLING = re.compile(r"\b(?=[a-z]{2,})[^aeiouy\W]+\b|(.)\1\1|[a-z]{18}")
+_ODD_SPELLING = re.compile(r"(?<!')\b(?!(?:hmm|shh|psst|brr|tsk|nth)\b)[^aeiouy\W\d_]{2,}\b|(.)\1\1|[a-z]{18}")
+"""Words without a vowel, which flite spells out, and words of nothing but letters."""
 _OFFENSIVE = re.compile(
     r"\b(?:nigg\w*|fuck\w*|shit\w*|cunt\w*|bitch\w*|whor\w*|rape[ds]?|rapist|raping|slut\w*|fag+ots?|penis\w*|vagina\w*"
     r"|copulat\w*|masturbat\w*|intercourse|porn\w*|nazi\w*|holocaust|suicid\w*|jewess|negro\w*|orgasm\w*|coition|pubic)\b",
@@ -26,16 +27,23 @@ _OFFENSIVE = re.compile(
 
 def sentences(paragraph: str) -> Iterator[str]:
     """The sentences of a paragraph as written; abbreviations and initials end none."""
-    paragraph = re.sub(r"\s+", " ", paragraph.translate(_PLAIN)).strip()
+    paragraph = _with_pauses(re.sub(r"\s+", " ", paragraph.translate(_PLAIN)).strip())
     begin = 0
     for match in re.finditer(r"[.?!]+[\"')]*\s+(?=[\"'(]*[A-Z0-9])", paragraph):
-        mark = re.search(r"[.?!]", match[0])
-        if mark is None or _NO_END.search(paragraph[begin : match.start() + 1]):
+        before = paragraph[begin : match.start() + 1]
+        numbered = before.endswith("No.") and paragraph[match.end()].isdigit()
+        if numbered or _NO_END.search(before):
             continue
         yield paragraph[begin : match.end()].strip()
         begin = match.end()
     if begin < len(paragraph):
         yield paragraph[begin:]
+
+
+def _with_pauses(paragraph: str) -> str:
+    """Dashes as the one dash that is spoken as a pause, and commas for parentheses, which are not spoken at all."""
+    paragraph = re.sub(r" ?\(([^()]*)\)(?=([.,;:?!]|$)|)", r", \1,", re.sub(r" ?--+ ?| - ", "\u2014", paragraph))
+    return re.sub(r",+(?=[.,;:?!])", "", paragraph)
 
 
 def is_prose(written: str) -> bool:
@@ -48,9 +56,18 @@ def is_prose(written: str) -> bool:
         return False
     if _MARKUP.search(written) or written.count("(") != written.count(")") or written.count('"') % 2:
         return False
-    letters = sum(char.isalpha() or char in " ,.'" for char in written)
+    letters = sum(char.isalpha() or char == " " for char in written)
+    plain = sum(char.isalnum() or char in " ,.?!;:'\"-\u2014" for char in written)
+    if letters < 0.75 * len(written) or plain < 0.97 * len(written):
+        return False
     capitals = sum(len(word) > 1 and word.isupper() for word in words)
-    return letters >= 0.93 * len(written) and capitals <= 1 and written.count(";") + written.count(":") <= 2
+    return capitals <= 1 and written.count(";") + written.count(":") <= 2
+
+
+def is_english(spoken: str, known: frozenset[str]) -> bool:
+    """Whether at most a quarter of the words are none of `known`, which leaves room for names."""
+    words = re.findall(r"[a-z']+", spoken)
+    return sum(word in known for word in words) >= 0.75 * len(words)
 
 
 def is_readable(spoken: str) -> bool:
@@ -58,4 +75,4 @@ def is_readable(spoken: str) -> bool:
     if not SHORTEST <= len(spoken) <= LONGEST or _ODD_SPELLING.search(spoken) or _OFFENSIVE.search(spoken):
         return False
     words = [word.strip(",.?!;:") for word in spoken.split()]
-    return sum(len(word) == 1 and word not in "ai" for word in words) <= 1 + len(words) // 4
+    return sum(len(word) == 1 and word not in "ai" for word in words) <= 2 + len(words) // 4

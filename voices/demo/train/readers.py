@@ -32,32 +32,38 @@ def wordnet(debian: Path) -> Iterator[str]:
             gloss = re.sub(r"\([^()]*\)", "", gloss).strip()
             quotes = re.findall(r'"([^"]+)"', gloss)
             meaning = re.split(r"[;:]", re.sub(r'; ".*', "", gloss))[0].strip()
-            for word in _lemmas(fields):
-                yield _defined(part, word, meaning)
+            for word in lemmas(fields):
+                if not re.search(r"[A-Z]{2}|[\d.]", word):
+                    yield defined(part, word, meaning)
             for quote in quotes:
                 said = quote.strip(" ;,")
                 yield said[:1].upper() + said[1:] + ("" if said.endswith((".", "?", "!")) else ".")
 
 
-def _lemmas(fields: str) -> list[str]:
+def lemmas(fields: str) -> list[str]:
     columns = fields.split(" ")
     words = [columns[4 + 2 * n] for n in range(int(columns[3], 16))]
     return [re.sub(r"\(\w+\)$", "", word).replace("_", " ") for word in words]
 
 
-def _defined(part: str, word: str, meaning: str) -> str:
-    """A sentence that says what a word means."""
+def defined(part: str, word: str, meaning: str) -> str:
+    """A sentence that says what a word means; which one, the word decides."""
+    capital, turn = word[0].upper() + word[1:], sum(map(ord, word))
     if part == "verb":
-        return f"To {word} is to {meaning}."
-    if part == "noun" and re.match(r"(?:a|an|the|any|one|some|someone)\b", meaning):
-        if word[0].isupper():
-            return f"{word} is {meaning}." if not meaning.startswith("any") else f"{word}: {meaning}."
-        if meaning.startswith("the ") or word.endswith(("ism", "ness", "ity", "ing", "tion", "ology")):
-            return f"{word.capitalize()} is {meaning}."
+        return (f"To {word} is to {meaning}.", f"{capital}: to {meaning}.", f"To {word} means to {meaning}.")[turn % 3]
+    if part == "noun" and re.match(r"(?:a|an|the|one|some|someone)\b", meaning):
+        if word[0].isupper() or meaning.startswith("the ") or re.search(r"(?:ism|ness|ity|ing|tion|ology)$", word):
+            return f"{capital} is {meaning}."
         return f"{'An' if word[0] in 'aeiou' else 'A'} {word} is {meaning}."
-    if part == "adv":
-        return f"{word.capitalize()} means {meaning}."
-    return f"{word[0].upper()}{word[1:]}: {meaning}." if part == "noun" else f"If it is {word}, it is {meaning}."
+    if part == "adj":
+        frames = (
+            f"If it is {word}, it is {meaning}.",
+            f"Something {word} is {meaning}.",
+            f"{capital}, that is, {meaning}.",
+            f"{capital} means {meaning}.",
+        )
+        return frames[turn % len(frames)]
+    return (f"{capital} means {meaning}.", f"{capital}: {meaning}.", f"{capital}, {meaning}.")[turn % 3]
 
 
 def gcide(debian: Path) -> Iterator[str]:
@@ -158,9 +164,10 @@ def game(debian: Path, pattern: str, string: str) -> Iterator[str]:
     """Stories and conversations: what the expression `string` finds in a game's files."""
     for path in sorted(debian.glob(pattern)):
         for match in re.finditer(string, _text(path), re.DOTALL):
-            for line in re.split(r"\\n|\n\s*\n", match[1]):
-                plain = re.sub(r"<[/\w][^>]{0,40}>", "", line.replace("\\", "")) if "wesnoth" in pattern else line
-                yield re.sub(r"\s+", " ", plain).strip()
+            for paragraph in re.split(r"\\n|\n\s*\n", match[1]):
+                paragraph = paragraph.replace("<first>", "Robin").replace("<last>", "Harper")  # who plays
+                plain = re.sub(r"</?(?:i|b|big|small|span|bold|italic)\b[^<>]*>", "", paragraph.replace("\\", ""))
+                yield re.sub(r"\s+", " ", html.unescape(plain)).strip()
 
 
 def described(debian: Path) -> Iterator[str]:

@@ -34,21 +34,21 @@ _WESNOTH = tuple(
 )
 
 SOURCES = (
-    Source("wordnet", ("wordnet-base",), "WordNet", 110_000, readers.wordnet),
-    Source("gcide", ("dict-gcide",), "GPL-3+", 70_000, readers.gcide),
-    Source("foldoc", ("dict-foldoc",), "GFDL-1.2+", 20_000, partial(readers.dictionary, name="foldoc")),
-    Source("jargon", ("dict-jargon",), "public domain", 9_000, partial(readers.dictionary, name="jargon")),
+    Source("wordnet", ("wordnet-base",), "WordNet", 80_000, readers.wordnet),
+    Source("gcide", ("dict-gcide",), "GPL-2+", 40_000, readers.gcide),
+    Source("foldoc", ("dict-foldoc",), "GFDL-1.1+", 10_000, partial(readers.dictionary, name="foldoc")),
+    Source("jargon", ("dict-jargon",), "public domain", 6_000, partial(readers.dictionary, name="jargon")),
     Source("elements", ("dict-elements",), "public domain", 1_000, partial(readers.dictionary, name="elements")),
-    Source("bible", ("bible-kjv", "bible-kjv-text"), "public domain", 16_000, readers.bible),
+    Source("bible", ("bible-kjv", "bible-kjv-text"), "public domain", 9_000, readers.bible),
     Source("fortunes", ("fortunes", "fortunes-min"), "BSD, quotations of mixed origin", 20_000, readers.fortunes),
     Source(
         "python",
         ("python3.11-doc",),
         "PSF-2",
-        20_000,
+        10_000,
         partial(readers.restructured, folder="usr/share/doc/python3.11/html/_sources"),
     ),
-    Source("perl", ("perl-doc",), "GPL-1+ or Artistic", 14_000, readers.pod),
+    Source("perl", ("perl-doc",), "GPL-1+ or Artistic", 8_000, readers.pod),
     Source(
         "gnome",
         ("gnome-user-docs",),
@@ -60,35 +60,56 @@ SOURCES = (
         "office",
         ("libreoffice-help-en-us",),
         "MPL-2.0",
-        12_000,
+        8_000,
         partial(readers.markup, pattern="usr/share/libreoffice/help/en-US/**/*.html"),
     ),
     Source(
         "handbook",
         ("debian-handbook",),
         "GPL-2+ or CC-BY-SA-3.0",
-        20_000,
+        10_000,
         partial(readers.markup, pattern="usr/share/doc/debian-handbook/html/en-US/*.html"),
     ),
     Source(
-        "debian",
-        (
-            "debian-reference-en",
-            "debian-reference-common",
-            "debian-history",
-            "debian-faq",
-            "debian-policy",
-            "developers-reference",
-        ),
+        "reference",
+        ("debian-reference-en", "debian-reference-common"),
         "GPL-2+",
-        20_000,
-        partial(readers.markup, pattern="usr/share/**/debian*/**/*.html"),
+        8_000,
+        partial(readers.markup, pattern="usr/share/debian-reference/*.en.html"),
+    ),
+    Source(
+        "history",
+        ("debian-history",),
+        "GPL-2+",
+        3_000,
+        partial(readers.markup, pattern="usr/share/doc/debian-history/docs/*.en.html"),
+    ),
+    Source(
+        "faq",
+        ("debian-faq",),
+        "copying permitted with its notice",
+        3_000,
+        partial(readers.markup, pattern="usr/share/doc/debian/FAQ/*.en.html"),
+    ),
+    Source(
+        "policy",
+        ("debian-policy",),
+        "GPL-2+",
+        5_000,
+        partial(readers.markup, pattern="usr/share/doc/debian-policy/policy.html/*.html"),
+    ),
+    Source(
+        "developers",
+        ("developers-reference",),
+        "GPL-2+",
+        5_000,
+        partial(readers.markup, pattern="usr/share/developers-reference/*.html"),
     ),
     Source(
         "anarchism",
         ("anarchism",),
-        "GFDL-1.1+ or GPL-2+",
-        45_000,
+        "GPL-2+",
+        25_000,
         partial(readers.markdown, pattern="usr/share/doc/anarchism/markdown/*.md.gz"),
     ),
     Source(
@@ -105,22 +126,29 @@ SOURCES = (
     Source(
         "wesnoth",
         _WESNOTH,
-        "GPL-2+ or CC-BY-SA-4.0",
+        "GPL-2+",
         40_000,
         partial(readers.game, pattern="usr/share/games/wesnoth/1.16/data/**/*.cfg", string=r"_ ?\"([^\"]{15,})\""),
     ),
     Source(
         "naev",
         ("naev-data",),
-        "GPL-3+ and CC-BY-SA",
+        "GPL-3+",
         40_000,
         partial(
             readers.game, pattern="usr/share/naev/dat/**/*.lua", string=r"_\((?:\"|\[\[)(.{15,}?)(?:(?<!\\)\"|\]\])\)"
         ),
     ),
-    Source("crawl", ("crawl-common",), "GPL-2+ and CC0", 10_000, readers.described),
+    Source(
+        "naev-worlds",
+        ("naev-data",),
+        "GPL-3+",
+        20_000,
+        partial(readers.game, pattern="usr/share/naev/dat/**/*.xml", string=r"<(?:description|bar)>(.*?)</"),
+    ),
+    Source("crawl", ("crawl-common",), "GPL-2+", 10_000, readers.described),
 )
-WORD_LISTS = ("wamerican-huge", "miscfiles", "iso-codes", "libgweather-4-common")
+WORD_LISTS = ("wamerican-large", "wamerican-huge", "iso-codes", "libgweather-4-common")
 
 
 def packages() -> list[str]:

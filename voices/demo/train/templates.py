@@ -18,13 +18,13 @@ class Templates:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._slots: dict[str, list[str]] = {}
-        for line in _lines("slots.txt"):
+        for line in lines("slots.txt"):
             name, _, values = line.partition(": ")
             self._slots[name] = [value.strip() for value in values.split(", ")]
 
     def sentences(self, file: str, count: int) -> Iterator[str]:
-        """`count` different sentences, or as many as there are; templates without slots come once."""
-        templates = _lines(file)
+        """`count` different sentences, or as many as there are."""
+        templates = [template for template in lines(file) if _SLOT.search(template)]
         seen: set[str] = set()
         for turn in range(4 * count):
             sentence = self.fill(templates[turn % len(templates)])
@@ -33,6 +33,10 @@ class Templates:
                 yield sentence
             if len(seen) == count:
                 return
+
+    def fixed(self, file: str) -> list[str]:
+        """The templates that say one thing only."""
+        return [template for template in lines(file) if not _SLOT.search(template)]
 
     def fill(self, template: str) -> str:
         while _SLOT.search(template):
@@ -159,6 +163,9 @@ class Templates:
     def _lettercode(self) -> str:
         return " ".join(self._letters(self._rng.randint(1, 3)) + self._digits(self._rng.randint(1, 4)))
 
+    def _spaced(self) -> str:
+        return self._rng.choice((" ", " ", ", ")).join(self._digits(self._rng.randint(2, 8)))
+
     def _threedigits(self) -> str:
         return " ".join(self._digits(3))
 
@@ -198,9 +205,10 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _lines(file: str) -> list[str]:
-    lines = (_TEXT / file).read_text("utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def lines(file: str) -> list[str]:
+    """What a file of templates or slots says, without its comments."""
+    written = (_TEXT / file).read_text("utf-8").splitlines()
+    return [line for line in written if line and not line.startswith("#")]
 
 
 _NUMBERS = frozenset(name[1:] for name in vars(Templates) if re.fullmatch(r"_[a-z]+", name)) - {"digits", "letters"}

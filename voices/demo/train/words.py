@@ -65,14 +65,21 @@ _PLACES = (
 
 def everyday(debian: Path) -> list[str]:
     """Words of the large American list: no names, no genitives."""
-    words = (debian / "usr/share/dict/american-english-huge").read_text("utf-8").split()
-    return [word for word in words if re.fullmatch(r"[a-z]{3,15}", word)]
+    return [word for word in _listed(debian, "large") if re.fullmatch(r"[a-z]{3,15}", word)]
 
 
 def names(debian: Path) -> list[str]:
     """Names of the large list: people, peoples, places, brands."""
-    words = (debian / "usr/share/dict/american-english-huge").read_text("utf-8").split()
-    return [word for word in words if re.fullmatch(r"[A-Z][a-z]{2,13}", word)]
+    return [word for word in _listed(debian, "large") if re.fullmatch(r"[A-Z][a-z]{2,13}", word)]
+
+
+def known(debian: Path) -> frozenset[str]:
+    """Every English word there is, in lower case, with its forms: what has few of them is no English."""
+    return frozenset(word.lower() for word in _listed(debian, "huge"))
+
+
+def _listed(debian: Path, size: str) -> list[str]:
+    return (debian / f"usr/share/dict/american-english-{size}").read_text("utf-8").split()
 
 
 def places(debian: Path) -> list[str]:
