@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from voxgate.pipeline.qwen_voice import SynthesizerOptions
-from voxgate.pipeline.speech import FinishReason, SamplingOptions, SpeechRequest
+from voxgate.pipeline.speech import FinishReason, SamplingOptions, Speech, SpeechRequest, Synthesizer
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 
 AT_ONCE = 12
 """Utterances spoken side by side: a step for twelve costs much less than twelve steps."""
-_UNHURRIED = 10**6
-"""Frames heard, where nobody listens in real time."""
+_DEADLINE_S = 300.0
+"""Of one utterance: ten sentences take half a minute, on a busy machine a few times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,9 @@ class Utterance:
 
 
 class Speaker:
-    """Speaks up to `AT_ONCE` utterances side by side; further ones wait their turn."""
+    """Speaks up to `at_once` utterances side by side; further ones wait their turn."""
 
-    def __init__(self, synthesizer: QwenSynthesizer, at_once: int) -> None:
+    def __init__(self, synthesizer: Synthesizer, at_once: int) -> None:
         self._synthesizer = synthesizer
         self._turn = asyncio.Semaphore(at_once)
 
@@ -42,35 +43,38 @@ class Speaker:
         return list(self._synthesizer.voices)
 
     async def speak(
-        self, voice: str, written: str, seed: int, sampling: SamplingOptions, words_per_s: float | None = None
+        self, voice: str, written: str, seed: int, sampling: SamplingOptions, words_per_s: float = inf
     ) -> Utterance:
         """One utterance, its text at once, or a word at a time as `words_per_s` tells.
 
-        Raises what `Synthesizer.open` and the iteration of `Speech` raise.
+        Raises what `Synthesizer.open` and the iteration of `Speech` raise, and TimeoutError.
         """
-        async with self._turn:
-            listened_to = words_per_s is not None
-            request = SpeechRequest(voice, sampling=sampling, seed=seed, paced=listened_to)
-            speech = self._synthesizer.open(request)
-            writing: asyncio.Task[None] | None = None
+        async with self._turn, asyncio.timeout(_DEADLINE_S):
+            speech = self._synthesizer.open(SpeechRequest(voice, sampling=sampling, seed=seed, paced=words_per_s < inf))
+            clock_s = asyncio.get_running_loop().time
+            began_s = clock_s()
+            writing = asyncio.create_task(_write(speech, written, words_per_s))
             try:
-                began_s = time.monotonic()
-                speech.advance(_UNHURRIED)
-                if words_per_s is None:
-                    speech.push_text(written)
-                    speech.end()
-                else:
-                    writing = asyncio.create_task(_write(speech.push_text, speech.end, written, words_per_s))
                 parts, arrivals_s = [], []
                 async for chunk in speech:
                     parts.append(chunk.pcm)
-                    arrivals_s += [time.monotonic() - began_s] * chunk.frames
+                    arrivals_s += [clock_s() - began_s] * chunk.frames
+                    speech.advance(len(arrivals_s))
                 pcm = np.concatenate(parts) if parts else np.zeros(0, np.float32)
                 return Utterance(pcm, speech.finish_reason is FinishReason.END, arrivals_s)
             finally:
-                if writing is not None:
-                    writing.cancel()
+                writing.cancel()
                 await speech.aclose()
+
+
+async def _write(speech: Speech, written: str, words_per_s: float) -> None:
+    """A word and its blank at a time, as a language model or a hand would write them; the end with the last word."""
+    clock_s = asyncio.get_running_loop().time
+    began_s = clock_s()
+    for number, word in enumerate(re.findall(r"\S+\s*", written)):
+        await asyncio.sleep(max(0.0, began_s + number / words_per_s - clock_s()))
+        speech.push_text(word)
+    speech.end()
 
 
 @asynccontextmanager
@@ -82,13 +86,3 @@ async def speaker(checkpoint: Path, at_once: int = AT_ONCE) -> AsyncIterator[Spe
         yield Speaker(synthesizer, at_once)
     finally:
         await synthesizer.close()
-
-
-async def _write(push: Callable[[str], None], end: Callable[[], None], written: str, words_per_s: float) -> None:
-    """A word and its blank at a time, as a language model or a hand would write them; the end with the last word."""
-    began_s = time.monotonic()
-    words = written.split()
-    for number, word in enumerate(words):
-        await asyncio.sleep(max(0.0, began_s + number / words_per_s - time.monotonic()))
-        push(word if number == len(words) - 1 else word + " ")
-    end()
