@@ -157,14 +157,6 @@ def test_the_store_keeps_sentences_where_it_says(tmp_path):
     assert store.add(read_chunk(write_chunk(tmp_path, "slt_9", frames=(40,))), tokenizer) == []
 
 
-def test_some_windows_begin_with_a_sentence(tmp_path):
-    store = SpeechStore(CPU, 0.01, audio=True, codes=False)
-    begins = {one.start for one in store.add(read_chunk(write_chunk(tmp_path, "slt_0", frames=(100, 100, 100))))}
-    _, covered = store.windows(600, 8)
-    opening = sum(start in begins for start in covered[:, 0].tolist())
-    assert 70 < opening < 170  # 120 expected, and two by chance
-
-
 def test_encoding_in_pieces_is_encoding_the_whole(monkeypatch):
     from voxgate.voices.demo.train import store
 
@@ -265,7 +257,7 @@ def test_a_few_updates_bring_the_decoder_nearer(judged):
     codes = torch.randint(0, 512, (1, 16, 2))
     t = torch.arange(2 * sizes.FRAME_SAMPLES) / sizes.SAMPLE_RATE_HZ
     audio = (0.2 * torch.sin(2 * torch.pi * 200 * t))[None]
-    told = [training.update(codes, audio, 0.0, 199, judged=judged) for _ in range(5)]
+    told = [training.update(codes, audio, 1, 0.0, 199, judged=judged) for _ in range(5)]
     assert told[-1]["spectral"] < 0.98 * told[0]["spectral"]
     assert ("fooling" in told[0]) == judged
 
@@ -317,3 +309,26 @@ def test_no_way_gets_longer_than_there_is():
 
     with pytest.raises(OutOfTime):
         compile_for_ever()
+
+
+def test_windows_begin_with_sentences_where_asked(tmp_path):
+    torch.manual_seed(0)
+    store = SpeechStore(CPU, 0.001, audio=True, codes=False)
+    store.add(read_chunk(write_chunk(tmp_path, "slt_0", frames=(5, 7, 6, 8))))
+    audio, covered = store.windows(40, 3, from_start=30)
+    assert set(covered[:30, 0].tolist()) == {0, 5, 12, 18}
+    assert not set(covered[30:, 0].tolist()) <= {0, 5, 12, 18}
+    first = int(covered[35, 0])
+    assert torch.equal(audio[35], store.audio[first * 1920 : (first + 3) * 1920].float() / 32768)
+
+
+def test_what_a_window_begins_with_teaches_nothing_unless_a_sentence_begins_there():
+    torch.manual_seed(0)
+    training = DecoderTraining(CodecDecoder(SMALL), Judges((3,), (256,)), CPU, 1)
+    made = (torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.01).requires_grad_()
+    training.decode = lambda *_: made
+    audio = torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.1
+    training.update(torch.zeros(2, 16, 2, dtype=torch.int64), audio, 1, 0.0, 0, judged=False)
+    assert made.grad[0, : sizes.FRAME_SAMPLES].abs().sum() > 0
+    assert made.grad[1, : sizes.FRAME_SAMPLES].abs().sum() == 0
+    assert made.grad[1, sizes.FRAME_SAMPLES :].abs().sum() > 0

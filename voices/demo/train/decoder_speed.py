@@ -57,11 +57,11 @@ def choose_fastest(training: DecoderTraining, windows: int, frames: int, seconds
 
     def update_ms(judged: bool) -> float:
         for _ in range(3):
-            training.update(codes, noise, 0.0, 0, judged=judged)
+            training.update(codes, noise, windows // 4, 0.0, 0, judged=judged)
         _finish(device)
         start = time.monotonic()
         for _ in range(6):
-            training.update(codes, noise, 0.0, 0, judged=judged)
+            training.update(codes, noise, windows // 4, 0.0, 0, judged=judged)
         _finish(device)
         return 1000 * (time.monotonic() - start) / 6
 

@@ -38,8 +38,14 @@ class DecoderTraining:
         self.judge: Any = judges_loss
         self.please: Any = maker_loss
 
-    def update(self, codes: Tensor, audio: Tensor, share: float, update: int, *, judged: bool) -> dict[str, Tensor]:
-        """codes: int64 [batch, 16, T]. audio: float [batch, T * 1920]. share: of the time that is gone."""
+    def update(
+        self, codes: Tensor, audio: Tensor, from_start: int, share: float, update: int, *, judged: bool
+    ) -> dict[str, Tensor]:
+        """codes: int64 [batch, 16, T]. audio: float [batch, T * 1920]. share: of the time that is gone.
+
+        The first `from_start` windows begin with a sentence, with nothing before it as in use; the others lack what
+        was before them, so their first frame is taken as it should be and teaches nothing.
+        """
         rate = _RATE * warm_up(update, 200) * flat_then_linear(share, 0.4, 0.03)
         for group in self._optimizer.param_groups:
             group["lr"] = min(rate, _RATE_JUDGED) if judged else rate
@@ -48,6 +54,8 @@ class DecoderTraining:
         kept = torch.where(torch.rand(batch, device=self._device) < _ALL_LEVELS, CODEBOOKS, some)
         with half_precision(self._device):
             made = self.decode(codes, kept).float()
+        opening = torch.cat([made[:from_start, :FRAME_SAMPLES], audio[from_start:, :FRAME_SAMPLES]])
+        made = torch.cat([opening, made[:, FRAME_SAMPLES:]], 1)
         spectral = spectral_loss(made, audio)
         loss, told = _SPECTRAL_WEIGHT * spectral, {"spectral": spectral}
         if judged:

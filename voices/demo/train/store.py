@@ -16,8 +16,6 @@ _OVERLAP = 16
 """Frames beside a piece that its codes depend on."""
 _PIECE = 8192
 """Frames that are encoded at a time."""
-_OPENINGS = 0.2
-"""Share of windows that begin with a sentence, as a decoder without history does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,11 @@ class SpeechStore:
     def __init__(self, device: torch.device, hours: float, *, audio: bool, codes: bool) -> None:
         self.capacity = int(hours * FRAMES_PER_HOUR)
         self.frames = 0
-        self._openings = torch.zeros(0, dtype=torch.int64, device=device)
         self.phones = torch.zeros(self.capacity, PHONES_PER_FRAME, dtype=torch.uint8, device=device)
         self.audio = torch.zeros(self.capacity * FRAME_SAMPLES, dtype=torch.int16, device=device) if audio else None
         self.codes = torch.zeros(self.capacity, CODEBOOKS, dtype=torch.int16, device=device) if codes else None
         self._device = device
+        self._starts = torch.zeros(0, dtype=torch.int64, device=device)
 
     @property
     def hours(self) -> float:
@@ -68,20 +66,23 @@ class SpeechStore:
         for line, frames in zip(chunk.lines, chunk.frames, strict=True):
             utterances.append(Utterance(chunk.voice, line, start, frames))
             start += frames
-        begins = torch.tensor([one.start for one in utterances], device=self._device)
-        self._openings = torch.cat([self._openings, begins])
+        starts = torch.tensor([part.start for part in utterances], dtype=torch.int64, device=self._device)
+        self._starts = torch.cat([self._starts, starts])
         return utterances
 
-    def windows(self, count: int, frames: int) -> tuple[Tensor, Tensor]:
-        """Random windows: float [count, frames * 1920] and the frames they cover, int64 [count, frames]."""
+    def windows(self, count: int, frames: int, from_start: int = 0) -> tuple[Tensor, Tensor]:
+        """Random windows: float [count, frames * 1920] and the frames they cover, int64 [count, frames].
+
+        The first `from_start` of them begin where a sentence does, the others anywhere.
+        """
         if self.audio is None:
             raise ValueError("this store keeps no audio")
-        start = torch.randint(self.frames - frames, (count, 1), device=self._device)
-        opening = self._openings[torch.randint(len(self._openings), (count, 1), device=self._device)]
-        opens = (torch.rand(count, 1, device=self._device) < _OPENINGS) & (opening < self.frames - frames)
-        start = torch.where(opens, opening, start)
-        samples = start * FRAME_SAMPLES + torch.arange(frames * FRAME_SAMPLES, device=self._device)
-        return self.audio[samples].float() / 32768, start + torch.arange(frames, device=self._device)
+        start = torch.randint(self.frames - frames, (count,), device=self._device)
+        if from_start:
+            chosen = torch.randint(len(self._starts), (from_start,), device=self._device)
+            start[:from_start] = self._starts[chosen].clamp(max=self.frames - frames)
+        samples = start[:, None] * FRAME_SAMPLES + torch.arange(frames * FRAME_SAMPLES, device=self._device)
+        return self.audio[samples].float() / 32768, start[:, None] + torch.arange(frames, device=self._device)
 
 
 @torch.no_grad()

@@ -24,6 +24,8 @@ from .schedule import Clock, Every
 from .store import SpeechStore
 
 _AVERAGE_EVERY = 4
+_FROM_START = 4
+"""One window in four begins with a sentence: the decoder must know how to begin from nothing."""
 
 
 def start_from_tokenizer(decoder: CodecDecoder, tokenizer: MelTokenizer) -> None:
@@ -70,10 +72,10 @@ def train(args: argparse.Namespace) -> None:
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
             _take(reader, store, tokenizer, 8)
-        audio, covered = store.windows(args.windows, args.frames)
+        audio, covered = store.windows(args.windows, args.frames, args.windows // _FROM_START)
         codes = store.codes[covered].long().transpose(1, 2).contiguous()
         judged = share > args.judged_from
-        told = training.update(codes, audio, share, update, judged=judged)
+        told = training.update(codes, audio, args.windows // _FROM_START, share, update, judged=judged)
         if update % _AVERAGE_EVERY == 0:
             average.follow(growing_decay(update, 0.999, _AVERAGE_EVERY))
         if update % args.say_every == 0:
