@@ -6,8 +6,10 @@ process that stops reading its answers is cut off; the others hear nothing of it
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,6 +20,8 @@ from .wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
 UNREAD_BYTES = 64 << 20
 """Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
 _READ_BYTES = 1 << 20
+FLUSH_S = 0.005
+"""Longest wait for those who read, once a batch; who does not read by then is not waited for until it has."""
 
 
 class Channel:
@@ -31,6 +35,8 @@ class Channel:
         self._out: deque[memoryview] = deque()
         self._unread = 0
         self.open = True
+        self.lags = False
+        """It did not read its answers in time when it was last waited for."""
 
     @property
     def full(self) -> bool:
@@ -117,6 +123,7 @@ class Channels:
         self._books, self._greeting = books, greeting
         self._selector = selectors.DefaultSelector()
         self._waiting: deque[Asked] = deque()
+        self._channels: list[Channel] = []
         self._door: socket.socket | None = None
         if address is not None:
             self._door = socket.socket(socket.AF_UNIX)
@@ -127,7 +134,11 @@ class Channels:
         self.owner = self._take_in(owner)
 
     def next_batch(self, max_rows: int, max_frames: int) -> list[Asked]:
-        """Wait for jobs; those to be decoded next, together. Empty when the owner has gone."""
+        """Have the last answers written, and wait for jobs; those to be decoded next, together.
+
+        Empty when the owner has gone.
+        """
+        self._flush()
         while self.owner.open:
             self._look(None if not self._waiting else 0.0)
             if self._waiting:
@@ -144,8 +155,25 @@ class Channels:
 
     def _take_in(self, sock: socket.socket) -> Channel:
         channel = Channel(sock, self._books)
+        self._channels.append(channel)
         self._selector.register(sock, selectors.EVENT_READ, channel)
         return channel
+
+    def _flush(self) -> None:
+        """Give who reads a moment to take what the kernel could not: it must not lie here while the next is decoded."""
+        end_s = time.monotonic() + FLUSH_S
+        while writing := [channel for channel in self._channels if channel.full and not channel.lags]:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                for channel in writing:
+                    channel.lags = True
+                break
+            _, ready, _ = select.select([], [channel.sock for channel in writing], [], left_s)
+            for channel in writing:
+                if channel.sock in ready:
+                    channel.write()
+        for channel in list(self._channels):
+            self._tend(channel)
 
     def _look(self, timeout_s: float | None) -> None:
         for key, events in self._selector.select(timeout_s):
@@ -157,9 +185,8 @@ class Channels:
                 channel.write()
             if events & selectors.EVENT_READ:
                 self._waiting += [Asked(job, channel) for job in channel.read()]
-        for key in list(self._selector.get_map().values()):
-            if key.data is not None:
-                self._tend(key.data)
+        for channel in list(self._channels):
+            self._tend(channel)
 
     def _let_in(self) -> None:
         assert self._door is not None
@@ -171,11 +198,13 @@ class Channels:
         """Forget one that is gone; look for room to write where something waits."""
         if not channel.open:
             if channel is not self.owner:
+                self._channels.remove(channel)
                 self._selector.unregister(channel.sock)
                 channel.sock.close()
             # Its slots may be somebody else's by now.
             self._waiting = deque(asked for asked in self._waiting if asked.channel is not channel)
             return
+        channel.lags = channel.lags and channel.full
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.full else 0)
         if self._selector.get_key(channel.sock).events != wanted:
             self._selector.modify(channel.sock, wanted, channel)
