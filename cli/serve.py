@@ -167,6 +167,8 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
         guests=workers if workers > 1 else 0,
+        gpu_memory=settings.gpu_memory,
+        own_kernels=settings.gpu_kernels == "own",
     )
 
 

@@ -130,6 +130,12 @@ class Settings(BaseModel):
     kv_cache_mb: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Memory for the talker's KV cache; by default what the slots need."
     )
+    gpu_memory: Annotated[float, Field(gt=0, le=0.95)] = Field(
+        0.7, description="Most of a GPU's memory that the talker may take, as a share."
+    )
+    gpu_kernels: Literal["own", "stock"] = Field(
+        "own", description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch."
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text, or one JSON object a record.")

@@ -177,6 +177,8 @@ class QwenSynthesizer(QwenVoice):
                 threads=options.talker_threads,
                 guests=options.guests,
                 kv_cache_bytes=options.kv_cache_bytes,
+                gpu_memory=options.gpu_memory,
+                own_kernels=options.own_kernels,
                 start_timeout_s=options.start_timeout_s,
             ),
         )

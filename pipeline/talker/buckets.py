@@ -8,3 +8,12 @@ BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640,
 def buckets_for(rows: int) -> list[int]:
     """Ascending, for batches of at most `rows`: a step runs in the smallest that it fits in."""
     return [size for size in BUCKETS if size < rows] + [rows]
+
+
+PROMPT_ROWS = 512
+"""Rows for which the backbone has a graph however few the slots."""
+
+
+def graph_sizes(slots: int) -> list[int]:
+    """Sizes of the backbone's graphs: their rows are positions, and a step can have prompts beside its frames."""
+    return buckets_for(max(slots, PROMPT_ROWS))

@@ -24,6 +24,7 @@ from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
 from ..step_times import StepTimes
 from ..voice import MAX_REFERENCE_FRAMES
+from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
 from .frames import HEADER, OWNERS, PULSE_MARK, FrameFlag, release_mark, unpack
 from .generation import Generation
@@ -65,7 +66,8 @@ class EngineOptions:
     `guests`: other processes that run generations in it, in slots that were lent to them.
 
     On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
-    `graphs`: vLLM's name of what it captures of the backbone; `gpu_memory`: share of the device's memory for all of it.
+    `graphs`: vLLM's name of what it captures of the backbone; `own_kernels`: ours for layers, input, first draw and
+    token instead of vLLM's and torch's; `gpu_memory`: most of the device's memory that it may take, as a share.
     """
 
     slots: int = 16
@@ -75,6 +77,7 @@ class EngineOptions:
     codec: str | None = None
     dtype: str | None = None
     graphs: str = "FULL"
+    own_kernels: bool = True
     gpu_memory: float = 0.7
     threads: int = 1
     guests: int = 0
@@ -192,6 +195,8 @@ class TalkerEngine:
             owner_pid=os.getpid(),
             shape=self.shape,
             codec=self.options.codec,
+            own_kernels=self.options.own_kernels and self.options.device != "cpu",
+            graph_rows=max(graph_sizes(self.options.slots)),
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.

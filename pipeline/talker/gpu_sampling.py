@@ -150,12 +150,18 @@ def _mix(x):
 
 
 @triton.jit
+def noise_of(seed, counter):
+    """A uniform number in [0, 1), a multiple of 2^-24, for each counter: the hash of `sampling.uniform`."""
+    bits = (_mix(_mix(seed) + counter) >> 40) & 0xFFFFFF
+    return bits.to(tl.float32) * 5.960464477539063e-08
+
+
+@triton.jit
 def _uniform(seed, frame, noise, groups, GROUPS: tl.constexpr):
     row = tl.program_id(0)
     group = tl.arange(0, GROUPS)
     counter = tl.load(frame + row) * groups + group
-    bits = (_mix(_mix(tl.load(seed + row)) + counter) >> 40) & 0xFFFFFF
-    tl.store(noise + row * groups + group, bits.to(tl.float32) * 5.960464477539063e-08, mask=group < groups)
+    tl.store(noise + row * groups + group, noise_of(tl.load(seed + row), counter), mask=group < groups)
 
 
 def uniform_rows(seed: Tensor, frame: Tensor, groups: int) -> Tensor:

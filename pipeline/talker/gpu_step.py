@@ -18,7 +18,6 @@ from torch import Tensor
 from ...codecs.neural.gpu_graph import capture, new_event
 from .buckets import buckets_for
 from .frames import NOBODY
-from .step import FrameStep
 
 IN_FLIGHT = 8
 """Steps whose frames may be on their way to the host; vLLM itself never has more than a few under way."""
@@ -62,26 +61,24 @@ class FrameSender:
 class _Captured:
     graph: torch.cuda.CUDAGraph
     rows: Tensor
-    logits: Tensor
+    tokens: Tensor
     records: Tensor
 
 
 class GraphedStep:
-    """`FrameStep.make` from the hidden states that `VoxgateTalker.forward` returns to vLLM's logits.
+    """`make` as graphs: from the hidden states that `VoxgateTalker.forward` returns to what vLLM is told, and records.
 
-    `read`: hidden, slots and positions of such rows; `idle`: a row of nobody's. Not thread-safe.
+    `idle`: a row of nobody's. Not thread-safe.
     """
 
     def __init__(
         self,
-        step: FrameStep,
-        read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+        make: Callable[[Tensor], tuple[Tensor, Tensor]],
         idle: Tensor,
-        vocab: int,
         max_rows: int,
         send: Callable[[Tensor], object],
     ) -> None:
-        self._step, self._read, self._idle, self._vocab, self._send = step, read, idle, vocab, send
+        self._make, self._idle, self._send = make, idle, send
         self._captured: dict[int, _Captured] = {}
         self._sizes = buckets_for(max_rows)
         self._size_for = [next(size for size in self._sizes if size >= rows) for rows in range(1, max_rows + 1)]
@@ -91,19 +88,20 @@ class GraphedStep:
         pool = None
         for size in reversed(self._sizes):
             rows = self._idle.repeat(size, 1)
-            graph, (logits, records) = capture(partial(self._run, rows), pool=pool)
+            graph, (tokens, records) = capture(partial(self._make, rows), pool=pool)
             pool = pool or graph.pool()
-            self._captured[size] = _Captured(graph, rows, logits, records)
+            self._captured[size] = _Captured(graph, rows, tokens, records)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Make and send the frames of `states`, [n, hidden + 4]; returns one-hot logits, float32 [n, vocab].
+        """Make and send the frames of `states`, [n, hidden + CHANNELS]; returns what vLLM is told of each.
 
         What it returns is overwritten by the next call.
         """
         count = len(states)
         if count > len(self._size_for):
             # Only vLLM's warm-up has more rows than there are sessions.
-            return states.new_zeros(count, self._vocab, dtype=torch.float32)
+            tokens = self._captured[self._sizes[0]].tokens
+            return tokens.new_zeros(count, *tokens.shape[1:])
         captured = self._captured[self._size_for[count - 1]]
         captured.rows[:count].copy_(states)
         if count < len(captured.rows):
@@ -111,9 +109,4 @@ class GraphedStep:
             captured.rows[count:].copy_(self._idle)
         captured.graph.replay()
         self._send(captured.records[:count])
-        return captured.logits[:count]
-
-    def _run(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, records = self._step.make(*self._read(rows))
-        logits = torch.zeros(len(tokens), self._vocab, dtype=torch.float32, device=tokens.device)
-        return logits.scatter_(1, tokens[:, None], 1.0), records
+        return captured.tokens[:count]

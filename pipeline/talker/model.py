@@ -4,14 +4,15 @@ vLLM's token id is the slot of a session, so (slot, position) reaches every step
 prefill, preemption and recompute, without a request id or a hook into a runner. `forward` appends both to the hidden
 states as byte-valued channels, which are exact in any dtype; the runner picks the rows that need a next token, and
 `compute_logits` reads there whose they are, samples codebook 0, runs the code predictor, stores the frame for the next
-step's embedding, reports it, and answers with one-hot logits: the slot again, or end of speech.
+step's embedding, reports it, and answers with one-hot logits: the slot again, or end of speech. With a GPU's
+own kernels it answers with the token itself, and vLLM's sampler is left out (`gpu_model_state.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +25,13 @@ from ..codec.options import WorkerOptions
 from .embedding import InputEmbedding
 from .frames import HEADER
 from .predictor import Predictor
+from .row_names import name_rows, read_names
 from .step import FrameStep
 from .wiring import Wiring, die_with
 
-_IDENTITY = 4
-"""Channels behind the hidden state: slot and position, two bytes each."""
+if TYPE_CHECKING:
+    from .gpu_backbone import GpuBackbone
+    from .gpu_step import GraphedStep
 
 _BACKBONE = ("talker.model.layers.", "talker.model.norm.")
 
@@ -51,7 +54,21 @@ class VoxgateTalker(nn.Module):
         self._hidden = self._checkpoint.talker.hidden
         self._max_rows: int = vllm_config.scheduler_config.max_num_seqs
         self._step: Callable[[Tensor], Tensor] | None = None
-        self._embed: InputEmbedding | None = None
+        self._embed: Callable[[Tensor, Tensor], Tensor] | None = None
+        self._backbone: GpuBackbone | None = None
+
+    def get_model_state_cls(self) -> Any:
+        """For vLLM's runner on a GPU."""
+        from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+
+        from .gpu_model_state import TalkerModelState
+
+        return TalkerModelState if self._wiring.own_kernels else DefaultModelState
+
+    @property
+    def attends_itself(self) -> bool:
+        """Whether no graph of a step has vLLM's attention in it."""
+        return self._backbone is not None
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Takes the published tensor names (section D.1); returns the parameters that were filled."""
@@ -65,9 +82,17 @@ class VoxgateTalker(nn.Module):
                     own[name] = tensor.to(self._device, self._dtype)
 
         loaded = self.model.load_weights(backbone())
+        if self._wiring.own_kernels:
+            self._take_over(self._wiring.graph_rows)
         self._assemble(own)
         # The backbone's own input embedding is never looked at: positions are embedded here.
         return {f"model.{name}" for name in loaded} | {"model.embed_tokens.weight"}
+
+    def _take_over(self, max_rows: int) -> None:
+        from .gpu_backbone import GpuBackbone
+
+        if GpuBackbone.can_take(self.model):
+            self._backbone = GpuBackbone(self.model, self._checkpoint.talker, max_rows)
 
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         checkpoint, wiring = self._checkpoint, self._wiring
@@ -83,7 +108,7 @@ class VoxgateTalker(nn.Module):
         with torch.inference_mode():
             shape = wiring.shape
             codes = torch.zeros(shape.slots + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
-            self._embed = InputEmbedding(weights, checkpoint, tables, codes)
+            embedding = InputEmbedding(weights, checkpoint, tables, codes)
             predictor = _predictor_for(self._device)(
                 weights,
                 weights["talker.model.codec_embedding.weight"],
@@ -93,26 +118,65 @@ class VoxgateTalker(nn.Module):
             )
             head = weights["talker.codec_head.weight"]
             step = FrameStep(head, predictor, checkpoint, tables, codes, wiring.connect().send)
-            self._step = self._eager(step) if self._device.type == "cpu" else self._graphed(step)
+            if self._device.type == "cpu":
+                self._embed, self._step = self._known(embedding), self._eager(step)
+            else:
+                self._embed, self._step = self._on_gpu(embedding, step, predictor)
+
+    def _known(self, embedding: InputEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
+        # vLLM's warm-up passes ids that no session ever has.
+        last = self._wiring.shape.slots - 1
+        return lambda ids, positions: embedding(ids.long().clamp(0, last), positions)
 
     def _eager(self, step: FrameStep) -> Callable[[Tensor], Tensor]:
+        slots = self._wiring.shape.slots
+
         def run(states: Tensor) -> Tensor:
-            tokens = step(*self._read(states))
-            logits = states.new_zeros(len(tokens), self._wiring.shape.slots + 1, dtype=torch.float32)
+            hidden, owners, positions = read_names(states)
+            tokens = step(hidden, owners.clamp(0, slots - 1), positions)
+            logits = states.new_zeros(len(tokens), slots + 1, dtype=torch.float32)
             return logits.scatter_(1, tokens[:, None], 1.0)
 
         return run
 
-    def _graphed(self, step: FrameStep) -> Callable[[Tensor], Tensor]:
+    def _on_gpu(
+        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor
+    ) -> tuple[Callable[[Tensor, Tensor], Tensor], GraphedStep]:
         from .gpu_step import FrameSender, GraphedStep
 
+        slots = self._wiring.shape.slots
+        nobody = torch.full((1,), slots, device=self._device)
+        idle = name_rows(torch.zeros(1, self._hidden, dtype=self._dtype, device=self._device), nobody, 0 * nobody)
+        embed, make = (
+            self._own(embedding, step, predictor) if self._wiring.own_kernels else self._plain(embedding, step)
+        )
         sender = FrameSender(self._max_rows, HEADER + self._checkpoint.groups, self._wiring.connect().send)
-        nobody = torch.zeros(1, self._hidden + _IDENTITY, dtype=self._dtype, device=self._device)
-        nobody[:, self._hidden] = self._wiring.shape.slots >> 8
-        nobody[:, self._hidden + 1] = self._wiring.shape.slots & 255
-        graphs = GraphedStep(step, self._read, nobody, self._wiring.shape.slots + 1, self._max_rows, sender.put)
+        graphs = GraphedStep(make, idle, self._max_rows, sender.put)
         graphs.capture()
-        return graphs
+        return embed, graphs
+
+    def _own(
+        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor
+    ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        from .gpu_frame_step import Copies, GpuFrameStep, GpuInput
+
+        slots = self._wiring.shape.slots
+        copies = Copies.of(slots, self._device)
+        return GpuInput(embedding, copies), GpuFrameStep(step, predictor, self._checkpoint, copies, slots).make
+
+    def _plain(
+        self, embedding: InputEmbedding, step: FrameStep
+    ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        # The row behind the slots is nobody's: there go ids of vLLM's warm-up, and steps begun before speech ended.
+        slots = self._wiring.shape.slots
+
+        def make(states: Tensor) -> tuple[Tensor, Tensor]:
+            hidden, owners, positions = read_names(states)
+            tokens, records = step.make(hidden, owners.clamp(0, slots), positions)
+            logits = torch.zeros(len(tokens), slots + 1, dtype=torch.float32, device=tokens.device)
+            return logits.scatter_(1, tokens[:, None], 1.0), records
+
+        return lambda ids, positions: embedding(ids.long().clamp(0, slots), positions), make
 
     def embed_input_ids(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
         """For vLLM's interface only; `forward` needs positions to embed."""
@@ -125,32 +189,22 @@ class VoxgateTalker(nn.Module):
         intermediate_tensors: Any = None,  # noqa: ARG002  # vLLM's signature
         inputs_embeds: Tensor | None = None,  # noqa: ARG002  # vLLM's signature
     ) -> Tensor:
-        """Hidden states after the final norm with the row's identity behind them, [n, hidden + 4]."""
+        """Hidden states after the final norm with whose they are behind them, as of `name_rows`."""
         assert self._embed is not None, "weights are loaded before the first step"
-        slots, positions = input_ids.long(), positions.long()
-        embedded = self._embed(self._known(slots), positions)
+        positions = positions.long()
+        embedded = self._embed(input_ids, positions)
+        if self._backbone is not None and (made := self._backbone(input_ids, positions, embedded)) is not None:
+            return made
         hidden = self.model(input_ids, positions, None, inputs_embeds=embedded)
-        identity = torch.stack([slots >> 8, slots & 255, positions >> 8, positions & 255], -1)
-        return torch.cat([hidden, identity.to(hidden.dtype)], -1)
+        return name_rows(hidden, input_ids.long(), positions)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """One-hot logits, float32 [n, slots + 1]: the row's own slot, or the last id where its speech ended."""
+        """One-hot logits, float32 [n, slots + 1]: the row's own slot, or the last id where its speech ended.
+
+        With a GPU's own kernels that id itself, int64 [n, 1].
+        """
         assert self._step is not None, "weights are loaded before the first step"
         return self._step(hidden_states)
-
-    def _read(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states, slots and positions of rows as `forward` returns them."""
-        hidden, identity = torch.split(states, [self._hidden, _IDENTITY], -1)
-        identity = identity.float().round().long()
-        slots = self._known(identity[:, 0] << 8 | identity[:, 1])
-        return hidden, slots, identity[:, 2] << 8 | identity[:, 3]
-
-    def _known(self, slots: Tensor) -> Tensor:
-        """vLLM's warm-up passes ids that no session ever has, and a step begun before the last one ended its token.
-
-        On a GPU both become the row behind the slots, which is nobody's; on a CPU there is no such step.
-        """
-        return slots.clamp(0, self._wiring.shape.slots - (self._device.type == "cpu"))
 
 
 def _predictor_for(device: torch.device) -> type[Predictor]:

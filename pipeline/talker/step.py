@@ -38,10 +38,10 @@ class FrameStep:
     ) -> None:
         # Suppressed ids (section B.5, rule 3) are not computed at all: codebook 0 and end of speech remain.
         self._end = checkpoint.codebook
-        self._head = torch.cat([head[: self._end], head[checkpoint.codec_ids.eos][None]]).contiguous()
+        self.head = torch.cat([head[: self._end], head[checkpoint.codec_ids.eos][None]]).contiguous()
         self._groups = checkpoint.groups
         self._predictor = predictor
-        self._codes = codes
+        self.codes = codes
         self._scratch = tables.shape.slots
         self._end_token = tables.shape.end_token
         self._control = torch.from_numpy(tables.control)
@@ -80,7 +80,7 @@ class FrameStep:
         ended |= capped
         keep = torch.where(ended, self._scratch, rows)
 
-        self._codes[keep, frame.clamp(0, self._codes.shape[1] - 1)] = codes.int()
+        self.codes[keep, frame.clamp(0, self.codes.shape[1] - 1)] = codes.int()
         self._seen.index_put_((keep, first), torch.ones_like(keep, dtype=torch.bool))
         self._owner[rows] = epoch
         self._frames[rows] = frame + 1
@@ -115,7 +115,7 @@ class FrameStep:
         self, hidden: Tensor, rows: Tensor, frame: Tensor, control: Tensor, options: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Codebook 0 by the rules of section B.5, the frame's noise, float32 [n, groups], and rows of no numbers."""
-        logits = (hidden @ self._head.t()).float()
+        logits = (hidden @ self.head.t()).float()
         failed = ~torch.isfinite(logits).all(1)
         if any_of(frame == 0):
             self._seen[rows] &= (frame != 0)[:, None]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .buckets import buckets_for
+from ..checkpoint import load_checkpoint
+from .buckets import graph_sizes
 from .wiring import Wiring
 
 MAX_PREFIX_TOKENS = 2048
 """Prompt positions a step takes on a GPU: a few hundred prompts, which come to no more time than a long one."""
+
+CACHED_POSITIONS = 768
+"""Positions for which every slot finds room in a GPU's cache at once, some fifty seconds of speech.
+
+More of one is as good while others have less; when there is no room at all, vLLM makes the last to come wait.
+"""
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -37,8 +45,11 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         enable_prefix_caching=False,
         scheduler_cls=f"{__package__}.scheduler.{flavour}",
         additional_config=wiring.as_config(),
-        kv_cache_memory_bytes=options.kv_cache_bytes,
-        **({"enforce_eager": True} if cpu else _graphs(options)),
+        **(
+            {"enforce_eager": True, "kv_cache_memory_bytes": options.kv_cache_bytes}
+            if cpu
+            else _graphs(options, _gpu_memory(wiring, options, max_positions))
+        ),
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
@@ -57,17 +68,49 @@ def shut_down_engine(llm: AsyncLLM) -> None:
     llm.shutdown = lambda *_, **__: None
 
 
-def _graphs(options: EngineOptions) -> dict[str, Any]:
+def _graphs(options: EngineOptions, memory: Memory) -> dict[str, Any]:
     """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
     return {
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": options.graphs,
-            "cudagraph_capture_sizes": buckets_for(options.slots),
+            "cudagraph_capture_sizes": graph_sizes(options.slots),
         },
-        "gpu_memory_utilization": options.gpu_memory,
+        "kv_cache_memory_bytes": memory.cache_bytes,
+        "gpu_memory_utilization": memory.share,
         "max_num_batched_tokens": max(MAX_PREFIX_TOKENS, 2 * options.slots),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A GPU's memory for the talker: the cache's, None for what is left of it, and its share of the device's."""
+
+    cache_bytes: int | None
+    share: float
+
+
+def plan_memory(total: int, most: float, weights: int, cache: int) -> Memory:
+    """`cache` bytes where they fit into the share `most` of `total`, beside twice the `weights`; else what is left.
+
+    A share no larger than what is needed lets another replica start beside this one.
+    """
+    share = (cache + 2 * weights) / total
+    return Memory(cache, share) if share <= most else Memory(None, most)
+
+
+def _gpu_memory(wiring: Wiring, options: EngineOptions, max_positions: int) -> Memory:
+    from vllm.platforms import current_platform
+
+    checkpoint = load_checkpoint(Path(wiring.checkpoint))
+    weights = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
+    total = int(current_platform.get_device_total_memory())
+    if options.kv_cache_bytes is not None:
+        return Memory(options.kv_cache_bytes, min(options.gpu_memory, (options.kv_cache_bytes + 2 * weights) / total))
+    size = checkpoint.talker
+    per_position = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
+    positions = max(options.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
+    return plan_memory(total, options.gpu_memory, weights, per_position * positions)
 
 
 def _set_environment(options: EngineOptions) -> None:

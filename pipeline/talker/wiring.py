@@ -52,7 +52,8 @@ class Wiring:
     """`tables`: path of the shared tables; `frames`: for each process that runs generations, the ZeroMQ address that
     the records go to; `owner_pid`: of the process that started the engine.
 
-    `codec`: on a GPU, the codec worker to serve beside the talker (`WorkerOptions` as JSON).
+    On a GPU: `codec`: the codec worker to serve beside the talker (`WorkerOptions` as JSON); `own_kernels`: whether to
+    take our own; `graph_rows`: rows of the largest step that is a graph.
     """
 
     checkpoint: str
@@ -61,6 +62,8 @@ class Wiring:
     owner_pid: int
     shape: TableShape
     codec: str | None = None
+    own_kernels: bool = False
+    graph_rows: int = 0
 
     def as_config(self) -> dict[str, Any]:
         return {KEY: asdict(self)}

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import torch
-from torch import Tensor
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.frames import HEADER, unpack
 from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape, look_up
@@ -42,9 +41,11 @@ def test_a_store_is_seen_by_the_next_kernel(tables: SlotTables) -> None:
 def test_graphs_make_the_frames_that_the_plain_step_makes(
     checkpoint: TalkerCheckpoint, tables: SlotTables, sent: list[list[int]]
 ) -> None:
+    from voxgate.pipeline.talker.gpu_frame_step import Copies, GpuFrameStep
     from voxgate.pipeline.talker.gpu_predictor import GpuCodePredictor
     from voxgate.pipeline.talker.gpu_step import FrameSender, GraphedStep
-    from voxgate.pipeline.talker.predictor import CodePredictor
+    from voxgate.pipeline.talker.predictor import CodePredictor, Predictor
+    from voxgate.pipeline.talker.row_names import name_rows
     from voxgate.pipeline.talker.step import FrameStep
 
     small = small_checkpoint(checkpoint)
@@ -56,21 +57,23 @@ def test_graphs_make_the_frames_that_the_plain_step_makes(
         row[Field.CLOSED], row[Field.FRAME_CAP], row[Field.SEED], row[Field.TOP_K] = 1, 3, slot, 5
         tables.options[slot, list(Option)] = (0.9, 1.0, 1.1, 0.8, 1.0)
 
-    def make(device: str, kind: type, report) -> FrameStep:
+    def make(device: str, kind: type, report) -> tuple[FrameStep, Predictor]:
         own = {name: tensor.to(device) for name, tensor in weights.items()}
         predictor = kind(own, table.to(device), small.predictor, small.groups, SHAPE.slots)
         codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, small.groups, dtype=torch.int32, device=device)
-        return FrameStep(head.to(device), predictor, small, tables, codes, report)
-
-    def read(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        identity = states[:, SHAPE.hidden :].long()
-        return states[:, : SHAPE.hidden], identity[:, 0], identity[:, 1]
+        return FrameStep(head.to(device), predictor, small, tables, codes, report), predictor
 
     expected: list[list[int]] = []
-    plain = make("cpu", CodePredictor, lambda message: expected.extend(unpack(message, 4).tolist()))
+    plain, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack(message, 4).tolist()))
     sender = FrameSender(SHAPE.slots, HEADER + 4, lambda message: sent.extend(unpack(message, 4).tolist()))
-    nobody = torch.tensor([[0.0] * SHAPE.hidden + [SHAPE.slots, 0]], device="cuda")
-    graphs = GraphedStep(make("cuda", GpuCodePredictor, None), read, nobody, SHAPE.slots + 1, SHAPE.slots, sender.put)
+    device = torch.device("cuda")
+    copies = Copies.of(SHAPE.slots, device)
+    step = GpuFrameStep(*make("cuda", GpuCodePredictor, None), small, copies, SHAPE.slots)
+    copies.control[: SHAPE.slots, : len(Field)] = torch.from_numpy(tables.control).to(device)
+    copies.options[: SHAPE.slots, : len(Option)] = torch.from_numpy(tables.options).to(device)
+    nobody = torch.tensor([SHAPE.slots], device=device)
+    idle = name_rows(torch.zeros(1, SHAPE.hidden, device=device), nobody, 0 * nobody)
+    graphs = GraphedStep(step.make, idle, SHAPE.slots, sender.put)
     graphs.capture()
     generator = torch.Generator().manual_seed(3)
     for frame in range(5):
@@ -78,8 +81,8 @@ def test_graphs_make_the_frames_that_the_plain_step_makes(
         hidden = torch.randn(rows, SHAPE.hidden, generator=generator)
         slots, positions = torch.arange(rows), torch.full((rows,), PREFIX + frame)
         tokens = plain(hidden, slots, positions)
-        states = torch.cat([hidden, slots[:, None].float(), positions[:, None].float()], 1).to("cuda")
-        assert graphs(states).argmax(1).tolist() == tokens.tolist()
+        states = name_rows(hidden, slots, positions).to(device)
+        assert graphs(states)[:, 0].tolist() == tokens.tolist()
     wait_for(lambda: len(sent) == len(expected))
     assert sent == expected
 

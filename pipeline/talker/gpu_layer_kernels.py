@@ -1,0 +1,284 @@
+"""The kernels of a transformer layer on a GPU for batches of few rows, in Triton.
+
+A layer is five of them: norm and QKV, attention, output, norm and gated MLP, MLP's end. Each begins before the one
+ahead of it has ended (programmatic dependent launch), brings its weights or its part of the cache nearer, and only then
+waits for its input: at a few rows reading them is all the time there is.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import cuda
+
+STORE = tl.constexpr(0)
+"""Write the product."""
+ADD = tl.constexpr(1)
+"""Add it to what is there."""
+GATED = tl.constexpr(2)
+"""Write silu(product with the first half of the weights) * product with the second."""
+
+
+@triton.jit
+def begin(EARLY: tl.constexpr):
+    """Let the next kernel begin."""
+    if EARLY:
+        cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def wait(EARLY: tl.constexpr):
+    """Until the kernels before this one have ended."""
+    if EARLY:
+        cuda.gdc_wait()
+
+
+@triton.jit
+def _bring(address):
+    """Have memory at these addresses (int64) brought into the second-level cache, a line of 128 bytes each."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1];\nmov.u32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit(do_not_specialize=["height"])
+def product(
+    x, weight, out, kept, squares, height, width, eps,
+    INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr, BLOCKS: tl.constexpr, SPREAD: tl.constexpr, LINES: tl.constexpr, NORM: tl.constexpr,
+    END: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """`x` [height, INNER] times `weight` [width, INNER] (twice the width if GATED), ROWS by COLUMNS a program.
+
+    With NORM, `squares` [height, BLOCKS] sum to the square of each row of `x`, which is normed by it. With ADD the
+    product is added to `kept` (float32), whose new value also goes to `out`, and its squares, by block of columns, to
+    `squares`. LINES: of 128 bytes, the power of two that holds a program's weights (half of them if GATED), or 0 not to
+    bring them nearer. The product is made columns by rows: matrix units take 16 by 8, and rows are few.
+    """
+    begin(EARLY)
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    if EARLY and LINES > 0:
+        near = (weight + tl.program_id(0) * COLUMNS * INNER).to(tl.int64)
+        near += tl.minimum(tl.arange(0, LINES), COLUMNS * INNER // 64 - 1) * 128
+        _bring(near)
+        if END == GATED:
+            _bring(near + width.to(tl.int64) * INNER * 2)
+    wait(EARLY)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    real = rows < height
+    scale = tl.full([ROWS], 1.0, tl.float32)
+    if NORM:
+        block = tl.arange(0, SPREAD)
+        parts = tl.load(
+            squares + rows[:, None] * BLOCKS + block[None, :],
+            mask=real[:, None] & (block < BLOCKS)[None, :], other=0.0,
+        )  # fmt: skip  # one argument list
+        scale = tl.rsqrt(tl.sum(parts, 1) / INNER + eps)
+    # A warp has a slice of the inner width to itself, and they sum at the end.
+    part = tl.arange(0, SLICES)[:, None, None] * SPAN
+    value = tl.zeros([SLICES, COLUMNS, ROWS], tl.float32)
+    gate_up = value
+    there = columns < width
+    for start in tl.range(0, INNER, SLICES * SPAN, num_stages=STAGES):
+        inner = start + part + tl.arange(0, SPAN)[None, None, :]
+        across = start + part + tl.arange(0, SPAN)[None, :, None]
+        at = weight + columns[None, :, None] * INNER + inner
+        mask = there[None, :, None] & (inner < INNER)
+        lines = tl.load(
+            x + rows[None, None, :] * INNER + across, mask=real[None, None, :] & (across < INNER), other=0.0
+        )
+        value = tl.dot(tl.load(at, mask=mask, other=0.0), lines, value, input_precision="ieee")
+        if END == GATED:
+            ups = tl.load(at + width * INNER, mask=mask, other=0.0)
+            gate_up = tl.dot(ups, lines, gate_up, input_precision="ieee")
+    value = tl.trans(tl.sum(value, 0)) * scale[:, None]
+    at = rows[:, None] * width + columns[None, :]
+    inside = real[:, None] & there[None, :]
+    if END == GATED:
+        value = value * tl.sigmoid(value) * (tl.trans(tl.sum(gate_up, 0)) * scale[:, None])
+    if END == ADD:
+        value += tl.load(kept + at, mask=inside, other=0.0)
+        tl.store(kept + at, value, mask=inside)
+        square = tl.sum(tl.where(inside, value * value, 0.0), 1)
+        tl.store(squares + rows * BLOCKS + tl.program_id(0), square, mask=real)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _turned(line, offset, weight, angles, position, mask, eps, DIM: tl.constexpr):
+    """Heads behind their norm and rotary embedding, float32 [n, DIM]: those at `line + offset`, at `position` [n]."""
+    channels = tl.arange(0, DIM)
+    half = channels % (DIM // 2)
+    plain = tl.load(line[:, None] + offset[:, None] + channels[None, :], mask=mask[:, None], other=0.0).to(tl.float32)
+    swapped = tl.load(
+        line[:, None] + offset[:, None] + ((channels + DIM // 2) % DIM)[None, :], mask=mask[:, None], other=0.0
+    ).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(plain * plain, 1) / DIM + eps)
+    own = tl.load(weight + channels).to(tl.float32)
+    other = tl.load(weight + (channels + DIM // 2) % DIM).to(tl.float32)
+    at = angles + position[:, None] * DIM + half[None, :]
+    cosine = tl.load(at, mask=mask[:, None], other=0.0).to(tl.float32)
+    sine = tl.load(at + DIM // 2, mask=mask[:, None], other=0.0).to(tl.float32)
+    sine = tl.where((channels < DIM // 2)[None, :], -sine, sine)
+    return scale[:, None] * (plain * own[None, :] * cosine + swapped * other[None, :] * sine)
+
+
+@triton.jit
+def _weigh(queries, keys, values, known, mixed, most, total):
+    """One tile of keys more: `queries` [Q, DIM], `keys`, `values` [T, DIM]; the running sums of a softmax."""
+    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+    scores = tl.where(known[None, :], scores, float("-inf"))
+    new_most = tl.maximum(most, tl.max(scores, 1))
+    # Of a row that has seen nothing yet, nothing is left.
+    fading = tl.where(most == float("-inf"), 0.0, tl.exp(most - new_most))
+    weights = tl.where(known[None, :], tl.exp(scores - new_most[:, None]), 0.0)
+    mixed = mixed * fading[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+    return mixed, new_most, total * fading + tl.sum(weights, 1)
+
+
+@triton.jit(do_not_specialize=["requests"])
+def attend_pages(
+    qkv, q_norm, k_norm, angles, cache, pages, starts, positions, places, out,
+    requests, eps, scale, page_stride, place_stride, head_stride, pages_line,
+    SHARING: tl.constexpr, KV: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, QUERIES: tl.constexpr,
+    TILE: tl.constexpr, TOGETHER: tl.constexpr, REQUESTS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Attention of one row and one key-value head over its request's pages, where its key and value are put.
+
+    `qkv`: [height, (SHARING * KV + 2 * KV) * DIM]; `q_norm`, `k_norm`: [DIM]; `angles`: [positions, DIM], cosines and
+    sines; `cache`: keys and values behind one another, DIM each, at (page, place in it, head) by the strides; `pages`:
+    int32 by request and page; `starts`: int32 [requests + 1], where its rows begin; `positions`, `places`: int64
+    [height], `places` where a row's key goes, below zero for rows of nobody's; `out`: [height, SHARING * KV * DIM].
+    Rows of the same request, a prompt's, see one another's keys as they are in `qkv`, so nobody waits for the cache.
+    QUERIES, TOGETHER: powers of two from 16; REQUESTS: above `requests`.
+    """
+    begin(EARLY)
+    row, head = tl.program_id(0), tl.program_id(1)
+    HEADS: tl.constexpr = SHARING * KV
+    WIDTH: tl.constexpr = (HEADS + 2 * KV) * DIM
+    channels = tl.arange(0, DIM)
+    place = tl.load(places + row)
+    position = tl.load(positions + row).to(tl.int32)
+    number = tl.arange(0, REQUESTS)
+    begins = tl.load(starts + number, mask=number <= requests, other=2147483647)
+    request = tl.minimum(tl.sum((begins <= row).to(tl.int32), 0), requests) - 1
+    ahead = row - tl.max(tl.where(number == request, begins, 0), 0)
+    if place < 0:
+        ahead = 0
+        position = 0
+    cached = position - ahead
+    past = tl.arange(0, TILE)
+    known = past < cached
+    page = tl.load(pages + request * pages_line + past // PAGE, mask=known, other=0).to(tl.int64)
+    at = cache + page * page_stride + (past % PAGE) * place_stride + head * head_stride
+    # Written by earlier steps, so there is nothing to wait for.
+    keys = tl.load(at[:, None] + channels[None, :], mask=known[:, None], other=0.0)
+    values = tl.load(at[:, None] + DIM + channels[None, :], mask=known[:, None], other=0.0)
+    wait(EARLY)
+    shared = tl.arange(0, QUERIES)
+    line = qkv + (shared * 0 + row).to(tl.int64) * WIDTH
+    queries = _turned(
+        line, (head * SHARING + shared) * DIM, q_norm, angles, shared * 0 + position, shared < SHARING, eps, DIM
+    ) * scale  # fmt: skip  # one expression
+    queries = queries.to(cache.dtype.element_ty)
+    mixed = tl.zeros([QUERIES, DIM], tl.float32)
+    most = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    for begin_at in tl.range(row - ahead, row + 1, TOGETHER, num_stages=1):
+        other = begin_at + tl.arange(0, TOGETHER)
+        before = other <= row
+        lines = qkv + other.to(tl.int64) * WIDTH
+        offset = other * 0 + head * DIM
+        near = _turned(lines, offset + HEADS * DIM, k_norm, angles, position - (row - other), before, eps, DIM)
+        near = near.to(cache.dtype.element_ty)
+        near_values = tl.load(
+            lines[:, None] + (HEADS + KV + head) * DIM + channels[None, :], mask=before[:, None], other=0.0
+        ).to(cache.dtype.element_ty)
+        target = cache + (place // PAGE) * page_stride + (place % PAGE) * place_stride + head * head_stride
+        mine = (other == row) & (place >= 0)
+        keep = target + channels[None, :] + (other * 0)[:, None]
+        tl.store(keep, near, mask=mine[:, None])
+        tl.store(keep + DIM, near_values, mask=mine[:, None])
+        mixed, most, total = _weigh(queries, near, near_values, before, mixed, most, total)
+    mixed, most, total = _weigh(queries, keys, values, known, mixed, most, total)
+    for begin_at in range(TILE, cached, TILE):
+        past = begin_at + tl.arange(0, TILE)
+        known = past < cached
+        page = tl.load(pages + request * pages_line + past // PAGE, mask=known, other=0).to(tl.int64)
+        at = cache + page * page_stride + (past % PAGE) * place_stride + head * head_stride
+        keys = tl.load(at[:, None] + channels[None, :], mask=known[:, None], other=0.0)
+        values = tl.load(at[:, None] + DIM + channels[None, :], mask=known[:, None], other=0.0)
+        mixed, most, total = _weigh(queries, keys, values, known, mixed, most, total)
+    mixed = mixed / total[:, None]
+    result = out + (row * HEADS + head * SHARING + shared[:, None]) * DIM + channels[None, :]
+    tl.store(result, mixed.to(out.dtype.element_ty), mask=(shared < SHARING)[:, None])
+
+
+@triton.jit
+def start_rows(
+    embedded, x, kept, squares, hidden, eps,
+    SPAN: tl.constexpr, BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Begin the residual stream of a row with `embedded` [n, hidden]: as `add_rows` and `product` go on with it."""
+    begin(EARLY)
+    wait(EARLY)
+    row, columns = tl.program_id(0), tl.arange(0, SPAN)
+    inside = columns < hidden
+    value = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(kept + row * hidden + columns, value, mask=inside)
+    square = tl.sum(value * value, 0)
+    block = tl.arange(0, SPREAD)
+    tl.store(squares + row * BLOCKS + block, tl.where(block == 0, square, 0.0), mask=block < BLOCKS)
+    if NORM:
+        value *= tl.rsqrt(square / hidden + eps)
+    tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_rows(added, x, kept, hidden, eps, SPAN: tl.constexpr, EARLY: tl.constexpr):
+    """Add `added` [n, hidden] to the residual stream `kept` (float32); `x` becomes its new value, normed."""
+    begin(EARLY)
+    wait(EARLY)
+    row, columns = tl.program_id(0), tl.arange(0, SPAN)
+    inside = columns < hidden
+    value = tl.load(kept + row * hidden + columns, mask=inside, other=0.0)
+    value += tl.load(added + row * hidden + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(kept + row * hidden + columns, value, mask=inside)
+    value *= tl.rsqrt(tl.sum(value * value, 0) / hidden + eps)
+    tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gate_rows(both, out, width, SPAN: tl.constexpr, EARLY: tl.constexpr):
+    """silu of the first half of `both` [n, 2 * width] times the second."""
+    begin(EARLY)
+    wait(EARLY)
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * SPAN + tl.arange(0, SPAN)
+    inside = columns < width
+    gate = tl.load(both + row * 2 * width + columns, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(both + row * 2 * width + width + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + columns, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def end_rows(
+    kept, weight, slots, positions, out, hidden, eps, SPAN: tl.constexpr, NAMES: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip  # one argument list
+    """The last norm, and `name_rows`: `out` [n, hidden + NAMES]."""
+    begin(EARLY)
+    wait(EARLY)
+    row, columns = tl.program_id(0), tl.arange(0, SPAN)
+    inside = columns < hidden
+    value = tl.load(kept + row * hidden + columns, mask=inside, other=0.0)
+    value *= tl.rsqrt(tl.sum(value * value, 0) / hidden + eps)
+    value *= tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    line = out + row.to(tl.int64) * (hidden + NAMES)
+    tl.store(line + columns, value.to(out.dtype.element_ty), mask=inside)
+    slot = tl.load(slots + row).to(tl.int32)
+    position = tl.load(positions + row).to(tl.int32)
+    name = tl.arange(0, NAMES)
+    of = tl.where(name < 2, slot, position)
+    byte = tl.where(name % 2 == 0, of >> 8, of & 255)
+    byte = tl.where(name < 4, byte, 0)
+    tl.store(line + hidden + name, byte.to(out.dtype.element_ty))
