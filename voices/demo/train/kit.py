@@ -26,7 +26,7 @@ def pack(work: Path, out: Path) -> int:
         packed.write((work / "text/train.txt").read_bytes())
     for name in ("held_out.txt", "tokenizer.json"):
         shutil.copy(work / "text" / name, out / name)
-    with tarfile.open(out / "flite.txz", "w:xz") as libraries:
+    with tarfile.open(out / "flite.txz", "w:xz", dereference=True) as libraries:
         libraries.add(work / "flite", "flite")
     shutil.copytree(RECIPE, out / "train", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())

@@ -10,7 +10,8 @@ SHORTEST, LONGEST = 2, 200
 
 _PLAIN = str.maketrans("\u2019\u2018\u201c\u201d\u2013\u00a0", "''\"\"- ", "\u200b\ufeff\u00ad")
 _NO_END = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Sr|Jr|Gen|Col|Capt|Lt|Rev|vs|cf|etc|e\.g|i\.e|viz|approx|esp|fig|vol|[A-Za-z])\.)$"
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|Sr|Jr|Gen|Col|Capt|Lt|Rev|Co|Inc|Jan|Feb|Aug|Sept|Oct|Nov|Dec"
+    r"|vs|cf|etc|e\.g|i\.e|viz|approx|esp|fig|vol|[A-Za-z])\.)$"
 )
 _MARKUP = re.compile(
     r"https?:|www\.|\.\w+/|[<>|\\{}#~^*=`@\[\]]|\w_|_\w|\(\)|\w\.\w{2,}|\b[a-z]+[A-Z]|[a-z]\d|\d[a-z](?![a-z]\b)"
