@@ -30,7 +30,7 @@ EDGE_FRAMES = 5
 """At both ends of a generation, when not all speak together."""
 FIRST_FRAMES = 63
 """Five seconds, of each utterance that is heard for its first PCM."""
-FIRST_S, SETTLE_S = 4.0, 0.5
+FIRST_S, SETTLE_S = 3.0, 0.5
 """How long utterances arrive, and how long after it the last one's first PCM may come."""
 ALONE, SHORT_FRAMES = 15, 12
 """Utterances one after another, and their length."""
@@ -90,7 +90,9 @@ async def _first_pcm(synthesizer: QwenSynthesizer, rate_per_s: float | None, sec
         # The rest of what they say tells nothing more.
         for task in still:
             task.cancel()
-        await asyncio.wait(hearing)
+        for ended in await asyncio.gather(*hearing, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
     first = Spread.of(each["pcm"] for each in reached)
     stages = {f"{name}_mean": round(statistics.fmean(each[name] for each in reached), 2) for name in reached[0]}
     return {"count": first.count, "p50": round(first.p50, 2), "p95": round(first.p95, 2), **stages}
