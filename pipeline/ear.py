@@ -65,8 +65,8 @@ class Ear(Protocol):
     def costs(self, heard: Heard, sounds: NDArray[Any]) -> Costs:
         """How unlike each of the sounds every moment is."""
 
-    def word(self, text: str, pace: float) -> Steps:
-        """A word, or a part of one, as written; at least one step."""
+    def word(self, text: str, before: str, pace: float) -> Steps:
+        """A word, or a part of one, as written, and the one `before` it; at least one step."""
 
     def pause(self, *, asked: bool) -> Steps:
         """The one step between words; `asked` for by a punctuation mark."""

@@ -53,15 +53,18 @@ class Follower:
         self._paths: tuple[Path, Path, Path] | None = None
         """The cheapest, and of those that are hardly dearer the one furthest behind and the one furthest ahead."""
 
-    def add_word(self, text: str, *, pauses: bool) -> None:
+    def add_word(self, text: str, *, before: str = "", pauses: bool) -> None:
         """Append a word; `pauses` when its punctuation asks for a pause behind it."""
         self._spans.append((self._end, self._end))
         self._expected.append(0.0)
-        self.extend_word(text, pauses=pauses)
+        self._extend(text, before, pauses=pauses)
 
     def extend_word(self, text: str, *, pauses: bool) -> None:
         """More of the last word has come. The pause that might have been behind it stays possible inside."""
-        word = self._ear.word(text, self._pace)
+        self._extend(text, "", pauses=pauses)
+
+    def _extend(self, text: str, before: str, *, pauses: bool) -> None:
+        word = self._ear.word(text, before, self._pace)
         self._append(word)
         self._spans[-1] = self._spans[-1][0], self._end
         self._expected[-1] += float(word.moments.sum())

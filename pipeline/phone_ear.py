@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from .ear import Codes, Costs, Heard, Patience, Steps
 from .phone_table import PhoneTable
 from .speech import Pcm
+from .text.english import MAGNITUDES, MONEY, spoken_english
 
 WEIGHT = 0.5
 """Of what a moment tells: it is much like its neighbours, which tell the same again."""
@@ -24,15 +24,13 @@ LEAST_MOMENTS = 1.2
 
 
 class PhoneEar:
-    """The `Ear` for voices with a table; `spoken` is how a written word is said, in letters. Serves any number of
-    utterances.
-    """
+    """The `Ear` for voices with a table, in English as `text/spoken.py` speaks it. Serves any number of utterances."""
 
     reach_steps = 250
     patience = Patience(doubt=20.0, least_moments=3, most_moments=100)
 
-    def __init__(self, table: PhoneTable, spoken: Callable[[str], str]) -> None:
-        self._table, self._spoken = table, spoken
+    def __init__(self, table: PhoneTable) -> None:
+        self._table = table
 
     def hear(self, pcm: Pcm, codes: Codes) -> Heard:  # noqa: ARG002 - an ear may listen to either
         return codes
@@ -42,8 +40,8 @@ class PhoneEar:
         costs: Costs = -WEIGHT * np.log((1 - SLIP) * (likelier @ sounds.T) + SLIP)
         return costs
 
-    def word(self, text: str, pace: float) -> Steps:
-        phones = self._table.pronunciation.of(self._spoken(text))
+    def word(self, text: str, before: str, pace: float) -> Steps:
+        phones = self._table.pronunciation.of(said(text, before))
         if not len(phones):
             phones = self._table.usual[None]
         moments = np.maximum(phones @ self._table.moments * pace, LEAST_MOMENTS).astype(np.float64)
@@ -60,3 +58,11 @@ class PhoneEar:
         silence[0, 0] = 1
         nothing = np.zeros(1)
         return Steps(silence, nothing, nothing, np.full(1, NO_PAUSE_COST if asked else 0.0), nothing)
+
+
+def said(word: str, before: str) -> str:
+    """A written word in letters: "8 kg" is "eight", "kilograms", and "$3 million" is "three", "million dollars"."""
+    words = spoken_english(word, after_number=before[-1:].isdigit())
+    if MONEY.fullmatch(before) and word.strip(".,;:!?").lower() in MAGNITUDES:
+        return f"{words} {spoken_english(before).split()[-1]}"
+    return words

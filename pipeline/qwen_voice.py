@@ -20,7 +20,6 @@ from .plan import Plan
 from .sound_ear import SoundEar
 from .speech import FRAME_MS, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Sampling
-from .text.english import spoken_english
 from .text.rules import load_voice_file
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance import UtteranceText
@@ -82,7 +81,7 @@ class QwenVoice:
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._pace: dict[str, float] = {}
         table = load_phone_table(self._checkpoint)
-        self._phone_ear = None if table is None else PhoneEar(table, spoken_english)
+        self._phone_ear = None if table is None else PhoneEar(table)
 
     @property
     def default_voice(self) -> str:

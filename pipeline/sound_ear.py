@@ -41,7 +41,7 @@ class SoundEar:
         costs: Costs = heard[:, sounds]
         return costs
 
-    def word(self, text: str, pace: float) -> Steps:
+    def word(self, text: str, before: str, pace: float) -> Steps:  # noqa: ARG002 - a hiss is one behind anything
         parts = parts_of(text) or [Part(Sound.ANY, MOMENT_MS)]
         moments = [max(1, round(part.ms * pace / MOMENT_MS)) for part in parts]
         sounds = np.repeat([part.sound for part in parts], moments)

@@ -129,7 +129,7 @@ class SpokenClock:
                     self._follower.extend_word(grown, pauses=_pauses(word))
             else:
                 self._words.append(word)
-                self._follow(word)
+                self._follow(len(self._words) - 1)
             self._open = not whole and match.end() == len(self._source)
             if self._open:
                 return
@@ -142,11 +142,12 @@ class SpokenClock:
         self._segment_word = len(self._times)
         self._segment_moment = self._moments
         self._follower = Follower(self.ear, self._pace)
-        for word in self._words[self._segment_word :]:
-            self._follow(word)
+        for number in range(self._segment_word, len(self._words)):
+            self._follow(number)
 
-    def _follow(self, word: _Word) -> None:
-        self._follower.add_word(word.text, pauses=_pauses(word))
+    def _follow(self, number: int) -> None:
+        word, before = self._words[number], self._words[number - 1].text if number else ""
+        self._follower.add_word(word.text, before=before, pauses=_pauses(word))
 
     def _close_segment(self, last: int) -> None:
         """Place the words up to number `last` in what is left of the segment's audio."""

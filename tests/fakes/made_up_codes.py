@@ -44,7 +44,7 @@ def table() -> PhoneTable:
 
 
 def ear() -> PhoneEar:
-    return PhoneEar(table(), lambda word: word)
+    return PhoneEar(table())
 
 
 def spoken(source: str, *, pause_frames: int = 4, seed: int = 1, slips: float = 0.1) -> tuple[Codes, list[float]]:

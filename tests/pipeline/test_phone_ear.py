@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes.made_up_codes import Codes, ear, no_sound, spoken, table
+from fakes.made_up_codes import Codes, ear, no_sound, spoken
 from voxgate.pipeline.deferred_words import DeferredClock, WordClock
-from voxgate.pipeline.phone_ear import PhoneEar
+from voxgate.pipeline.phone_ear import said
 from voxgate.pipeline.speech import FRAME_MS, WordTime
 from voxgate.pipeline.words import SpokenClock
 
@@ -94,13 +94,29 @@ def test_a_word_that_was_not_said_takes_next_to_no_time() -> None:
 
 
 def test_what_is_written_otherwise_is_found_as_it_is_said() -> None:
-    codes, ends = spoken("by two oclock", slips=0)
-    clock = SpokenClock(ear=PhoneEar(table(), lambda word: {"2:00": "two oclock"}.get(word, word)))
-    clock.text("by 2:00", 7)
+    codes, ends = spoken("by two o'clock they weighed six kilograms", slips=0)
+    source = "By 2:00 they weighed 6 kg"
+    clock = clock_for(source)
     words = hear(clock, codes)
     clock.finish()
     words += clock.take_words()
-    assert [(word.text, word.end_ms) for word in words] == [("by", ends[0]), ("2:00", ends[2])]
+    told = [(word.text, word.end_ms) for word in words]
+    assert told == list(zip(source.split(), [ends[0], *ends[2:]], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("word", "before", "letters"),
+    [
+        ("kg", "8", "kilograms"),
+        ("Main", "the", "main"),
+        ("$3", "", "three dollars"),
+        ("million.", "$3", "million. dollars"),
+        ("million", "3", "million"),
+        ("of", "$3", "of"),
+    ],
+)
+def test_a_word_may_depend_on_the_one_before(word: str, before: str, letters: str) -> None:
+    assert said(word, before) == letters
 
 
 def test_what_has_no_letters_takes_no_part() -> None:

@@ -95,7 +95,7 @@ def test_the_demo_voice_finds_the_words_that_its_likeliest_codes_say() -> None:
             codes += [int(np.log(np.maximum(read.likelier[:, :, phone], 1e-6)).sum(axis=1).argmax())] * 2
         ends.append(FRAME_MS * len(codes))
         codes += [int(read.likelier[:, :, 0].sum(axis=1).argmax())] * 3 if word.endswith(",") else []
-    clock = SpokenClock(ear=PhoneEar(read, spoken_english))
+    clock = SpokenClock(ear=PhoneEar(read))
     clock.text(source, len(source))
     clock.audio(np.zeros(0, np.float32), np.array(codes, np.int16))
     clock.finish()

@@ -1,9 +1,9 @@
-"""Step: what tells the gateway when each word is heard. `python -m train.word_times W [--checkpoint ..]`
+"""Step: what tells the gateway when each word is heard. `python -m train.word_times W [--checkpoint FOLDER]`
 
 Flite reads sentences of W/text/train.txt in every voice and says when each phone begins; the tokenizer
-(W/codes.safetensors) says which first code each frame has. Counted together they tell what a code sounds like, and the
-words among them how letters are said. Writes word_times.safetensors into the checkpoint's folder: some 200 kB, good for
-the checkpoint's first codebook alone. Some minutes on a CPU.
+(W/codes.safetensors, or what was collected of it) says which first code each frame has. Counted together they tell
+what a code sounds like, and the words among them how letters are said. Writes word_times.safetensors into the
+checkpoint's folder: 240 kB, good for that checkpoint's first codebook alone. Some minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -15,64 +15,54 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
-from voxgate.pipeline.phone_table import FILE, MOMENTS, codebook_digest
+from voxgate.pipeline.phone_table import FILE, codebook_digest
 
-from .flite import PAUSE, PHONES, RATE_HZ, VOICES, Flite, Reading
+from .audio import resample_16_to_24, tokenizer_mel
+from .export import read_parts
+from .flite import PAUSE, PHONES, VOICES, Flite, Reading
 from .letters import LETTERS, Said, train_letters
+from .mel_tokenizer import MelTokenizer
+from .sizes import CODEBOOK_SIZE, PHONES_PER_FRAME
+from .speech import GAINS, Sentence, sentence
 
-FRAME = RATE_HZ * 80 // 1000
-LEAD = RATE_HZ * 140 // 1000
-"""Silence left in front of the first word, as in training."""
-MOMENT_S = 0.02
+SENTENCES = 4500
+"""Over all voices: some five hours."""
+SMOOTHING = 4.0
+"""Every code counts as if it had been heard so often with each phone as usual."""
 
-_SMOOTHING = 4.0
-"""Every code counts as if it had been heard so many times with each phone's usual share."""
-
-Encode = Callable[[NDArray[np.int16]], NDArray[np.int64]]
-"""16 kHz samples, whole frames of them -> the first code of each frame, int [frames]."""
+Encode = Callable[[NDArray[np.int16]], NDArray[np.int16]]
+"""16 kHz samples, whole frames of them -> the first code of each frame."""
 
 
 @dataclass(slots=True)
 class Counts:
     """What was read, counted."""
 
-    codes: NDArray[np.float64]
-    """[codes, 4, phones]: phones in each quarter of the frames with a code."""
+    codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros((CODEBOOK_SIZE, PHONES_PER_FRAME, len(PHONES))))
+    """Phones in each quarter of the frames with a code."""
     phones: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(PHONES)))
     """How many of each phone."""
     words: Counter[tuple[str, Said]] = field(default_factory=Counter)
 
-    def add(self, reading: Reading, encode: Encode) -> None:
-        """Count one reading; what is too odd to have letters for its phones counts as sound alone."""
-        samples, start_s = cut(reading)
-        first = encode(samples)
-        ends_s = np.array([phone.end_s for phone in reading.phones]) - start_s
-        numbers = np.array([PHONES.index(phone.name) for phone in reading.phones])
-        at_s = (np.arange(MOMENTS * len(first)) + 0.5) * MOMENT_S
-        there = np.append(numbers, 0)[np.searchsorted(ends_s, at_s)].reshape(-1, MOMENTS)
-        np.add.at(self.codes, (first[:, None], np.arange(MOMENTS)[None], there), 1)
-        np.add.at(self.phones, numbers, 1)
+    def add(self, reading: Reading, read: Sentence, codes: NDArray[np.int16]) -> None:
+        """Count one reading, and what it became as a sentence of whole frames."""
+        np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), read.phones), 1)
+        np.add.at(self.phones, [PHONES.index(phone.name) for phone in reading.phones], 1)
         for word in reading.words:
             letters = re.sub(f"[^{LETTERS}]", "", word.text.lower())
-            said = tuple(_inside(reading, word.start_s, word.end_s))
+            said = tuple(_phones(reading, word.start_s, word.end_s))
             if letters and said:
                 self.words[letters, said] += 1
 
 
-def cut(reading: Reading) -> tuple[NDArray[np.int16], float]:
-    """Whole frames that begin shortly before the first word, and where in the reading that is."""
-    first = reading.phones[0]
-    start = max(0, round(first.end_s * RATE_HZ) - LEAD) // 2 * 2 if first.name == PAUSE else 0
-    samples = reading.samples[start:]
-    return np.pad(samples, (0, -len(samples) % FRAME)), start / RATE_HZ
-
-
-def _inside(reading: Reading, start_s: float, end_s: float) -> Iterator[int]:
+def _phones(reading: Reading, start_s: float, end_s: float) -> Iterator[int]:
+    """The phones between two times, by number."""
     begin_s = 0.0
     for phone in reading.phones:
         if begin_s >= start_s - 1e-4 and phone.end_s <= end_s + 1e-4 and phone.name != PAUSE:
@@ -80,81 +70,77 @@ def _inside(reading: Reading, start_s: float, end_s: float) -> Iterator[int]:
         begin_s = phone.end_s
 
 
-def tables(counts: Counts) -> dict[str, NDArray[np.float32]]:
+def tables(counts: Counts) -> dict[str, NDArray[Any]]:
     """What the file says of codes: see `voxgate.pipeline.phone_table.PhoneTable`."""
     moments = counts.codes.sum(axis=(0, 1))
     usual = (moments + 1) / (moments + 1).sum()
-    shares = counts.codes + _SMOOTHING * usual
+    shares = counts.codes + SMOOTHING * usual
     shares /= shares.sum(axis=2, keepdims=True)
-    lasts = moments / np.maximum(counts.phones, 1)
-    return {
-        "likelier": (shares / usual).astype(np.float32),
-        "usual": usual.astype(np.float32),
-        "moments": lasts.astype(np.float32),
-    }
+    return {"likelier": shares / usual, "usual": usual, "moments": moments / np.maximum(counts.phones, 1)}
 
 
-def read(texts: Sequence[str], voices: Sequence[str], encode: Encode, codes: int) -> Counts:
-    """Every voice reads its share of the texts."""
-    counts = Counts(np.zeros((codes, MOMENTS, len(PHONES))))
+def first_codes(work: Path) -> Encode:
+    """The trained tokenizer, from a work folder or what was collected of it; ValueError where it does not fit."""
+    model = MelTokenizer().eval()
+    state = {name: value.float() for name, value in read_parts(work, "codes").items()}
+    odd = model.load_state_dict(state, strict=False)
+    if odd.unexpected_keys or any(not name.startswith("mel_decoder.") for name in odd.missing_keys):
+        raise ValueError(f"{work} holds no tokenizer of this kind: {odd}")
+
+    @torch.inference_mode()
+    def encode(samples: NDArray[np.int16]) -> NDArray[np.int16]:
+        audio = resample_16_to_24(torch.from_numpy(samples / np.float32(32768)))
+        codes: NDArray[np.int64] = model.encode(tokenizer_mel(audio[None]))[0, :, 0].numpy()
+        return codes.astype(np.int16)
+
+    return encode
+
+
+def readings(texts: Sequence[str], voices: Sequence[str]) -> Iterator[tuple[str, str, Reading]]:
+    """Each voice reads its share of the texts; what it cannot read is left out. Yields voice, text and reading."""
     for number, voice in enumerate(voices):
         flite = Flite(voice)
         for text in texts[number :: len(voices)]:
             try:
-                counts.add(flite.read(text), encode)
-            except ValueError as error:
-                print(f"left out: {error}")
-        print(f"{voice}: {counts.codes.sum() / MOMENTS * 0.08 / 60:.0f} min, {len(counts.words)} words", flush=True)
-    return counts
+                reading = flite.read(text)
+            except ValueError:
+                continue
+            if len(reading.words) == len(text.split()):
+                yield voice, text, reading
+        print(f"{voice} has read", flush=True)
 
 
 def write(counts: Counts, checkpoint: Path, seed: int) -> Path:
     """The file, half precision."""
-    network = train_letters(counts.words, len(PHONES), seed)
-    tensors = tables(counts) | {name: tensor.numpy() for name, tensor in network.items()}
-    halves = {name: np.ascontiguousarray(tensor, np.float16) for name, tensor in tensors.items()}
-    about = {
-        "letters": LETTERS,
-        "phones": " ".join(PHONES),
-        "codebook": codebook_digest(checkpoint / "speech_tokenizer"),
+    tensors = tables(counts) | {
+        name: tensor.numpy() for name, tensor in train_letters(counts.words, len(PHONES), seed).items()
     }
-    save_file(halves, checkpoint / FILE, about)
+    halves = {name: np.ascontiguousarray(tensor, np.float16) for name, tensor in tensors.items()}
+    digest = codebook_digest(checkpoint / "speech_tokenizer")
+    save_file(halves, checkpoint / FILE, {"letters": LETTERS, "phones": " ".join(PHONES), "codebook": digest})
     return checkpoint / FILE
 
 
-def tokenizer(weights: Path) -> tuple[Encode, int]:
-    """The first codebook of the trained tokenizer, and how many codes it has."""
-    from .audio import resample_16_to_24, tokenizer_mel
-    from .files import load_weights
-    from .mel_tokenizer import MelTokenizer
-    from .sizes import CODEBOOK_SIZE
-
-    model = MelTokenizer().eval()
-    model.load_state_dict(load_weights(weights), strict=False)
-
-    @torch.inference_mode()
-    def encode(samples: NDArray[np.int16]) -> NDArray[np.int64]:
-        audio = resample_16_to_24(torch.from_numpy(samples / np.float32(32768)))
-        codes: NDArray[np.int64] = model.encode(tokenizer_mel(audio[None]))[0, :, 0].numpy()
-        return codes
-
-    return encode, CODEBOOK_SIZE
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m train.word_times", description=__doc__)
     parser.add_argument("work", type=Path, help="with text/train.txt and codes.safetensors")
+    parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights, where it is another")
     parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parent.parent, help="folder to write into")
     parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
-    parser.add_argument("--sentences", type=int, default=4500, help="over all voices")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="over all voices")
     parser.add_argument("--seed", type=int, default=8)
-    parsed = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = (parsed.work / "text" / "train.txt").read_text("utf-8").splitlines()
-    texts = [line.rpartition("\t")[2] for line in random.Random(parsed.seed).sample(lines, parsed.sentences)]
-    encode, codes = tokenizer(parsed.work / "codes.safetensors")
-    path = write(read(texts, parsed.voices, encode, codes), parsed.checkpoint, parsed.seed)
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+    lines = (options.work / "text" / "train.txt").read_text("utf-8").splitlines()
+    texts = [line.rpartition("\t")[2] for line in random.Random(options.seed).sample(lines, options.sentences)]
+    encode = first_codes(options.weights or options.work)
+    counts = Counts()
+    for voice, _, reading in readings(texts, options.voices):
+        read = sentence(reading, GAINS[voice])
+        counts.add(reading, read, encode(read.samples))
+    hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600
+    path = write(counts, options.checkpoint, options.seed)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB, of {hours:.1f} h and {len(counts.words)} words")
 
 
 if __name__ == "__main__":

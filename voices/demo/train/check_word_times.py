@@ -1,0 +1,87 @@
+"""Step: how exact word times are where the truth is known. `python -m train.check_word_times W [--checkpoint FOLDER]`
+
+Flite reads sentences that no table was made of (W/text/held_out.txt), and the tokenizer (W/codes.safetensors) makes
+codes of them. The gateway's own clock follows the codes, and the sound alone for comparison, a frame at a time; both
+are held against flite's word times, which are exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from voxgate.cli.bench_words import Spans, errors, shown
+from voxgate.pipeline.checkpoint import load_checkpoint
+from voxgate.pipeline.ear import Ear
+from voxgate.pipeline.phone_ear import PhoneEar
+from voxgate.pipeline.phone_table import load_phone_table
+from voxgate.pipeline.sound_ear import SoundEar
+from voxgate.pipeline.speech import FRAME_SAMPLES
+from voxgate.pipeline.words import SpokenClock
+
+from .audio import resample_16_to_24
+from .flite import VOICES, Reading
+from .speech import GAINS, Sentence, sentence
+from .word_times import Encode, first_codes, readings
+
+SENTENCES = 300
+"""Over all voices."""
+
+
+def told(text: str, ear: Ear, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> Spans:
+    """What the clock says of speech that comes a frame at a time."""
+    clock = SpokenClock(ear=ear)
+    clock.text(text, len(text))
+    words = []
+    for frame, code in zip(pcm.reshape(-1, FRAME_SAMPLES), codes, strict=True):
+        clock.audio(frame, np.array([code]))
+        words += clock.take_words()
+    clock.finish()
+    return [(word.start_ms, word.end_ms) for word in words + clock.take_words()]
+
+
+def known(reading: Reading, read: Sentence) -> Spans:
+    """Flite's own times, in the sentence cut out of its reading."""
+    shift_ms = read.words_ms[0] - 1000 * reading.words[0].start_s
+    return [(1000 * word.start_s + shift_ms, 1000 * word.end_s + shift_ms) for word in reading.words]
+
+
+def check(texts: list[str], voices: list[str], by_phones: Ear, encode: Encode) -> None:
+    """Print a table for each voice."""
+    spans: defaultdict[str, dict[str, list[Spans]]] = defaultdict(lambda: {"codes": [], "sound": [], "known": []})
+    for voice, text, reading in readings(texts, voices):
+        read = sentence(reading, GAINS[voice])
+        pcm, codes = resample_16_to_24(torch.from_numpy(read.samples / np.float32(32768))).numpy(), encode(read.samples)
+        row = spans[voice]
+        row["codes"].append(told(text, by_phones, pcm, codes))
+        row["sound"].append(told(text, SoundEar(), pcm, codes))
+        row["known"].append(known(reading, read))
+    for voice, row in spans.items():
+        print(f"{voice}: {len(row['known'])} sentences, {sum(map(len, row['known']))} words")
+        print(shown({f"followed by {name}": errors(row[name], row["known"]) for name in ("codes", "sound")}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m train.check_word_times", description=__doc__)
+    parser.add_argument("work", type=Path, help="with text/held_out.txt and codes.safetensors")
+    parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights, where it is another")
+    parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parent.parent)
+    parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="over all voices")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    table = load_phone_table(load_checkpoint(options.checkpoint))
+    if table is None:
+        raise SystemExit(f"{options.checkpoint} has no table for its codes: python -m train.word_times")
+    lines = (options.work / "text" / "held_out.txt").read_text("utf-8").splitlines()
+    texts = [line.rpartition("\t")[2] for line in lines[: options.sentences]]
+    encode = first_codes(options.weights or options.work)
+    check(texts, options.voices, PhoneEar(table), encode)
+
+
+if __name__ == "__main__":
+    main()
