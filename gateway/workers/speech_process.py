@@ -187,6 +187,8 @@ class SpeechProcess:
                     listens.set_exception(error)
             finally:
                 self._bury(worker)
+                # What is left to it by now is to send its last traces.
+                await worker.ended(_LAST_S)
                 await worker.kill()
             if not self._drained:
                 pause_s = restarts.lost(loop.time())
