@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .reading import PROBE_S, Reading
 from .utterance import Utterance
 
@@ -26,9 +28,10 @@ class Patience:
         A client that takes audio as fast as it is made may stop reading when it has enough: only a write that waits
         tells of it.
         """
-        slow_s, cut_s = self.after_s(utterance.stalled_since_s())
-        if not utterance.paced or utterance.speech is None:
-            return slow_s, cut_s
-        silent_s = self._reading.silent_since_s()
+        stalled_s = utterance.stalled_since_s()
+        silent_s = self._reading.silent_since_s() if utterance.paced and utterance.speech is not None else math.inf
+        if stalled_s == silent_s == math.inf:
+            return math.inf, math.inf
+        slow_s, cut_s = self.after_s(stalled_s)
         unread_limit_s = max(self._limit_s - PROBE_S, SLOW_AFTER_S)
         return min(slow_s, silent_s + SLOW_AFTER_S), min(cut_s, silent_s + unread_limit_s)

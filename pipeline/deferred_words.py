@@ -13,11 +13,11 @@ from typing import Protocol
 import numpy as np
 
 from .ear import Codes, Heard
-from .speech import Pcm, WordTime
+from .speech import FRAME_SAMPLES, Pcm, WordTime
 from .words import NO_CODES, SpokenClock
 
 _STRIDE_FRAMES = 4
-"""Followed in one go: fewer and longer strides cost less, and words are settled after each."""
+"""Listened to, and followed, in one go: fewer and longer strides cost less, and words are settled after each."""
 
 
 class WordClock(Protocol):
@@ -39,8 +39,8 @@ class DeferredClock:
     def __init__(self, clock: SpokenClock) -> None:
         self._clock = clock
         self._source = ""
-        self._heard: list[Heard] = []
-        """Audio since the last of `_later`."""
+        self._unheard: list[tuple[Pcm, Codes]] = []
+        self._unheard_frames = 0
         self._later: list[Callable[[], object]] = []
 
     @property
@@ -53,8 +53,11 @@ class DeferredClock:
         self._put(lambda: self._clock.text(self._source, committed_chars))
 
     def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
-        """As `SpokenClock.audio`; at most 200 bytes are kept of each frame."""
-        self._heard.append(self._clock.ear.hear(pcm, codes))
+        """As `SpokenClock.audio`; at most 200 bytes are kept of each frame but the last few."""
+        self._unheard.append((pcm, codes))
+        self._unheard_frames += len(pcm) // FRAME_SAMPLES
+        if self._unheard_frames >= _STRIDE_FRAMES:
+            self._listen()
 
     def segment_end(self, source_end: int | None = None) -> None:
         end = len(self._source) if source_end is None else source_end
@@ -74,11 +77,15 @@ class DeferredClock:
             follow()
         return self._clock.spoken_until(played_ms)
 
+    def _listen(self) -> None:
+        unheard, self._unheard = self._unheard, []
+        self._unheard_frames = 0
+        if unheard:
+            pcm, codes = (np.concatenate(parts) for parts in zip(*unheard, strict=True))
+            self._later.append(partial(self._follow, self._clock.ear.hear(pcm, codes)))
+
     def _put(self, follow: Callable[[], object]) -> None:
-        heard, self._heard = self._heard, []
-        for first in range(0, len(heard), _STRIDE_FRAMES):
-            stride = np.concatenate(heard[first : first + _STRIDE_FRAMES])
-            self._later.append(partial(self._follow, stride))
+        self._listen()
         self._later.append(follow)
 
     def _follow(self, stride: Heard) -> None:

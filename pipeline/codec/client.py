@@ -11,12 +11,13 @@ import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
 from ..step_times import StepTimes
-from .planner import plan
+from .planner import frames_to_decode, plan
 from .stream import CodecStream
 from .wire import ANSWER_HEADER, Announcement, AnswerKind, Codes, Job
 
@@ -111,8 +112,10 @@ class CodecClient:
             raise EngineNotReady("the codec is not running")
         if slot in self._streams:
             raise AtCapacity(f"codec slot {slot} is taken")
-        stream = CodecStream(slot, self._checked, self._plan_soon, self._release, paced=paced, context=context)
-        self._streams[slot] = stream
+        stream = self._streams[slot] = CodecStream(
+            slot, self._checked, partial(self._changed, slot), self._release, paced=paced, context=context
+        )
+        self._changed(slot)
         return stream
 
     def _checked(self, codes: Codes) -> Codes:
@@ -133,6 +136,17 @@ class CodecClient:
         while any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams):
             self._answered.clear()
             await self._answered.wait()
+
+    def _changed(self, slot: int) -> None:
+        """A stream has more frames, an end, or a listener who is further: time to plan if that makes a chunk ready.
+
+        Those of the others are as they were.
+        """
+        stream = self._streams.get(slot)
+        if self._planning is None and stream is not None and stream.pending:
+            view = stream.view(asyncio.get_running_loop().time())
+            if frames_to_decode(view, self.max_job_frames):
+                self._plan_soon()
 
     def _plan_soon(self) -> None:
         """Plan once this turn of the loop is over: streams pushed to in the same turn share a batch."""
@@ -205,8 +219,9 @@ class CodecClient:
         if kind is AnswerKind.PCM and job.streams:
             self.times.record(len(job.streams) * job.frames, seconds, now_s)
             pcm = np.frombuffer(payload, dtype="<f4").reshape(len(job.streams), -1)
+            sound = np.isfinite(pcm).all()
             for stream, row in zip(job.streams, pcm, strict=True):
-                if np.isfinite(row).all():
+                if sound or np.isfinite(row).all():
                     stream.deliver(row, job.frames)
                 else:
                     # A stream's history holds on to what is no number; other streams have their own.

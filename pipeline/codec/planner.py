@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 CHUNK_FRAMES = (1, 2, 4, 8)
 """The chunk sizes in use; few, so that every shape can be warmed up."""
+_CHUNKS = [max(size for size in CHUNK_FRAMES if size <= max(frames, 1)) for frames in range(CHUNK_FRAMES[-1] + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def frames_to_decode(stream: StreamView, max_frames: int = CHUNK_FRAMES[-1]) -> 
 
 def _chunk(frames: int) -> int:
     """The largest chunk size within `frames`, at least one frame."""
-    return max(size for size in CHUNK_FRAMES if size <= max(frames, 1))
+    return _CHUNKS[min(max(frames, 0), CHUNK_FRAMES[-1])]
 
 
 def usual_shapes(max_rows: int, max_frames: int) -> list[tuple[int, int]]:
