@@ -12,17 +12,17 @@ from PIL import Image, ImageDraw, ImageFont
 from .sound import RATE_HZ
 
 Pcm = NDArray[np.float32]
-_WINDOW, _HOP = 600, 120
-"""25 ms and 5 ms."""
+_WINDOW, _HOP = 600, 240
+"""25 ms and 10 ms."""
 _UP_TO_HZ, _RANGE_DB = 8000, 70
-_HEIGHT, _LABEL, _GAP = 130, 16, 6
+_HEIGHT, _LABEL, _GAP = 100, 16, 6
 _COLOURS = 48
 _SCALE = np.array([[252, 252, 250], [250, 208, 150], [226, 110, 90], [140, 44, 110], [44, 18, 84], [8, 6, 28]], float)
 """From silence to loud; dark on light, so that a page may be read in print too."""
 
 
 def spectrograms(sounds: Sequence[tuple[str, Pcm]], path: Path) -> None:
-    """Write a PNG of named sounds, float32 [n] at 24 kHz each, 200 columns a second."""
+    """Write a PNG of named sounds, float32 [n] at 24 kHz each, 100 columns a second."""
     levels = [_levels_db(pcm) for _, pcm in sounds]
     top, width = max(float(one.max()) for one in levels), max(one.shape[1] for one in levels)
     step = _HEIGHT + _LABEL + _GAP

@@ -18,11 +18,11 @@ from .speaker import speaker
 PAGE = "voice.md"
 BEGIN, END = "<!-- figures: scripts/eval-voice --publish -->", "<!-- end of figures -->"
 SAMPLES = (
-    "Please take the second road on the left, and you will see the lake after 3 miles.",
+    "Take the second road on the left, and you will see the lake.",
     "That comes to $14.50, and your train leaves at 10:45.",
 )
 """Of no set: what is shown must not be what was picked by its figures."""
-_FORMAT = AudioFormat("ogg_opus", bitrate=24_000)
+_FORMAT = AudioFormat("ogg_opus", bitrate=20_000)
 
 Pcm = NDArray[np.float32]
 
