@@ -30,7 +30,7 @@ class Source:
 
 _WESNOTH = tuple(
     f"wesnoth-1.16-{part}"
-    for part in "data aoi did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905
+    for part in "data did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905
 )
 
 SOURCES = (
@@ -40,7 +40,13 @@ SOURCES = (
     Source("jargon", ("dict-jargon",), "public domain", 6_000, partial(readers.dictionary, name="jargon")),
     Source("elements", ("dict-elements",), "public domain", 1_000, partial(readers.dictionary, name="elements")),
     Source("bible", ("bible-kjv", "bible-kjv-text"), "public domain", 9_000, readers.bible),
-    Source("fortunes", ("fortunes", "fortunes-min"), "BSD, quotations of mixed origin", 20_000, readers.fortunes),
+    Source(
+        "fortunes",
+        ("fortunes", "fortunes-min", "fortune-anarchism", "fortunes-debian-hints"),
+        "BSD, GPL, quotations of mixed origin",
+        20_000,
+        readers.fortunes,
+    ),
     Source(
         "python",
         ("python3.11-doc",),
@@ -72,7 +78,7 @@ SOURCES = (
     ),
     Source(
         "reference",
-        ("debian-reference-en", "debian-reference-common"),
+        ("debian-reference-en",),
         "GPL-2+",
         8_000,
         partial(readers.markup, pattern="usr/share/debian-reference/*.en.html"),
@@ -152,7 +158,8 @@ WORD_LISTS = ("wamerican-large", "wamerican-huge", "iso-codes", "libgweather-4-c
 
 
 def packages() -> list[str]:
-    return [name for source in SOURCES for name in source.packages] + list(WORD_LISTS)
+    """All that is needed, each once."""
+    return list(dict.fromkeys([name for source in SOURCES for name in source.packages] + list(WORD_LISTS)))
 
 
 def fetch(work: Path) -> None:
