@@ -201,7 +201,7 @@ def choose_workers(settings: Settings) -> int:
         return settings.workers
     if choose_device(settings.device) == "cpu":
         return 1
-    return max(1, min(MOST_BY_THEMSELVES, (os.cpu_count() or 1) // 2))
+    return max(1, min(MOST_BY_THEMSELVES, len(os.sched_getaffinity(0)) // 2))
 
 
 def choose_device(wanted: str) -> str:

@@ -23,3 +23,5 @@ class Plan:
     """Heard as it is made; False for speech that is only stored, as fast as it comes."""
     trim_silence: bool = False
     """Cut off the silence before the first word."""
+    first_frames: int | None = None
+    """Of those ahead, how many are made at once; each one heard then brings one more. None for all at once."""

@@ -26,6 +26,8 @@ from .text.utterance import UtteranceText
 from .voice import ClonedVoice
 from .words import ORDINARY_PACE, SpokenClock
 
+FIRST_FRAMES = 8
+"""On a GPU: made at once of a new utterance, 640 ms; a player that buffers has enough of them."""
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
@@ -117,6 +119,7 @@ class QwenVoice:
             sampling=self._sampling(request.sampling, seed),
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
+            first_frames=None if self._options.device == "cpu" else FIRST_FRAMES,
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,

@@ -13,6 +13,7 @@ import psutil
 
 from .calibration import FRAMES, calibrate
 from .capacity import Capacity, Stage
+from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
 from .credit import CreditRounds
 from .errors import AtCapacity, EngineNotReady, VoxgateError
@@ -238,7 +239,10 @@ class QwenSynthesizer(QwenVoice):
             reports=talker.reports_address(owner),
             codec=codec.jobs_address,
             codec_slots=codec.slots,
-            max_job_frames=codec.max_job_frames,
+            # Short ones: the codec makes full batches of several processes' jobs, and decides late what goes first.
+            max_job_frames=min(
+                codec.max_job_frames, max(CHUNK_FRAMES[-1], 2 * codec.max_job_frames // self._options.guests)
+            ),
         )
 
     def wake(self) -> None:

@@ -181,8 +181,18 @@ class UtteranceSpeech:
 
     def _grant(self) -> None:
         if self._generation is not None:
-            limit = self._heard + self._plan.ahead_frames
+            limit = self._heard + self._ahead
             self._generation.grant(limit - self._before, self._due - self._before)
+
+    @property
+    def _ahead(self) -> int:
+        """How far generation may run ahead of the listener now.
+
+        Everybody's first seconds, made at full speed, would be in the way of everybody's first word. Where steps are
+        quick enough, what is ahead grows as it is heard, at twice the speed of speech.
+        """
+        ahead, first = self._plan.ahead_frames, self._plan.first_frames
+        return ahead if first is None or not self._plan.paced else min(ahead, first + self._heard)
 
     @property
     def _due(self) -> int:

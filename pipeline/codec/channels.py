@@ -20,6 +20,8 @@ from .wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
 UNREAD_BYTES = 64 << 20
 """Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
 _READ_BYTES = 1 << 20
+PATIENCE_S = 0.1
+"""A chunk is made long where there is time for it, but not more than this."""
 FLUSH_S = 0.005
 """Longest wait for those who read, once a batch; who does not read by then is not waited for until it has."""
 
@@ -88,31 +90,38 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job and whose it is."""
+    """A job, whose it is, and when it came."""
 
     job: Job
     channel: Channel
+    since_s: float = 0.0
 
 
-def together(waiting: Iterable[Asked], max_rows: int, max_frames: int) -> list[Asked]:
-    """Of the jobs that wait, in order of arrival, the first and those that can be decoded in one batch with it.
+def together(waiting: Iterable[Asked], max_rows: int, max_frames: int, now_s: float = 0.0) -> list[Asked]:
+    """Of the jobs that wait, in order of arrival, those to be decoded next, as one batch.
 
-    Every channel's jobs keep their order, and no slot is twice in a batch: a stream's frames come one after another.
+    Short chunks go first: they are short because somebody is about to hear them (`planner.py`). What has waited for
+    `PATIENCE_S` goes before all. A stream's frames come one after another: no slot is twice in a batch, and no job
+    overtakes one that has a slot in common with it.
     """
-    taken: list[Asked] = []
-    slots: set[int] = set()
-    passed: set[Channel] = set()
+    free: list[Asked] = []
+    seen: set[int] = set()
     for asked in waiting:
-        if asked.channel in passed:
+        if seen.isdisjoint(asked.job.slots):
+            free.append(asked)
+        seen.update(asked.job.slots)
+    first = min(free, key=lambda asked: asked.job.codes.shape[1])
+    if now_s - free[0].since_s > PATIENCE_S:
+        first = free[0]
+    frames = first.job.codes.shape[1]
+    taken, rows = [first], len(first.job.slots)
+    for asked in free:
+        more = len(asked.job.slots)
+        if asked is first or asked.job.codes.shape[1] != frames:
             continue
-        job = asked.job
-        rows, frames = len(slots) + len(job.slots), job.codes.shape[1]
-        fits = rows <= max_rows and rows * frames <= max_frames and slots.isdisjoint(job.slots)
-        if not taken or (fits and frames == taken[0].job.codes.shape[1]):
+        if rows + more <= max_rows and (rows + more) * frames <= max_frames:
             taken.append(asked)
-            slots.update(job.slots)
-        else:
-            passed.add(asked.channel)
+            rows += more
     return taken
 
 
@@ -142,7 +151,7 @@ class Channels:
         while self.owner.open:
             self._look(None if not self._waiting else 0.0)
             if self._waiting:
-                batch = together(self._waiting, max_rows, max_frames)
+                batch = together(self._waiting, max_rows, max_frames, time.monotonic())
                 taken = {id(asked) for asked in batch}
                 self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
                 return batch
@@ -184,7 +193,7 @@ class Channels:
             if events & selectors.EVENT_WRITE:
                 channel.write()
             if events & selectors.EVENT_READ:
-                self._waiting += [Asked(job, channel) for job in channel.read()]
+                self._waiting += [Asked(job, channel, time.monotonic()) for job in channel.read()]
         for channel in list(self._channels):
             self._tend(channel)
 

@@ -1,7 +1,6 @@
 """Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
 
-The event loop plans the batches and only moves bytes; all arithmetic is in the worker. Two jobs are kept under way, so
-that the worker finds the next one waiting when it has answered.
+The event loop plans the batches and only moves bytes; all arithmetic is in the worker.
 """
 
 from __future__ import annotations
@@ -22,6 +21,9 @@ from .stream import CodecStream
 from .wire import ANSWER_HEADER, Announcement, AnswerKind, Codes, Job
 
 JOBS_IN_FLIGHT = 2
+"""So that the worker finds the next one waiting when it has answered."""
+FIRST_IN_FLIGHT = 3
+"""With a job of streams that nothing has been heard of yet: they need not wait for those under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,11 @@ class CodecClient:
     def _dispatch(self) -> None:
         self._planning = None
         now_s = asyncio.get_running_loop().time()
-        while self._about is not None and len(self._in_flight) < JOBS_IN_FLIGHT:
+        while self._about is not None and (under_way := len(self._in_flight)) < FIRST_IN_FLIGHT:
             # Most streams wait for frames at any one moment; looking at each would cost more than all the rest.
-            views = (stream.view(now_s) for stream in self._streams.values() if stream.pending)
+            views = [stream.view(now_s) for stream in self._streams.values() if stream.pending]
+            if under_way >= JOBS_IN_FLIGHT:
+                views = [view for view in views if not view.decoded]
             batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
             if batch is None:
                 return

@@ -116,7 +116,9 @@ def _decode(worker: Worker | GpuWorker, batch: list[Asked], owner: Channel) -> N
     jobs = [asked.job for asked in batch]
     job = jobs[0] if len(jobs) == 1 else Job.joined(jobs)
     if not job.slots:
-        return batch[0].channel.answer(AnswerKind.PCM, job.serial)
+        for asked in batch:
+            asked.channel.answer(AnswerKind.PCM, asked.job.serial)
+        return
     began_s = time.monotonic()
     try:
         try:
@@ -126,7 +128,7 @@ def _decode(worker: Worker | GpuWorker, batch: list[Asked], owner: Channel) -> N
     except _UNDECODABLE as error:
         for asked in batch:
             asked.channel.answer(AnswerKind.FAILED, asked.job.serial, f"{type(error).__name__}: {error}".encode())
-        return None
+        return
     seconds = time.monotonic() - began_s
     first = 0
     for asked in batch:
@@ -135,7 +137,6 @@ def _decode(worker: Worker | GpuWorker, batch: list[Asked], owner: Channel) -> N
         first += rows
     if any(asked.channel is not owner for asked in batch):
         owner.answer(AnswerKind.TOOK, len(job.slots) * job.codes.shape[1], b"", seconds)
-    return None
 
 
 def _worker(directory: Path, options: WorkerOptions) -> Worker | GpuWorker:

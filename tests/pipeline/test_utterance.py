@@ -102,6 +102,7 @@ class Bench:
         max_characters: int = 1000,
         trim_silence: bool = False,
         paced: bool = True,
+        first_frames: int | None = None,
         prompt: Prompt = PROMPT,
     ) -> None:
         rules = rules or TextRules()
@@ -110,7 +111,7 @@ class Bench:
         self.tokenizer = tokenizer
         self.over: list[UtteranceSpeech] = []
         file = VoiceFile(text=rules, limits=limits or FrameLimits())
-        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, paced, trim_silence)
+        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, paced, trim_silence, first_frames)
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
             plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
@@ -366,6 +367,24 @@ def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Bench
             await turns()
             assert len(b.codec.frames) == 7
             assert b.codec.heard == [3]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("paced", "made"), [(True, [3, 5, 9, 12]), (False, [7, 8, 10, 12])])
+def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., Bench], paced: bool, made: list[int]) -> None:
+    """Twice as fast as it is played, up to what it may be; where nobody listens, all of it at once."""
+
+    async def scene() -> None:
+        async with bench(ahead_frames=7, first_frames=3, paced=paced) as b:
+            b.speech.push_text(STORY)
+            await turns()
+            counts = [len(b.codec.frames)]
+            for heard in (1, 3, 5):
+                b.speech.advance(heard)
+                await turns()
+                counts.append(len(b.codec.frames))
+            assert counts == made
 
     run(scene())
 

@@ -31,6 +31,13 @@ def test_jobs_of_as_many_frames_are_decoded_together_whosever_they_are() -> None
     assert serials(together(waiting, 8, 64)) == [1, 3]
 
 
+def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
+    a, b = channel(), channel()
+    waiting = [Asked(job(1, (0,), 8), a, 0.0), Asked(job(2, (1,), 1), b, 0.05), Asked(job(3, (2,), 1), a, 0.05)]
+    assert serials(together(waiting, 8, 64, now_s=0.06)) == [2, 3]
+    assert serials(together(waiting, 8, 64, now_s=0.2)) == [1]
+
+
 def test_a_batch_stays_within_its_bounds() -> None:
     a, b, c = channel(), channel(), channel()
     waiting = [Asked(job(1, (0, 1), 2), a), Asked(job(2, (2, 3), 2), b), Asked(job(3, (4,), 2), c)]
@@ -38,12 +45,12 @@ def test_a_batch_stays_within_its_bounds() -> None:
     assert serials(together(waiting, 3, 64)) == [1, 3]
 
 
-def test_a_channels_jobs_keep_their_order_and_a_stream_is_once_in_a_batch() -> None:
-    a, b = channel(), channel()
-    overtaking = [Asked(job(1, (0,), 2), b), Asked(job(2, (1,), 4), a), Asked(job(3, (2,), 2), a)]
-    assert serials(together(overtaking, 8, 64)) == [1]
+def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
+    a = channel()
     same_stream = [Asked(job(1, (0, 1), 2), a), Asked(job(2, (1, 2), 2), a)]
     assert serials(together(same_stream, 8, 64)) == [1]
+    overtaking = [Asked(job(1, (0, 1), 4), a), Asked(job(2, (1,), 1), a), Asked(job(3, (2,), 2), a)]
+    assert serials(together(overtaking, 8, 64)) == [3]
 
 
 def test_a_job_arrives_whole_in_whatever_pieces() -> None:
