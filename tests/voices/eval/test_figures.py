@@ -82,7 +82,8 @@ def test_a_choice_is_counted_where_one_was_asked_for() -> None:
 def test_numbers_are_four_sets_together() -> None:
     errors = figures("slt", [pair(TEXT), pair("", group="times", spoken="a b."), pair("", group="names")]).word_errors
     assert errors["numbers"].words == 2
-    assert set(errors) == {"sentences", "sentences of known words", "times", "names", "numbers"}
+    assert set(errors) == {"sentences", "sentences of known words", "times", "names", "numbers", "everything"}
+    assert errors["everything"].words == 8
 
 
 def test_takes_find_their_source_and_what_is_not_done_yet_is_left_out(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class WordErrors:
 
 @dataclass(frozen=True, slots=True)
 class VoiceFigures:
-    """`voice` is its name, or "all". Word errors by set, "numbers" standing for four of them together."""
+    """`voice` is its name, or "all". Word errors by set, "numbers" for four of them, "everything" for all."""
 
     voice: str
     word_errors: dict[str, WordErrors]
@@ -144,6 +144,7 @@ def _by_set(of: Sequence[Pair]) -> dict[str, WordErrors]:
     chosen = {group: [pair for pair in of if pair.group == group] for group in texts.SETS}
     chosen["sentences of known words"] = [pair for pair in chosen[texts.SENTENCES] if pair.known]
     chosen["numbers"] = [pair for pair in of if pair.group in texts.NUMBERS]
+    chosen["everything"] = list(of)
     return {name: word_errors(members) for name, members in chosen.items() if members}
 
 

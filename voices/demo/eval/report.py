@@ -102,19 +102,27 @@ def sweep_table(rows: Sequence[SweepRow]) -> str:
     cells = []
     for row in rows:
         of = row.figures
-        sentences, numbers = of.word_errors["sentences"], of.word_errors["numbers"]
         cells.append(
             (
                 *("all" if value is None else f"{value:g}" for value in (row.temperature, row.predictor_temperature)),
-                f"{sentences.ratio:.2f} ({sentences.low:.2f} to {sentences.high:.2f})",
-                f"{numbers.ratio:.2f} ({numbers.low:.2f} to {numbers.high:.2f})",
+                *(_errors(of.word_errors.get(group)) for group in ("everything", "sentences", "numbers")),
                 _share(of.right_choice),
                 str(of.unended),
                 str(of.lost),
                 f"{of.duration_ratio:.3f} ± {of.duration_spread:.3f}",
             )
         )
-    head = ("talker", "predictor", "sentences", "numbers", "one of 20", "no end", "lost", "duration ratio")
+    head = (
+        "talker",
+        "predictor",
+        "everything",
+        "sentences",
+        "numbers",
+        "one of 20",
+        "no end",
+        "lost",
+        "duration ratio",
+    )
     return table(head, cells)
 
 
