@@ -1,4 +1,4 @@
-"""`python -m eval`, from voices/demo; `scripts/eval-voice` sets up what it needs."""
+"""`python -m eval`, with voices/demo on the path; `scripts/eval-voice` sets up what it needs."""
 
 import sys
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from voxgate.pipeline.checkpoint import CheckpointError, load_checkpoint
+from voxgate.pipeline.errors import VoxgateError
 
 from . import report
 from .plan import FULL, QUICK, Extent
@@ -43,29 +44,39 @@ def main() -> int:
         encoder=parsed.encoder,
     )
     try:
-        if parsed.sources:
-            _show(report.sources_table(asyncio.run(read_sources(run))))
-        elif parsed.sweep:
-            rows = asyncio.run(sweep(run, [float(value) for value in parsed.sweep.split(",")]))
-            report.write(folder / "sweep.md", report.sweep_table(rows))
-            _show(report.sweep_table(rows))
-        else:
-            results = asyncio.run(evaluate(run))
-            report.write(folder / "results.json", report.as_json(results))
-            report.write(folder / "results.md", report.tables(results))
-            _show(report.tables(results))
-            if parsed.publish:
-                from .publish import publish
-
-                asyncio.run(publish(run, results, ROOT / "docs"))
+        _perform(parsed, run, folder)
     except KeyboardInterrupt:
         print(f"\neval-voice: stopped; what was heard so far is in {folder}, and another run goes on", file=sys.stderr)
         return 130
     except (OSError, ValueError) as error:
         print(f"eval-voice: {error}", file=sys.stderr)
         return 1
+    except ExceptionGroup as group:  # of the utterances under way, one stands for all
+        if group.split((OSError, VoxgateError))[1] is not None:
+            raise
+        print(f"eval-voice: {group.exceptions[0]}; another run goes on from here", file=sys.stderr)
+        return 1
     print(f"\nin {folder}", file=sys.stderr)
     return 0
+
+
+def _perform(parsed: argparse.Namespace, run: Run, folder: Path) -> None:
+    if parsed.sources:
+        _show(report.sources_table(asyncio.run(read_sources(run))))
+        return
+    if parsed.sweep:
+        table = report.sweep_table(asyncio.run(sweep(run, [float(value) for value in parsed.sweep.split(",")])))
+        report.write(folder / "sweep.md", table)
+        _show(table)
+        return
+    results = asyncio.run(evaluate(run))
+    report.write(folder / "results.json", report.as_json(results))
+    report.write(folder / "results.md", report.tables(results))
+    _show(report.tables(results))
+    if parsed.publish:
+        from .publish import publish  # draws and encodes, which nothing else needs
+
+        asyncio.run(publish(run, results, ROOT / "docs"))
 
 
 def fingerprint(checkpoint: Path) -> str:
