@@ -17,7 +17,8 @@ WEIGHT = 0.5
 SLIP = 1e-4
 """How often a moment says nothing about the phone that is spoken."""
 LEAVE_OUT_COST = 4.0
-"""Of a phone that was not said."""
+"""Of a phone that was not said, at most."""
+LEAST_SILENT = 1e-9
 NO_PAUSE_COST = 6.0
 """Of speaking on over a punctuation mark."""
 LEAST_MOMENTS = 1.2
@@ -41,15 +42,16 @@ class PhoneEar:
         return costs
 
     def word(self, text: str, before: str, pace: float) -> Steps:
-        phones = self._table.pronunciation.of(said(text, before))
+        heard = self._table.pronunciation.of(spoken(text, before))
+        phones, silent = heard.phones, heard.silent
         if not len(phones):
-            phones = self._table.usual[None]
+            phones, silent = self._table.usual[None], np.zeros(1, np.float32)
         moments = np.maximum(phones @ self._table.moments * pace, LEAST_MOMENTS).astype(np.float64)
         return Steps(
             phones,
             stay=-np.log(1 - 1 / moments),
             leave=np.log(moments),
-            leave_out=np.full(len(phones), LEAVE_OUT_COST),
+            leave_out=np.minimum(-np.log(np.maximum(silent, LEAST_SILENT)), LEAVE_OUT_COST).astype(np.float64),
             moments=moments,
         )
 
@@ -60,7 +62,7 @@ class PhoneEar:
         return Steps(silence, nothing, nothing, np.full(1, NO_PAUSE_COST if asked else 0.0), nothing)
 
 
-def said(word: str, before: str) -> str:
+def spoken(word: str, before: str) -> str:
     """A written word in letters: "8 kg" is "eight", "kilograms", and "$3 million" is "three", "million dollars"."""
     words = spoken_english(word, after_number=before[-1:].isdigit())
     if MONEY.fullmatch(before) and word.strip(".,;:!?").lower() in MAGNITUDES:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fakes.made_up_codes import Codes, ear, no_sound, spoken
 from voxgate.pipeline.deferred_words import DeferredClock, WordClock
-from voxgate.pipeline.phone_ear import said
+from voxgate.pipeline.phone_ear import spoken as as_spoken
 from voxgate.pipeline.speech import FRAME_MS, WordTime
 from voxgate.pipeline.words import SpokenClock
 
@@ -116,7 +116,7 @@ def test_what_is_written_otherwise_is_found_as_it_is_said() -> None:
     ],
 )
 def test_a_word_may_depend_on_the_one_before(word: str, before: str, letters: str) -> None:
-    assert said(word, before) == letters
+    assert as_spoken(word, before) == letters
 
 
 def test_what_has_no_letters_takes_no_part() -> None:

@@ -34,7 +34,7 @@ def test_what_was_written_is_read(checkpoint: TalkerCheckpoint) -> None:
     read = load_phone_table(checkpoint)
     assert read is not None
     np.testing.assert_array_equal(read.likelier, table().likelier)
-    np.testing.assert_array_equal(read.pronunciation.of("fox"), table().pronunciation.of("fox"))
+    np.testing.assert_array_equal(read.pronunciation.of("fox").phones, table().pronunciation.of("fox").phones)
 
 
 def test_without_a_file_there_is_no_table(checkpoint: TalkerCheckpoint) -> None:
@@ -91,7 +91,7 @@ def test_the_demo_voice_finds_the_words_that_its_likeliest_codes_say() -> None:
     codes: list[int] = []
     ends = []
     for word in source.split():
-        for phone in read.pronunciation.of(spoken_english(word)).argmax(axis=1):
+        for phone in read.pronunciation.of(spoken_english(word)).phones.argmax(axis=1):
             codes += [int(np.log(np.maximum(read.likelier[:, :, phone], 1e-6)).sum(axis=1).argmax())] * 2
         ends.append(FRAME_MS * len(codes))
         codes += [int(read.likelier[:, :, 0].sum(axis=1).argmax())] * 3 if word.endswith(",") else []

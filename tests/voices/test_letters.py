@@ -23,6 +23,11 @@ def said(word: str) -> Said:
     return tuple(phones)
 
 
+def likeliest(learnt: Pronunciation, word: str) -> Said:
+    heard = learnt.of(word)
+    return tuple(heard.phones[heard.silent < 0.5].argmax(axis=1))
+
+
 def lexicon(count: int, seed: int) -> Counter[tuple[str, Said]]:
     chance = random.Random(seed)
     words = ("".join(chance.choices("abcdexks", k=chance.randint(2, 7))) for _ in range(count))
@@ -40,7 +45,7 @@ def test_rules_of_spelling_are_found_in_words_and_their_phones() -> None:
     )
     unseen = [word for word, _ in lexicon(300, 2) - lexicon(3000, 1)]
     assert len(unseen) > 100
-    right = [tuple(learnt.of(word).argmax(axis=1)) == said(word) for word in unseen]
+    right = [likeliest(learnt, word) == said(word) for word in unseen]
     assert np.mean(right) > 0.95
 
 

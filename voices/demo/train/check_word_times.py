@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from voxgate.cli.bench_words import Spans, errors, shown
 from voxgate.pipeline.checkpoint import load_checkpoint
+from voxgate.pipeline.deferred_words import DeferredClock
 from voxgate.pipeline.ear import Ear
 from voxgate.pipeline.phone_ear import PhoneEar
 from voxgate.pipeline.phone_table import load_phone_table
 from voxgate.pipeline.sound_ear import SoundEar
-from voxgate.pipeline.speech import FRAME_SAMPLES
+from voxgate.pipeline.speech import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.words import SpokenClock
 
 from .audio import resample_16_to_24
@@ -30,6 +31,8 @@ from .word_times import Encode, first_codes, readings
 
 SENTENCES = 300
 """Over all voices."""
+UNHEARD_FRAMES = 3
+"""Made ahead of what is heard, when an interrupt comes at the worst of times."""
 
 
 def told(text: str, ear: Ear, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> Spans:
@@ -44,6 +47,21 @@ def told(text: str, ear: Ear, pcm: NDArray[np.float32], codes: NDArray[np.int16]
     return [(word.start_ms, word.end_ms) for word in words + clock.take_words()]
 
 
+def interrupted(text: str, ear: Ear, pcm: NDArray[np.float32], codes: NDArray[np.int16], truth: Spans) -> list[bool]:
+    """Whether the word under way is found, asked every 80 ms, when little more was made than was heard."""
+    clock = DeferredClock(SpokenClock(ear=ear))
+    clock.text(text, len(text))
+    starts = [0, *(at + 1 for at, char in enumerate(text) if char == " "), len(text)]
+    found = []
+    for number, (frame, code) in enumerate(zip(pcm.reshape(-1, FRAME_SAMPLES), codes, strict=True)):
+        clock.audio(frame, np.array([code]))
+        played_ms = FRAME_MS * (number + 1 - UNHEARD_FRAMES)
+        if played_ms > 0:
+            spoken = sum(end_ms <= played_ms for _, end_ms in truth)
+            found.append(clock.spoken_until(played_ms) == starts[spoken])
+    return found
+
+
 def known(reading: Reading, read: Sentence) -> Spans:
     """Flite's own times, in the sentence cut out of its reading."""
     shift_ms = read.words_ms[0] - 1000 * reading.words[0].start_s
@@ -53,16 +71,20 @@ def known(reading: Reading, read: Sentence) -> Spans:
 def check(texts: list[str], voices: list[str], by_phones: Ear, encode: Encode) -> None:
     """Print a table for each voice."""
     spans: defaultdict[str, dict[str, list[Spans]]] = defaultdict(lambda: {"codes": [], "sound": [], "known": []})
+    found: defaultdict[str, dict[str, list[bool]]] = defaultdict(lambda: {"codes": [], "sound": []})
     for voice, text, reading in readings(texts, voices):
         read = sentence(reading, GAINS[voice])
         pcm, codes = resample_16_to_24(torch.from_numpy(read.samples / np.float32(32768))).numpy(), encode(read.samples)
-        row = spans[voice]
-        row["codes"].append(told(text, by_phones, pcm, codes))
-        row["sound"].append(told(text, SoundEar(), pcm, codes))
-        row["known"].append(known(reading, read))
+        truth = known(reading, read)
+        spans[voice]["known"].append(truth)
+        for name, ear in (("codes", lambda: by_phones), ("sound", SoundEar)):
+            spans[voice][name].append(told(text, ear(), pcm, codes))
+            found[voice][name] += interrupted(text, ear(), pcm, codes, truth)
     for voice, row in spans.items():
         print(f"{voice}: {len(row['known'])} sentences, {sum(map(len, row['known']))} words")
         print(shown({f"followed by {name}": errors(row[name], row["known"]) for name in ("codes", "sound")}))
+        right = (f"{np.mean(answers):.1%} by {name}" for name, answers in found[voice].items())
+        print(f"interrupted every {FRAME_MS} ms, the word is right in {', '.join(right)}")
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ _FIRST_COSTS = (3.0, 1.5, 6.0)
 """Of a letter that makes no phone, one, and two, while nothing is known."""
 _UNSEEN_COST = 12.0
 _ROUNDS = 5
-_MOST = 50
+_MOST = 100
 """Frequent words count as if they were heard so many times."""
-_HIDDEN = 128
-_EPOCHS = 8
+_HIDDEN = 256
+_EPOCHS = 20
 _BATCH = 256
 _RATE = 6e-3
 

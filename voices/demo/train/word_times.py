@@ -3,7 +3,7 @@
 Flite reads sentences of W/text/train.txt in every voice and says when each phone begins; the tokenizer
 (W/codes.safetensors, or what was collected of it) says which first code each frame has. Counted together they tell
 what a code sounds like, and the words among them how letters are said. Writes word_times.safetensors into the
-checkpoint's folder: 240 kB, good for that checkpoint's first codebook alone. Some minutes on a CPU.
+checkpoint's folder: 310 kB, good for that checkpoint's first codebook alone. Some minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -117,8 +117,10 @@ def write(counts: Counts, checkpoint: Path, seed: int) -> Path:
     }
     halves = {name: np.ascontiguousarray(tensor, np.float16) for name, tensor in tensors.items()}
     digest = codebook_digest(checkpoint / "speech_tokenizer")
-    save_file(halves, checkpoint / FILE, {"letters": LETTERS, "phones": " ".join(PHONES), "codebook": digest})
-    return checkpoint / FILE
+    path = checkpoint / FILE
+    save_file(halves, path, {"letters": LETTERS, "phones": " ".join(PHONES), "codebook": digest})
+    path.chmod(0o644)
+    return path
 
 
 def main() -> None:
