@@ -46,6 +46,7 @@ class Desk:
         self._admission, self._callers, self._lender, self._send = admission, callers, lender, send
         self._tickets: dict[int, Ticket] = {}
         self._loans: dict[int, Loan] = {}
+        self._open = True
         self.next_epoch = 0
         """No generation of this worker's had this one or a later one."""
 
@@ -69,11 +70,13 @@ class Desk:
 
     def gone(self, now_s: float) -> None:
         """The worker is no more: its utterances are cut, and their places are given to others."""
+        self._open = False
         loans, self._loans = self._loans, {}
         for loan in loans.values():
             loan.call_in()
         tickets, self._tickets = self._tickets, {}
-        for ticket in tickets.values():
+        # First those that wait: what the others leave is for other workers'.
+        for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):
             self._admission.leave(ticket, now_s)
 
     def submit(self, asked: Submit) -> None:
@@ -103,6 +106,8 @@ class Desk:
         return next((loan for loan in self._loans.values() if loan.seat.slot == slot), None)
 
     def _tell(self, number: int, ticket: Ticket) -> None:
+        if not self._open:
+            return
         if not ticket.granted:
             self._send(Moved(number, ticket.position, ticket.eta_ms))
             return

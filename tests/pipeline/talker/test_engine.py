@@ -10,7 +10,7 @@ import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.talker.engine import HANG_S, MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions, TalkerEngine
-from voxgate.pipeline.talker.frames import PULSE, PULSE_MARK, pack_step, unpack
+from voxgate.pipeline.talker.frames import OWNERS, PULSE, PULSE_MARK, addressed, pack_release, pack_step, unpack
 from voxgate.pipeline.talker.tables import SlotTables, TableShape
 from voxgate.pipeline.voice import MAX_REFERENCE_FRAMES
 
@@ -129,3 +129,18 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
         assert engine.times.curve(0.0).at(2) == pytest.approx(0.025)
 
     run(scene())
+
+
+def test_reports_are_for_the_process_whose_generation_it_is() -> None:
+    def record(slot: int, epoch: int, flags: int = 0) -> list[int]:
+        return [slot, epoch, 0, flags, *range(16)]
+
+    mine, theirs = record(1, OWNERS * 3), record(2, OWNERS * 5 + 2)
+    message = np.array([mine, theirs, record(3, OWNERS + 2)], np.int32).tobytes()
+    parts = addressed(message, 16)
+    assert {owner: unpack(part, 16)[:, 0].tolist() for owner, part in parts.items()} == {0: [1], 2: [2, 3]}
+    assert addressed(np.array([mine], np.int32).tobytes(), 16).keys() == {0}
+    assert addressed(pack_step(2, 0.025), 16).keys() == {0}
+    assert addressed(PULSE, 16).keys() == {0}
+    assert addressed(pack_release(7, OWNERS + 2), 16).keys() == {0, 2}
+    assert addressed(pack_release(7, OWNERS), 16).keys() == {0}

@@ -1,0 +1,64 @@
+"""What several processes count together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.access.ledger import Ledger
+
+
+def two() -> tuple[Ledger, Ledger]:
+    first = Ledger.create()
+    return first, Ledger.attach(first.path, 1)
+
+
+def test_sockets_add_up_and_those_of_a_dead_process_are_struck_out() -> None:
+    first, second = two()
+    for ledger in (first, second, second):
+        ledger.count_socket(1)
+        ledger.count_caller_socket("ada", 1, 10.0)
+    second.count_caller_socket("bob", 1, 10.0)
+    assert first.open_sockets == 3
+    assert (first.sockets("ada", 10.0), second.sockets("ada", 10.0), first.sockets("bob", 10.0)) == (3, 3, 1)
+    first.strike_out(1)
+    assert (second.open_sockets, second.sockets("ada", 11.0), second.sockets("bob", 11.0)) == (1, 1, 0)
+
+
+def test_a_bucket_is_everybodys() -> None:
+    first, second = two()
+    assert first.spend("ada", 60, 1.0, 60.0, 100.0) == 0.0
+    assert second.spend("ada", 10, 1.0, 60.0, 105.0) == 5.0
+    assert second.spend("ada", 5, 1.0, 60.0, 105.0) == 0.0, "the refused ones cost nothing"
+    assert first.spend("ada", 60, 1.0, 60.0, 1000.0) == 0.0, "it holds no more than it can"
+    assert first.spend("ada", 1, 1.0, 60.0, 1000.0) == 1.0
+    assert first.spend("bob", 60, 1.0, 60.0, 1000.0) == 0.0
+
+
+def test_names_come_and_go_without_end() -> None:
+    ledger, _ = two()
+    ledger.count_caller_socket("stays", 1, 0.0)
+    for number in range(20_000):
+        ledger.count_caller_socket(f"10.0.{number}", 1, float(number))
+        ledger.count_caller_socket(f"10.0.{number}", -1, float(number))
+    assert ledger.sockets("stays", 20_000.0) == 1
+
+
+def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
+    first, second = two()
+    here = Caller("ada", KeyLimits(sockets=2), keyed=False, ledger=first)
+    there = Caller("ada", KeyLimits(sockets=2), keyed=False, ledger=second)
+    unlimited = Caller("bob", KeyLimits(), keyed=False, ledger=first)
+    here.enter(0.0)
+    there.enter(0.0)
+    unlimited.enter(0.0)
+    assert second.sockets("ada", 0.0) == 2
+    assert second.sockets("bob", 0.0) == 0
+    there.leave(0.0)
+    assert first.sockets("ada", 0.0) == 1
+
+
+def test_it_has_no_name_in_any_file_system() -> None:
+    ledger = Ledger.create()
+    assert str(Path(ledger.path).readlink()).startswith("/memfd:")

@@ -1,0 +1,109 @@
+"""Batches of messages: what is packed comes out again, in whatever pieces it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from voxgate.gateway.workers import messages
+from voxgate.gateway.workers.link import MOST_UNREAD_BYTES, Batches, Link, LinkClosed, pack
+from voxgate.gateway.workers.messages import (
+    Ask,
+    Granted,
+    Join,
+    Leave,
+    Listening,
+    Moved,
+    Refused,
+    Status,
+    ToWorker,
+    Welcome,
+)
+from voxgate.pipeline.shared.messages import Attach, Detach, Over, Stop, Submit, Wake
+
+TO_WORKER = [
+    Welcome("{}", "/voice", 3, 8000, "/proc/1/fd/4", b"\0secret"),
+    Attach(3, 64, "/proc/1/fd/3", (8, 272, 256, 1000, 16, 8), "ipc://@reports", "jobs", 16, 21),
+    Status("ready", None, 8, 3, 0, 500),
+    Granted(1, (4, 7)),
+    Granted(2, None),
+    Moved(3, 2, 1500),
+    Refused(4, "at_capacity", "no room", 250),
+    Over(67, 12),
+    Over(131, None),
+    Detach("lost"),
+]
+FROM_WORKER = [Listening(), Join(1, "ada", None), Join(2, "bob", 3), Leave(1), Submit(4, 67, 20), Stop(4, 67), Wake()]
+
+
+@given(st.lists(st.integers(1, 40), max_size=30))
+def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
+    for kinds, sent in ((ToWorker, TO_WORKER), (messages.FromWorker, FROM_WORKER)):
+        batches: Batches[Any] = Batches(kinds)
+        stream = pack(sent[:3]) + pack(sent[3:])
+        received = []
+        for size in pieces:
+            received += batches.feed(stream[:size])
+            stream = stream[size:]
+        received += batches.feed(stream)
+        assert received == sent
+
+
+@pytest.mark.parametrize(
+    "stream", [b"\x02\0\0\0\xc1\xc1", pack([Wake()]), (MOST_UNREAD_BYTES + 1).to_bytes(4, "little")]
+)
+def test_what_is_no_batch_of_theirs_is_refused(stream: bytes) -> None:
+    with pytest.raises(ValueError, match="batch"):
+        Batches(ToWorker).feed(stream)
+
+
+class End:
+    """One end of a link."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+        self.gone = asyncio.Event()
+        self.link: Link[Any] = Link(ToWorker, self.taken.append, self.answer, self.gone.set)
+
+    async def answer(self, question: str) -> bytes:
+        if question == "never":
+            await asyncio.sleep(60)
+        return question.upper().encode()
+
+
+async def test_a_link_asks_answers_and_tells_of_the_others_end() -> None:
+    ours, theirs = socket.socketpair()
+    one, other = End(), End()
+    await one.link.open(ours)
+    await other.link.open(theirs)
+    assert await one.link.ask("counts", 5) == b"COUNTS"
+    one.link.send(Moved(1, 1, 10))
+    one.link.send(Granted(1, (0, 0)))
+    await one.link.ask("a round trip", 5)
+    assert other.taken == [Moved(1, 1, 10), Granted(1, (0, 0))]
+    with pytest.raises(TimeoutError):
+        await one.link.ask("never", 0.01)
+    waiting = asyncio.ensure_future(one.link.ask("never", 5))
+    await asyncio.sleep(0)
+    other.link.close()
+    async with asyncio.timeout(5):
+        await one.gone.wait()
+        with pytest.raises(LinkClosed):
+            await waiting
+        with pytest.raises(LinkClosed):
+            await one.link.ask("anything", 5)
+    one.link.send(Ask(1, "into the void"))
+
+
+async def test_one_that_says_what_cannot_be_read_is_cut_off() -> None:
+    ours, theirs = socket.socketpair()
+    one = End()
+    await one.link.open(ours)
+    theirs.send(b"\x02\0\0\0\xc1\xc1")
+    async with asyncio.timeout(5):
+        await one.gone.wait()
+    theirs.close()
