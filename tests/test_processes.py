@@ -49,12 +49,13 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_no_process_outlives_the_gateway(number: signal.Signals) -> None:
-    process = await serve("--slots", "2")
+async def test_no_process_outlives_the_gateway(number: signal.Signals, workers: int) -> None:
+    process = await serve("--slots", "2", "--workers", f"{workers}")
     await until(process, "ready after")
     children = family(process)
-    assert len(children) >= 2, "the engine and the codec"
+    assert len(children) >= (2 if workers == 1 else 4), "the engine, the codec, and workers that serve the sockets"
     process.send_signal(number)
     async with asyncio.timeout(GONE_S):
         assert await process.wait() == (0 if number == signal.SIGTERM else -number)

@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -78,7 +78,7 @@ class SpeechProcess:
         self._port = SharedPort()
         self._metrics = Metrics(self._state, DIALECTS)
         self._totals = Totals()
-        self._agent = Agent(self._state)
+        self._agent = Agent(self._room)
         self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms, self._free_slots)
         self._callers = Callers()
         self._engine = EngineWatch(synthesizer, self._ready, self._admit_waiting, self._lost)
@@ -246,13 +246,18 @@ class SpeechProcess:
 
     # Watching
 
+    def _room(self) -> GatewayState:
+        """For a balancer: how many sockets there are is known at any time, of what dialect is not."""
+        return self._state_with({"": self._ledger.open_sockets})
+
     def _state(self) -> GatewayState:
-        counts = [worker.counts for worker in self._workers.values()]
-        known = sum((Counter(each.sockets) for each in counts), Counter())
-        # By dialect they are known from the last time that somebody asked; how many they are, always.
-        unknown = self._ledger.open_sockets - sum(known.values())
+        """For the metrics, just after the workers have told their counts."""
+        told = [Counter(worker.counts.sockets) for worker in self._workers.values()]
+        return self._state_with(dict.fromkeys(DIALECTS, 0) | sum(told, Counter()))
+
+    def _state_with(self, sockets: Mapping[str, int]) -> GatewayState:
         return GatewayState(
-            sockets=dict.fromkeys(DIALECTS, 0) | known | ({"": unknown} if unknown else {}),
+            sockets=sockets,
             sockets_limit=self._settings.sockets,
             slots=self._admission.slots,
             active=self._admission.active,
@@ -260,7 +265,7 @@ class SpeechProcess:
             queue_limit=self._settings.queue_length,
             engine=self.state,
             draining=self._drained,
-            leads_s=[lead_s for each in counts for lead_s in each.leads_s],
+            leads_s=[lead_s for worker in self._workers.values() for lead_s in worker.counts.leads_s],
             steps=[
                 StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
                 for part, steps in self._synthesizer.step_times.items()
