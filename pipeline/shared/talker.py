@@ -117,7 +117,7 @@ class SharedTalker:
                 # Records of an earlier owner of the slot may still be on their way.
                 if generation is None or generation.epoch != epoch:
                     continue
-                if flags & FrameFlag.RELEASED:
+                if flags == FrameFlag.RELEASED:
                     generation.released()
                 else:
                     generation.take(number, flags, codes)

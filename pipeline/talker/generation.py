@@ -194,12 +194,12 @@ class Generation:
         if number != self.frames:
             return self.fail(GenerationFailed(f"frame {number} arrived where {self.frames} was due"))
         self.frames += 1
-        if flags & FrameFlag.FAILED:
+        if not flags:
+            self._ready.append(codes.astype(np.int16))
+        elif flags & FrameFlag.FAILED:
             self.fail(GenerationFailed("the talker's numbers came out of order"))
         elif flags & FrameFlag.END:
             self.finish_reason = FinishReason.LENGTH if flags & FrameFlag.CAPPED else FinishReason.END
-        else:
-            self._ready.append(codes.astype(np.int16))
         self._arrived.set()
         return None
 
