@@ -106,6 +106,8 @@ class Answer(Message, frozen=True):
 class Question:
     """What can be asked for, as `Ask.what`."""
 
+    PULSE = "pulse"
+    """Of a worker: a sign of life."""
     COUNTS = "counts"
     """Of a worker: its metrics, as `Metrics.dump` has them."""
     EXPOSITION = "exposition"

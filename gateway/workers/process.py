@@ -15,6 +15,10 @@ from .desk import Desk
 from .link import Link, LinkClosed
 from .messages import Attached, FromWorker, Join, Leave, Listening, Question, Welcome
 
+PULSE_S = 1.0
+"""Pause between looks at whether a worker answers."""
+HANG_S = 8.0
+"""One that has not answered for so long is taken for dead: its listeners have heard nothing for as long."""
 COUNTS_S = 1.0
 """A worker that does not tell its counts by then is busy; its last ones stand."""
 
@@ -76,6 +80,19 @@ class WorkerProcess:
         """Have it do something. It not being there, or not answering in time, is no error."""
         with suppress(LinkClosed, TimeoutError):
             await self._link.ask(question, timeout_s)
+
+    async def lived(self) -> str:
+        """Wait until it is gone, or hangs; returns which."""
+        while not self.gone.is_set():
+            try:
+                await self._link.ask(Question.PULSE, HANG_S)
+            except TimeoutError:
+                return "hangs"
+            except LinkClosed:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.gone.wait(), PULSE_S)
+        return "died"
 
     async def ended(self, timeout_s: float) -> bool:
         """Wait for the process's end; whether it came in time."""

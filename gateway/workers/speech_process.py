@@ -174,25 +174,27 @@ class SpeechProcess:
         while not self._drained:
             worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake)
             self._workers[owner] = worker
+            fate = "did not start"
             try:
                 await worker.start(self._command, self._welcome(owner))
                 await self._settle_in(worker)
                 restarts.ready(loop.time())
                 if not listens.done():
                     listens.set_result(None)
-                await worker.gone.wait()
+                fate = await worker.lived()
             except (OSError, EngineError) as error:
                 log.error("a worker did not start: %s", error)
                 if not listens.done():
                     listens.set_exception(error)
             finally:
-                self._bury(worker)
-                # What is left to it by now is to send its last traces.
-                await worker.ended(_LAST_S)
+                if fate == "died":
+                    # What is left to one that has closed its end is to send its last traces.
+                    await worker.ended(_LAST_S)
                 await worker.kill()
+                self._bury(worker)
             if not self._drained:
                 pause_s = restarts.lost(loop.time())
-                log.error("worker %d was lost, and its sockets with it; another starts in %g s", owner, pause_s)
+                log.error("worker %d %s, its sockets are lost; another starts in %g s", owner, fate, pause_s)
                 await asyncio.sleep(pause_s)
 
     async def _settle_in(self, worker: WorkerProcess) -> None:

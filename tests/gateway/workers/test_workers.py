@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -18,11 +19,13 @@ import aiohttp
 import numpy as np
 import psutil
 import pytest
+from fakes.certificates import self_signed
 from fakes.tone_engine import ToneEngine, tones
 from voxgate.client import AudioFormat, Done, Queued, SessionLost, SpeechError, connect
 from voxgate.client.session import Session
 from voxgate.gateway.access.keys import hash_of
 from voxgate.gateway.settings import Settings
+from voxgate.gateway.workers import process
 from voxgate.gateway.workers.speech_process import SpeechProcess
 
 DEMO = Path(str(files("voxgate.voices"))) / "demo"
@@ -173,6 +176,22 @@ async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
                 assert (await say(sessions[0], "Here again."))[1].reason == "end"
 
 
+async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "HANG_S", 0.5)
+    monkeypatch.setattr(process, "PULSE_S", 0.05)
+    async with gateway() as served:
+        stopped = served.pids[0]
+        os.kill(stopped, signal.SIGSTOP)
+        await until(lambda: stopped not in served.pids and len(served.pids) == WORKERS)
+        assert not psutil.pid_exists(stopped)
+        await until(lambda: all(worker.attached.is_set() for worker in served._workers.values()))
+        async with contextlib.AsyncExitStack() as stack:
+            by_worker = await connections(served, stack, 16)
+            assert len(by_worker) == WORKERS
+            for sessions in by_worker.values():
+                assert (await say(sessions[0], "Here again."))[1].reason == "end"
+
+
 def _serves(pid: int, session: Session) -> bool:
     """Whether the other end of the session's socket is in that process."""
     port = session._socket.local_address[1]
@@ -250,6 +269,33 @@ async def test_limits_of_a_key_hold_over_all_workers(tmp_path: Path) -> None:
             for _ in range(6):
                 answer = await http.get(f"{url(served)}/v1/voices?token={token}", headers={"Connection": "close"})
                 assert answer.status == 200
+
+
+async def test_keys_are_read_anew_by_all_workers(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(f'[keys.ada]\nhash = "{hash_of("a")}"\n', "utf-8")
+
+    async def statuses(http: aiohttp.ClientSession, key: str) -> set[int]:
+        headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
+        return {(await http.get(f"{url(served)}/v1/voices", headers=headers)).status for _ in range(12)}
+
+    async with gateway(keys_file=path) as served, aiohttp.ClientSession() as http:
+        assert await statuses(http, "a") == {200}
+        path.write_text(f'[keys.bob]\nhash = "{hash_of("b")}"\n', "utf-8")
+        served.reload()
+        async with asyncio.timeout(5):
+            while await statuses(http, "b") != {200}:
+                await asyncio.sleep(0.02)
+        assert await statuses(http, "a") == {401}
+
+
+async def test_tls_ends_in_the_workers(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "gateway")
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    async with gateway(tls_certificate=certificate, tls_key=key) as served:
+        for _ in range(4):
+            async with connect(f"https://127.0.0.1:{served.port}", tls=trusting) as session:
+                assert (await say(session, "In secret."))[1].reason == "end"
 
 
 async def test_a_drain_lets_speech_end_and_takes_nothing_new() -> None:
