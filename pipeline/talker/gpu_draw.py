@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ SOURCE = Path(__file__).with_name("draw_codes.cu")
 WARPS = 8
 SHARED_BYTES = 8192
 """What a block needs is less."""
+TRIED = 16
+OPTIONS = ((0.9, 50, 1.0), (0.9, 50, 0.8), (1.0, 0, 1.0), (0.8, 0, 0.7))
+"""Temperature, top-k and top-p of the rows that are tried."""
 
 
 def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype) -> CodeDraw | None:
@@ -25,10 +29,38 @@ def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype) -> CodeDraw | Non
     if not supported() or dtype is not torch.bfloat16 or vocab % (32 * WARPS) or hidden % 2:
         return None
     try:
-        return CodeDraw(vocab, hidden)
+        draw = CodeDraw(vocab, hidden)
+        if agrees(draw, vocab, hidden, torch.device("cuda")):
+            return draw
+        reason: object = "its draws are not those of sorting"
     except (EngineError, OSError) as error:
-        log.warning("codes are drawn by Triton, more slowly: %s", error)
-        return None
+        reason = error
+    log.warning("codes are drawn by Triton, more slowly: %s", reason)
+    return None
+
+
+def agrees(draw: CodeDraw, vocab: int, hidden: int, device: torch.device) -> bool:
+    """Whether `draw` gives the ids that sorting gives, and their entries, for some rows with all kinds of options."""
+    # A model may be loading: there are other defaults of device and dtype then.
+    generator = torch.Generator("cpu").manual_seed(0)
+    cpu: Any = {"device": "cpu", "dtype": torch.float32}
+    logits = 2 * torch.randn(TRIED, vocab, generator=generator, **cpu)
+    inputs = torch.randn(vocab, hidden, generator=generator, **cpu).bfloat16()
+    temperature, top_k, top_p = torch.tensor(OPTIONS, **cpu).repeat(TRIED // len(OPTIONS), 1).unbind(1)
+    candidates = Candidates.of(temperature, top_k.long(), top_p, vocab)
+    noise = candidates.noise(torch.rand(TRIED, 1, generator=generator, **cpu))
+    expected = candidates.draw(logits, noise)
+    limit = torch.where(top_k > 0, top_k.long(), vocab)[:, None]
+    given = Candidates(
+        candidates.inverse_temperature.to(device), candidates.greedy, limit.to(device),
+        top_p[:, None].contiguous().to(device), vocab,
+    )  # fmt: skip  # one argument list
+    codes = torch.full((TRIED, 1), -1, dtype=torch.int64, device=device)
+    x = torch.zeros(TRIED, hidden, dtype=torch.bfloat16, device=device)
+    kept = torch.zeros(TRIED, hidden, dtype=torch.float32, device=device)
+    squares = torch.zeros(TRIED, 1, dtype=torch.float32, device=device)
+    draw(logits.to(device), given, noise.to(device), 0, codes, inputs.to(device), x, kept, squares)
+    return torch.equal(codes[:, 0].cpu(), expected) and torch.equal(x.cpu(), inputs[expected])
 
 
 class CodeDraw:

@@ -36,7 +36,7 @@ class Tile:
     stages: int
 
 
-def tile_for(rows: int, width: int, end: int, exact: bool) -> Tile:
+def tile_for(rows: int, inner: int, width: int, end: int, exact: bool) -> Tile:
     """Small enough that there is a tile for nearly every multiprocessor, large enough for its matrix units.
 
     As measured on an H200. `exact`: in float32, which the matrix units do not have.
@@ -44,7 +44,7 @@ def tile_for(rows: int, width: int, end: int, exact: bool) -> Tile:
     if exact:
         return Tile(32, 16, 32, 4, 2)
     if end == ADD:
-        return Tile(64, COLUMNS, 128, 4, 6 if rows <= 128 else 4)
+        return Tile(64, COLUMNS, 128, 4, 6 if inner > 2048 and 64 < rows <= 128 else 4)
     if rows <= 64:
         return Tile(64, 32, 128, 4, 3)
     if end == GATED:
@@ -179,7 +179,7 @@ class GpuCodePredictor:
                 launch_pdl=self._early,
             )  # fmt: skip  # one argument list
             return
-        tile = tile_for(height, width, end, self._exact)
+        tile = tile_for(height, inner, width, end, self._exact)
         many_rows[(triton.cdiv(width, tile.columns), triton.cdiv(height, tile.rows))](
             *common, INNER=inner, SPAN=tile.span, ROWS=tile.rows, COLUMNS=tile.columns, **blocks, NORM=norm, END=end,
             EARLY=self._early, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._early,

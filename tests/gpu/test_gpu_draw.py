@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from voxgate.pipeline.talker.gpu_draw import SHARED_BYTES, SOURCE, CodeDraw
+from voxgate.pipeline.talker.gpu_compile import Launch, Words
+from voxgate.pipeline.talker.gpu_draw import SHARED_BYTES, SOURCE, TRIED, CodeDraw, agrees
 from voxgate.pipeline.talker.sampling import Candidates
 
 from .cuda_on_cpu import cpu_launch
@@ -59,3 +60,21 @@ def test_draws_are_those_of_sorted_candidates(
     assert torch.equal(x.cpu(), entries)
     assert torch.equal(kept.cpu(), entries.float())
     assert torch.allclose(squares.sum(1).cpu(), entries.float().square().sum(1))
+
+
+def built(device: torch.device, folder: Path) -> Launch | None:
+    """For what is tried before the kernel is trusted; None compiles it for the GPU."""
+    macros = {"VOCAB": VOCAB, "HIDDEN": HIDDEN, "WARPS": WARPS, "BLOCKS": TRIED, "SHARED": SHARED_BYTES}
+    return None if device.type == "cuda" else cpu_launch(SOURCE, macros, folder)
+
+
+def test_what_draws_right_is_trusted(device: torch.device, tmp_path: Path) -> None:
+    assert agrees(CodeDraw(VOCAB, HIDDEN, built(device, tmp_path), WARPS), VOCAB, HIDDEN, device)
+
+
+def broken(_blocks: int, _threads: int, _argument: Words) -> None:
+    """Draws nothing."""
+
+
+def test_what_draws_wrong_is_not_trusted(device: torch.device) -> None:
+    assert not agrees(CodeDraw(VOCAB, HIDDEN, broken, WARPS), VOCAB, HIDDEN, device)
