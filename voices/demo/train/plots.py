@@ -33,9 +33,18 @@ PICTURES: dict[str, tuple[Panel, ...]] = {
         Panel("judges", {"judges": "judges' own loss", "fooling": "fooling them", "likeness": "likeness to them"}),
     ),
     "talker": (
-        Panel("loss of the first code", {"first": "text in training", "unseen_first": "text never met"}),
-        Panel("first code right", {"right": "text in training", "unseen_right": "text never met"}),
-        Panel("loss of the other codes", {"residual": "text in training", "unseen_residual": "text never met"}),
+        Panel(
+            "loss of the first code",
+            {"first": "in training, past disturbed", "unseen_first": "text never met, past as it was"},
+        ),
+        Panel(
+            "first code right",
+            {"right": "in training, past disturbed", "unseen_right": "text never met, past as it was"},
+        ),
+        Panel(
+            "loss of the other codes",
+            {"residual": "in training, past disturbed", "unseen_residual": "text never met, past as it was"},
+        ),
         Panel("hours of speech so far", {"hours": "hours"}),
     ),
 }
