@@ -53,11 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--seconds", type=float, default=10.0, help="of each rate (default: %(default)s)")
     add(
         "--listeners",
-        default="200,400,800,1200,1600",
+        default="128,256,384",
         help="listeners at once, until one hears a gap; then once between (default: %(default)s)",
     )
     add("--unpaced", default="64,256", help="utterances at once, as fast as it goes (default: %(default)s)")
-    add("--slots", type=int, default=512, help="talker slots of the gateway (default: %(default)s)")
+    add("--slots", type=int, default=384, help="talker slots of the gateway (default: %(default)s)")
     add("--workers", help="processes of each gateway that serve sockets (default: its own choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
     add("--replicas", type=int, default=1, help="gateways, each on a GPU of its own, behind HAProxy")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from voxgate.cli import bench_local, bench_ws
+from voxgate.cli import bench_gpu, bench_local, bench_ws
 from voxgate.cli.flags import add_flags
 from voxgate.gateway.settings import Settings
 
@@ -43,7 +43,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def options() -> set[str]:
     """Every flag of the commands that the pages are about."""
     found: set[str] = set()
-    for configure in (bench_ws.configure, bench_local.configure, lambda parser: add_flags(parser, Settings)):
+    for configure in (bench_ws.configure, bench_local.configure, bench_gpu.configure, lambda parser: add_flags(parser, Settings)):
         parser = argparse.ArgumentParser()
         configure(parser)
         found |= set(parser._option_string_actions)
