@@ -43,7 +43,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def options() -> set[str]:
     """Every flag of the commands that the pages are about."""
     found: set[str] = set()
-    for configure in (bench_ws.configure, bench_local.configure, bench_gpu.configure, lambda parser: add_flags(parser, Settings)):
+    benches = [bench.configure for bench in (bench_ws, bench_local, bench_gpu)]
+    for configure in (*benches, lambda parser: add_flags(parser, Settings)):
         parser = argparse.ArgumentParser()
         configure(parser)
         found |= set(parser._option_string_actions)
