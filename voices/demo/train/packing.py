@@ -196,6 +196,6 @@ class Packer:
     def _tokens(self, spoken: Sequence[Utterance]) -> NDArray[np.int16]:
         # Half of the documents in the tokens the talker will meet, the rest in other pieces of the same words.
         other = len(self._variants) > 1 and self._rng.random() < 0.5
-        variant = self._variants[self._rng.integers(1, len(self._variants)) if other else 0]
+        variant = self._variants[int(self._rng.integers(1, len(self._variants))) if other else 0]
         tokens = np.concatenate([variant.line(part.line) for part in spoken])
         return tokens[: sum(part.frames for part in spoken)]
