@@ -1,8 +1,7 @@
-"""The kernels of a transformer layer on a GPU for batches of few rows, in Triton.
+"""What a transformer layer on a GPU does between its four products, in Triton: attention, gate, and sum with norm.
 
-A layer is five of them: norm and QKV, attention, output, norm and gated MLP, MLP's end. Each begins before the one
-ahead of it has ended (programmatic dependent launch), brings its weights or its part of the cache nearer, and only then
-waits for its input: at a few rows reading them is all the time there is.
+Each begins before the kernel ahead of it has ended (programmatic dependent launch), where that one lets it, and only
+then waits for its input.
 """
 
 from __future__ import annotations
@@ -10,13 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton.language.extra import cuda
-
-STORE = tl.constexpr(0)
-"""Write the product."""
-ADD = tl.constexpr(1)
-"""Add it to what is there."""
-GATED = tl.constexpr(2)
-"""Write silu(product with the first half of the weights) * product with the second."""
 
 
 @triton.jit
@@ -31,77 +23,6 @@ def wait(EARLY: tl.constexpr):
     """Until the kernels before this one have ended."""
     if EARLY:
         cuda.gdc_wait()
-
-
-@triton.jit
-def _bring(address):
-    """Have memory at these addresses (int64) brought into the second-level cache, a line of 128 bytes each."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1];\nmov.u32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
-    )
-
-
-@triton.jit(do_not_specialize=["height"])
-def product(
-    x, weight, out, kept, squares, height, width, eps,
-    INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr, BLOCKS: tl.constexpr, SPREAD: tl.constexpr, LINES: tl.constexpr, NORM: tl.constexpr,
-    END: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip  # one argument list
-    """`x` [height, INNER] times `weight` [width, INNER] (twice the width if GATED), ROWS by COLUMNS a program.
-
-    With NORM, `squares` [height, BLOCKS] sum to the square of each row of `x`, which is normed by it. With ADD the
-    product is added to `kept` (float32), whose new value also goes to `out`, and its squares, by block of columns, to
-    `squares`. LINES: of 128 bytes, the power of two that holds a program's weights (half of them if GATED), or 0 not to
-    bring them nearer. The product is made columns by rows: matrix units take 16 by 8, and rows are few.
-    """
-    begin(EARLY)
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    if EARLY and LINES > 0:
-        near = (weight + tl.program_id(0) * COLUMNS * INNER).to(tl.int64)
-        near += tl.minimum(tl.arange(0, LINES), COLUMNS * INNER // 64 - 1) * 128
-        _bring(near)
-        if END == GATED:
-            _bring(near + width.to(tl.int64) * INNER * 2)
-    wait(EARLY)
-    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    real = rows < height
-    scale = tl.full([ROWS], 1.0, tl.float32)
-    if NORM:
-        block = tl.arange(0, SPREAD)
-        parts = tl.load(
-            squares + rows[:, None] * BLOCKS + block[None, :],
-            mask=real[:, None] & (block < BLOCKS)[None, :], other=0.0,
-        )  # fmt: skip  # one argument list
-        scale = tl.rsqrt(tl.sum(parts, 1) / INNER + eps)
-    # A warp has a slice of the inner width to itself, and they sum at the end.
-    part = tl.arange(0, SLICES)[:, None, None] * SPAN
-    value = tl.zeros([SLICES, COLUMNS, ROWS], tl.float32)
-    gate_up = value
-    there = columns < width
-    for start in tl.range(0, INNER, SLICES * SPAN, num_stages=STAGES):
-        inner = start + part + tl.arange(0, SPAN)[None, None, :]
-        across = start + part + tl.arange(0, SPAN)[None, :, None]
-        at = weight + columns[None, :, None] * INNER + inner
-        mask = there[None, :, None] & (inner < INNER)
-        lines = tl.load(
-            x + rows[None, None, :] * INNER + across, mask=real[None, None, :] & (across < INNER), other=0.0
-        )
-        value = tl.dot(tl.load(at, mask=mask, other=0.0), lines, value, input_precision="ieee")
-        if END == GATED:
-            ups = tl.load(at + width * INNER, mask=mask, other=0.0)
-            gate_up = tl.dot(ups, lines, gate_up, input_precision="ieee")
-    value = tl.trans(tl.sum(value, 0)) * scale[:, None]
-    at = rows[:, None] * width + columns[None, :]
-    inside = real[:, None] & there[None, :]
-    if END == GATED:
-        value = value * tl.sigmoid(value) * (tl.trans(tl.sum(gate_up, 0)) * scale[:, None])
-    if END == ADD:
-        value += tl.load(kept + at, mask=inside, other=0.0)
-        tl.store(kept + at, value, mask=inside)
-        square = tl.sum(tl.where(inside, value * value, 0.0), 1)
-        tl.store(squares + rows * BLOCKS + tl.program_id(0), square, mask=real)
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -215,22 +136,15 @@ def attend_pages(
 
 
 @triton.jit
-def start_rows(
-    embedded, x, kept, squares, hidden, eps,
-    SPAN: tl.constexpr, BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip  # one argument list
-    """Begin the residual stream of a row with `embedded` [n, hidden]: as `add_rows` and `product` go on with it."""
+def start_rows(embedded, x, kept, hidden, eps, SPAN: tl.constexpr, EARLY: tl.constexpr):
+    """Begin the residual stream of a row, `kept` (float32), with `embedded` [n, hidden]; `x` is it, normed."""
     begin(EARLY)
     wait(EARLY)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     value = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(kept + row * hidden + columns, value, mask=inside)
-    square = tl.sum(value * value, 0)
-    block = tl.arange(0, SPREAD)
-    tl.store(squares + row * BLOCKS + block, tl.where(block == 0, square, 0.0), mask=block < BLOCKS)
-    if NORM:
-        value *= tl.rsqrt(square / hidden + eps)
+    value *= tl.rsqrt(tl.sum(value * value, 0) / hidden + eps)
     tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=inside)
 
 
