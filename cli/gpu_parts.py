@@ -1,4 +1,4 @@
-"""How long each part of a step takes on this GPU by size of batch: code predictor, codec, and the whole of the engine.
+"""How long each part of a step takes on this GPU by size of batch: layers, predictor, codec, and the whole engine.
 
 `python -m voxgate.cli.gpu_parts CHECKPOINT PART` prints JSON, of which the last line counts; a process for each part,
 which leaves no memory taken.
@@ -10,10 +10,21 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..pipeline.checkpoint import TransformerSize
 
 BATCHES = (1, 8, 12, 32, 64, 128, 256)
 CODEC_SHAPES = ((1, 1), (8, 1), (32, 1), (64, 1), (128, 1), (1, 4), (16, 4), (16, 8))
+LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
+PAST, PAGE = 120, 16
+"""Positions of each session's past, and of a page of the cache, when layers are timed."""
 ROUNDS = 30
 RATES = (10, 20, 40, 60)
 """Utterances a second, for the first PCM."""
@@ -44,6 +55,58 @@ def predictor_ms(folder: Path) -> dict[str, float]:
             candidates = Candidates.of(heat, limit, torch.ones(rows, device="cuda"), checkpoint.codebook)
             times[str(rows)] = _graph_ms(lambda: predictor(hidden, codes, candidates, noise))  # noqa: B023  # run at once
     return times
+
+
+def layers_ms(folder: Path) -> dict[str, float]:
+    """The talker's layers, ours, with random weights, for so many sessions PAST positions on, as one graph; median."""
+    import torch
+
+    from ..pipeline.checkpoint import load_checkpoint
+
+    with torch.inference_mode():
+        run = random_layers(load_checkpoint(folder).talker, max(LAYER_BATCHES), PAST, torch.device("cuda"))
+        return {str(rows): _graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
+
+
+def random_layers(size: TransformerSize, most: int, past: int, device: torch.device) -> Callable[[int], Tensor]:
+    """A step of up to `most` sessions through `GpuLayers`, in bfloat16 on a GPU, each `past` positions on."""
+    import torch
+
+    from ..pipeline.talker.gpu_layers import GpuLayers, Layer, Rows
+    from ..pipeline.talker.predictor_weights import rotary
+
+    # Triton's interpreter cannot multiply bfloat16.
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device, dtype=dtype).mul_(shape[-1] ** -0.5)
+
+    queries, keys, ones = size.heads * size.head_dim, size.kv_heads * size.head_dim, random(size.head_dim) * 0 + 1
+    layers = [
+        Layer(
+            random(queries + 2 * keys, size.hidden),
+            random(size.hidden, queries),
+            random(2 * size.intermediate, size.hidden),
+            random(size.hidden, size.intermediate),
+            ones,
+            ones,
+        )
+        for _ in range(size.layers)
+    ]
+    angles = torch.cat([part.chunk(2, -1)[0] for part in rotary(torch.arange(past + 1, device=device), size)], -1)
+    pages = -(-(past + 1) // PAGE)
+    caches = [random(most * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
+    owned = torch.randperm(most * pages, device=device).int().view(most, pages)
+    gpu = GpuLayers(layers, random(size.hidden) * 0 + 1, angles, size, most)
+    embedded = random(most, size.hidden)
+
+    def run(rows: int) -> Tensor:
+        numbers = torch.arange(rows, device=device)
+        places = owned[:rows, past // PAGE].long() * PAGE + past % PAGE
+        starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
+        return gpu(embedded[:rows], Rows(numbers, numbers * 0 + past, places, owned[:rows], starts), caches)
+
+    return run
 
 
 def codec_ms(folder: Path) -> dict[str, float]:
@@ -89,7 +152,12 @@ def _print(figures: object) -> None:
     print(json.dumps(figures), flush=True)
 
 
-PARTS: dict[str, Callable[[Path], object]] = {"predictor": predictor_ms, "codec": codec_ms, "engine": engine_figures}
+PARTS: dict[str, Callable[[Path], object]] = {
+    "layers": layers_ms,
+    "predictor": predictor_ms,
+    "codec": codec_ms,
+    "engine": engine_figures,
+}
 
 
 if __name__ == "__main__":

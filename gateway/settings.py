@@ -134,7 +134,8 @@ class Settings(BaseModel):
         0.7, description="Most of a GPU's memory that the talker may take, as a share."
     )
     gpu_kernels: Literal["own", "stock"] = Field(
-        "own", description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch."
+        "stock",
+        description="The talker's kernels on a GPU: those of vLLM and torch, or voxgate's own (see docs/gpu.md).",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")

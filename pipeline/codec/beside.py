@@ -15,7 +15,7 @@ import torch
 from .options import WorkerOptions
 from .worker import answer_jobs, load
 
-SWITCH_S = 0.0001
+SWITCH_S = 0.0005
 """How long the talker's Python may keep the codec's waiting."""
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...codecs.neural.decoder import CodecDecoder
@@ -60,17 +60,12 @@ def load_gpu_decoder(checkpoint_dir: Path, slots: int, device: torch.device) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A graph and the host memory that it reads and writes by itself: nothing else is launched for a job.
-
-    Every call into CUDA lets go of Python's lock, which the talker's thread then may keep for a while.
-    `codes`: int64 [rows, frames, books]; `owners`: slots and whether they are fresh, int64 [2, rows]; `pcm`: float32
-    [rows, samples].
-    """
+    """`owners`: slots and whether they are fresh, int64 [2, rows]."""
 
     graph: torch.cuda.CUDAGraph
-    codes: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    pcm: Pcm
+    codes: Tensor
+    owners: Tensor
+    pcm: Tensor
 
 
 class GpuWorker:
@@ -81,47 +76,44 @@ class GpuWorker:
         self.decoder, self._nobody = decoder, decoder.slots
         # Ahead of the talker's kernels: a chunk is short, and somebody waits for it. Graphs keep the priority.
         self._stream, self._done = new_stream(priority=-1), new_event()
-        shapes = shapes_for(max_rows, max_frames)
-        # One job runs at a time, so all graphs share these.
-        most = max(rows * frames for rows, frames in shapes)
-        self._codes = torch.zeros(most * decoder.books, dtype=torch.int64, pin_memory=True)
-        self._owners = torch.zeros(2 * ROWS[-1], dtype=torch.int64, pin_memory=True)
-        self._pcm = torch.empty(most * decoder.frame_samples, dtype=torch.float32, pin_memory=True)
         self._captured: dict[int, dict[int, _Captured]] = {}
         pool = None
-        for rows, frames in shapes:
+        for rows, frames in shapes_for(max_rows, max_frames):
             captured = self._capture(rows, frames, pool)
             pool = pool or captured.graph.pool()
             self._captured.setdefault(frames, {})[rows] = captured
+        self._codes = torch.empty(max_frames * decoder.books, dtype=torch.int64, pin_memory=True)
+        self._owners = torch.empty(2 * ROWS[-1], dtype=torch.int64, pin_memory=True)
+        self._pcm = torch.empty(max_frames * decoder.frame_samples, dtype=torch.float32, pin_memory=True)
 
     def _capture(self, rows: int, frames: int, pool: Any) -> _Captured:
-        decoder = self.decoder
-        codes = self._codes[: rows * frames * decoder.books].view(rows, frames, decoder.books)
-        owners = self._owners[: 2 * rows].view(2, rows)
-        pcm = self._pcm[: rows * frames * decoder.frame_samples].view(rows, -1)
-        owners[0], owners[1] = self._nobody, 1
-
-        def run() -> None:
-            slots, fresh = owners.to(decoder.device, non_blocking=True)
-            made = decoder.decode(codes.to(decoder.device, non_blocking=True), slots, fresh)
-            pcm.copy_(made, non_blocking=True)
-
-        graph, _ = capture(run, self._stream, pool)
-        return _Captured(graph, codes.numpy(), owners.numpy(), pcm.numpy())
+        device = self.decoder.device
+        codes = torch.zeros(rows, frames, self.decoder.books, dtype=torch.int64, device=device)
+        owners = torch.tensor([[self._nobody] * rows, [1] * rows], device=device)
+        graph, pcm = capture(lambda: self.decoder.decode(codes, owners[0], owners[1]), self._stream, pool)
+        return _Captured(graph, codes, owners, pcm)
 
     def decode(self, job: Job) -> Pcm:
-        """float32 [rows, frames * 1920], to be read before the next job."""
-        rows, frames, _ = job.codes.shape
+        """float32 [rows, frames * 1920]."""
+        rows, frames, books = job.codes.shape
         sizes = self._captured[frames]
-        captured = sizes[min(size for size in sizes if size >= rows)]
-        captured.codes[:rows] = job.codes
-        captured.owners[:, :rows] = job.slots, job.resets
-        captured.owners[0, rows:], captured.owners[1, rows:] = self._nobody, 1
+        size = sorted(sizes)[bisect_left(sorted(sizes), rows)]
+        captured = sizes[size]
+        owners = self._owners[: 2 * size].view(2, size)
+        owners[:, :rows] = torch.tensor([job.slots, job.resets])
+        owners[0, rows:], owners[1, rows:] = self._nobody, 1
+        codes = self._codes[: rows * frames * books].view(rows, frames, books)
+        codes.copy_(torch.from_numpy(job.codes.astype(np.int64)))
+        pcm = self._pcm[: rows * captured.pcm.shape[1]].view(rows, -1)
         with torch.cuda.stream(self._stream):
+            captured.owners.copy_(owners, non_blocking=True)
+            captured.codes[:rows].copy_(codes, non_blocking=True)
             captured.graph.replay()
+            pcm.copy_(captured.pcm[:rows], non_blocking=True)
             self._done.record()
         self._done.synchronize()
-        return captured.pcm[:rows]
+        audio: Pcm = pcm.numpy()
+        return audio
 
     def decode_apart(self, job: Job) -> Pcm:
         """For `Worker`'s sake: on a GPU what goes wrong is the device, and goes wrong for all."""

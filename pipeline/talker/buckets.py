@@ -11,9 +11,12 @@ def buckets_for(rows: int) -> list[int]:
 
 
 PROMPT_ROWS = 512
-"""Rows for which the backbone has a graph however few the slots."""
+"""Rows for which our own layers have a graph however few the slots."""
 
 
-def graph_sizes(slots: int) -> list[int]:
-    """Sizes of the backbone's graphs: their rows are positions, and a step can have prompts beside its frames."""
-    return buckets_for(max(slots, PROMPT_ROWS))
+def graph_sizes(slots: int, *, own: bool) -> list[int]:
+    """Sizes of the backbone's graphs: their rows are positions, and a step can have prompts beside its frames.
+
+    `own`: with our own layers, which take any rows in any graph.
+    """
+    return buckets_for(max(slots, PROMPT_ROWS) if own else slots)

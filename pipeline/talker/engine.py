@@ -77,7 +77,7 @@ class EngineOptions:
     codec: str | None = None
     dtype: str | None = None
     graphs: str = "FULL"
-    own_kernels: bool = True
+    own_kernels: bool = False
     gpu_memory: float = 0.7
     threads: int = 1
     guests: int = 0
@@ -196,7 +196,7 @@ class TalkerEngine:
             shape=self.shape,
             codec=self.options.codec,
             own_kernels=self.options.own_kernels and self.options.device != "cpu",
-            graph_rows=max(graph_sizes(self.options.slots)),
+            graph_rows=max(graph_sizes(self.options.slots, own=self.options.own_kernels)),
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.

@@ -44,10 +44,11 @@ class GpuBackbone:
 
     @staticmethod
     def can_take(model: Any) -> bool:
-        """Whether this is a model that it knows how to run: half precision, and the cache in the form that it reads."""
+        """Whether it knows how to run this model: half precision, heads of 2^n channels, a cache as it reads it."""
         attention = model.layers[0].self_attn.attn
-        name: str = attention.attn_backend.get_name()
-        return name == _BACKEND and model.norm.weight.dtype in (torch.bfloat16, torch.float16)
+        name, width = attention.attn_backend.get_name(), attention.head_size
+        half = model.norm.weight.dtype in (torch.bfloat16, torch.float16)
+        return bool(name == _BACKEND and half and width & (width - 1) == 0)
 
     def __call__(self, slots: Tensor, positions: Tensor, embedded: Tensor) -> Tensor | None:
         """`embedded` [n, hidden] through all layers, as `GpuLayers` returns it; None where vLLM's are to be taken.

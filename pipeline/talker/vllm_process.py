@@ -74,7 +74,7 @@ def _graphs(options: EngineOptions, memory: Memory) -> dict[str, Any]:
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": options.graphs,
-            "cudagraph_capture_sizes": graph_sizes(options.slots),
+            "cudagraph_capture_sizes": graph_sizes(options.slots, own=options.own_kernels),
         },
         "kv_cache_memory_bytes": memory.cache_bytes,
         "gpu_memory_utilization": memory.share,

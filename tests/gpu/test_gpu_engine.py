@@ -14,7 +14,7 @@ from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
 
 from ..pipeline.talker.plain_talker import Spoken
-from ..pipeline.talker.test_exactness import FEEDS, SENTENCES, VARIETIES, Case, at_once, begin, collect
+from ..pipeline.talker.test_exactness import FEEDS, OWN_KERNELS, SENTENCES, VARIETIES, Case, at_once, begin, collect
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
@@ -25,7 +25,8 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
-    engine = TalkerEngine(checkpoint, EngineOptions(slots=8, max_frames=64, kv_cache_bytes=64 << 20, device="cuda"))
+    options = EngineOptions(8, 64, kv_cache_bytes=64 << 20, device="cuda", own_kernels=OWN_KERNELS)
+    engine = TalkerEngine(checkpoint, options)
     await engine.start()
     yield engine
     await engine.close()

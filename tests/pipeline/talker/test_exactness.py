@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 DEVICE = os.environ.get("VOXGATE_TEST_DEVICE", "cpu")
 """`scripts/test-gpu` says cuda."""
+OWN_KERNELS = os.environ.get("VOXGATE_TEST_KERNELS") == "own"
+"""`scripts/test-gpu` tries both."""
 SLOTS = 16
 NEAREST = 3e-6
 
@@ -80,7 +82,7 @@ def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
-    options = EngineOptions(slots=SLOTS, max_frames=64, kv_cache_bytes=64 << 20, device=DEVICE, dtype="float32")
+    options = EngineOptions(SLOTS, 64, kv_cache_bytes=64 << 20, device=DEVICE, dtype="float32", own_kernels=OWN_KERNELS)
     engine = TalkerEngine(checkpoint, options)
     await engine.start()
     yield engine
