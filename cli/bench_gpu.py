@@ -39,7 +39,7 @@ UNPACED_S = 6.0
 BUFFER_MS = 200
 """A step of listeners is carried when no player with this much of a start buffer runs dry."""
 PART_TIMEOUT_S = 240.0
-PARTS = ("predictor", "codec", "engine")
+PARTS = ("layers", "predictor", "codec", "engine")
 CLIENT_SHARE = 3 / 8
 """Of the cores, for the listeners; a machine with few leaves it to its scheduler."""
 FEW_CORES = 8
@@ -48,7 +48,9 @@ FEW_CORES = 8
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sizes", default="0.6B,1.7B", help="published sizes to measure (default: %(default)s)")
-    add("--parts", default=",".join(PARTS), help="what to time without a socket (default: %(default)s)")
+    add(
+        "--parts", default=",".join(PARTS), help="what to time without a socket; also engine-own (default: %(default)s)"
+    )
     add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
     add("--seconds", type=float, default=10.0, help="of each rate (default: %(default)s)")
     add(

@@ -41,7 +41,9 @@ CACHE_BYTES = 16 << 30
 Figures = dict[str, Any]
 
 
-async def engine_figures(folder: Path, rates: tuple[int, ...], report: Callable[[Figures], None]) -> None:
+async def engine_figures(
+    folder: Path, rates: tuple[int, ...], report: Callable[[Figures], None], *, own_kernels: bool = False
+) -> None:
     """Measure; `report` has all figures so far, again and again, so that what fails later loses nothing.
 
     talker: ms of a step, vLLM's scheduling included; backbone: ms of its graph alone on the device; first: by
@@ -50,7 +52,7 @@ async def engine_figures(folder: Path, rates: tuple[int, ...], report: Callable[
     # A function is sent to the engine's process, which takes none otherwise.
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     began_s = time.monotonic()
-    options = SynthesizerOptions(slots=max(BATCHES), device="cuda", kv_cache_bytes=CACHE_BYTES)
+    options = SynthesizerOptions(slots=max(BATCHES), device="cuda", kv_cache_bytes=CACHE_BYTES, own_kernels=own_kernels)
     synthesizer = QwenSynthesizer(folder, options)
     await synthesizer.start()
     figures: Figures = {"start_s": round(time.monotonic() - began_s, 1), "first": {}, "talker": {}}

@@ -139,13 +139,13 @@ def _graph_ms(run: Callable[[], object]) -> float:
     return round(statistics.median(spans[5:]), 3)
 
 
-def engine_figures(folder: Path) -> None:
+def engine_figures(folder: Path, *, own_kernels: bool = False) -> None:
     """Everything that needs an engine (`gpu_engine.py`)."""
     import uvloop
 
     from . import gpu_engine
 
-    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print))
+    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print, own_kernels=own_kernels))
 
 
 def _print(figures: object) -> None:
@@ -157,7 +157,9 @@ PARTS: dict[str, Callable[[Path], object]] = {
     "predictor": predictor_ms,
     "codec": codec_ms,
     "engine": engine_figures,
+    "engine-own": partial(engine_figures, own_kernels=True),
 }
+"""engine-own: with the kernels of `--gpu-kernels own`."""
 
 
 if __name__ == "__main__":
