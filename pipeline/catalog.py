@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from .checkpoint import TalkerCheckpoint
@@ -31,7 +31,7 @@ class VoiceCatalog:
     def __init__(self, checkpoint: TalkerCheckpoint, rules: VoiceFile, tokenizer: TextTokenizer) -> None:
         self._checkpoint, self._rules, self._tokenizer = checkpoint, rules, tokenizer
         self._cloned: dict[str, tuple[ClonedVoice, list[int]]] = {}
-        own = [DESIGNED] if checkpoint.model_type == "voice_design" else sorted(checkpoint.speakers)
+        own = [DESIGNED] if checkpoint.model_type == "voice_design" else _in_order(checkpoint.speakers, rules)
         self._own = {name: self._describe(name) for name in own}
         self._voices = dict(self._own)
 
@@ -114,6 +114,7 @@ class VoiceCatalog:
             description=(entry.description if entry else "") or description,
             instructions=takes_instructions(self._checkpoint),
             needs_instructions=designed,
+            display=entry.display if entry else "",
         )
 
     def _instruct_ids(self, instructions: str | None) -> list[int]:
@@ -131,3 +132,9 @@ class VoiceCatalog:
 
 def _together(offered: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     return (*offered, *(language for language in more if language not in offered))
+
+
+def _in_order(speakers: Iterable[str], rules: VoiceFile) -> list[str]:
+    """As the voice file names them; those that it does not, by name behind them."""
+    place = {name: number for number, name in enumerate(rules.voice)}
+    return sorted(speakers, key=lambda name: (place.get(name, len(place)), name))

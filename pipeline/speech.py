@@ -74,6 +74,8 @@ class VoiceInfo:
     needs_instructions: bool = False
     cloned: bool = False
     """Made of a recording, not the model's own."""
+    display: str = ""
+    """What to call it where people choose; empty: its name."""
 
 
 class FinishReason(StrEnum):

@@ -27,7 +27,7 @@ export async function listVoices(session, token) {
   if (JSON.stringify(answer.voices) === JSON.stringify(voices)) return; // an open list stays as it is
   voices = answer.voices;
   const chosen = $("voice").value || localStorage.getItem("voice") || session.default_voice;
-  $("voice").replaceChildren(...voices.map(({ name }) => new Option(name, name)));
+  $("voice").replaceChildren(...voices.map(({ name, display }) => new Option(display || name, name)));
   voices.forEach(({ description }, i) => ($("voice").options[i].title = description));
   $("voice").value = voices.some(({ name }) => name === chosen) ? chosen : session.default_voice;
   suitVoice();

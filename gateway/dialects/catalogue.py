@@ -43,6 +43,7 @@ def voice_documents(offer: Offer) -> list[dict[str, Any]]:
         {
             "voice_id": voice.name,
             "name": voice.name,
+            "display": voice.display,
             "category": "cloned" if voice.cloned else "premade",
             "description": voice.description,
             "labels": {},

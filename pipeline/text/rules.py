@@ -51,6 +51,7 @@ class VoiceEntry(_Part):
     """What is told about one voice of the checkpoint."""
 
     display: str = ""
+    """What to call it where people choose; empty: its name."""
     description: str = ""
     languages: tuple[str, ...] = ()
     """Languages it speaks besides "auto", where the checkpoint's own table says nothing."""
@@ -62,7 +63,7 @@ class VoiceFile(_Part):
     text: TextRules = TextRules()
     limits: FrameLimits = FrameLimits()
     voice: dict[str, VoiceEntry] = Field(default_factory=dict)
-    """By name, as in the checkpoint's speaker table."""
+    """By name, as in the checkpoint's speaker table; offered in this order, the first one unless another is asked for."""
 
 
 def load_voice_file(folder: Path) -> VoiceFile:

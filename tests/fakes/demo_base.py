@@ -39,11 +39,11 @@ SPREAD = 0.02
 
 
 def write_demo_base(folder: Path, demo: Path) -> Path:
-    """A whole checkpoint in `folder`, which clones any recording to nearly the voice of the demo in `demo`."""
+    """A whole checkpoint in `folder`, which clones any recording to nearly the voice slt of the demo in `demo`."""
     shutil.copytree(demo, folder)
     config = json.loads((demo / "config.json").read_text())
     talker = config["talker_config"]
-    (row,) = talker["spk_id"].values()
+    row = talker["spk_id"]["slt"]
     talker["spk_id"], talker["spk_is_dialect"] = {}, {}
     config |= {"tts_model_type": "base", "speaker_encoder_config": SPEAKER_SECTION}
     (folder / "config.json").write_text(json.dumps(config))

@@ -44,6 +44,7 @@ VOICES = {
         },
         {
             "name": "whistle",
+            "display": "A whistle",
             "languages": ["auto", "english"],
             "description": "An octave up",
             "instructions": True,

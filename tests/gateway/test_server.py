@@ -98,6 +98,7 @@ async def test_probes_and_documents() -> None:
         assert voices["voices"][1] == {
             "voice_id": "bob",
             "name": "bob",
+            "display": "",
             "category": "premade",
             "labels": {},
             "languages": ["auto", "english", "german"],

@@ -26,7 +26,7 @@ def text_tokenizer(demo_folder: Path) -> TextTokenizer:
 
 @pytest.fixture
 def named(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> VoiceCatalog:
-    entry = VoiceEntry(description="A calm voice.", languages=("english",))
+    entry = VoiceEntry(display="Slate", description="A calm voice.", languages=("english",))
     large = replace(checkpoint, model_size="1b7", languages={"german": 530, "sichuan_dialect": 531})
     return VoiceCatalog(large, VoiceFile(voice={"slt": entry}), text_tokenizer)
 
@@ -53,8 +53,17 @@ def in_context(text: str = "Hello there.") -> ClonedVoice:
 def test_named_voices_are_described_by_the_voice_file(named: VoiceCatalog) -> None:
     slt = named.voices["slt"]
     assert slt.languages == ("auto", "german", "english")
-    assert (slt.description, slt.instructions, slt.needs_instructions) == ("A calm voice.", True, False)
+    assert (slt.display, slt.description) == ("Slate", "A calm voice.")
+    assert (slt.instructions, slt.needs_instructions) == (True, False)
     assert named.default == "slt"
+
+
+def test_voices_come_as_the_voice_file_names_them(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> None:
+    speakers = {"ann": 520, "bob": 521, "cat": 522, "dan": 523}
+    rules = VoiceFile(voice={"dan": VoiceEntry(), "eve": VoiceEntry(), "bob": VoiceEntry()})
+    catalog = VoiceCatalog(replace(checkpoint, speakers=speakers), rules, text_tokenizer)
+    assert list(catalog.voices) == ["dan", "bob", "ann", "cat"]
+    assert catalog.default == "dan"
 
 
 def test_names_are_matched_in_any_case(named: VoiceCatalog) -> None:

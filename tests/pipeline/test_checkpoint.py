@@ -81,11 +81,12 @@ def test_the_demo_voice_is_read_in_full(checkpoint: TalkerCheckpoint, demo_folde
     assert (checkpoint.codec_vocab, checkpoint.codebook, checkpoint.groups) == (1536, 512, 16)
     assert checkpoint.text_ids.newline == 4
     assert checkpoint.codec_ids.eos == 514
-    assert checkpoint.speakers == {"slt": 520}
+    assert checkpoint.speakers == {"slt": 520, "rms": 521, "awb": 522}
     assert checkpoint.languages == {}
     assert checkpoint.dialects == {}
-    assert checkpoint.defaults.temperature == 0.6
-    assert checkpoint.defaults.max_frames == 400
+    stored = json.loads((demo_folder / "generation_config.json").read_text())
+    assert checkpoint.defaults.temperature == stored["temperature"]
+    assert checkpoint.defaults.max_frames == stored["max_new_tokens"]
 
 
 def test_the_published_large_model_loads(write: Callable[..., Path]) -> None:

@@ -195,6 +195,10 @@ async def test_voices_are_offered_and_the_choice_is_used(page: Tab, gateway: Fak
         "hum",
         "whistle",
     ]
+    assert await page.evaluate("[...document.getElementById('voice').options].map((o) => o.text)") == [
+        "hum",
+        "A whistle",
+    ]
     await page.evaluate("document.getElementById('voice').value = 'whistle'")
     await page.type("x\n")
     await page.until(FINISHED)
