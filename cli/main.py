@@ -17,7 +17,7 @@ COMMANDS = {
 }
 
 EXAMPLES = """examples:
-  voxgate serve                            serve the built-in demo voice at http://127.0.0.1:8000
+  voxgate serve                            serve the built-in demo voices at http://127.0.0.1:8000
   voxgate say "Good morning."              hear it
   llm "tell me a story" | voxgate say      hear a language model while it writes
   voxgate say --output hello.wav "Hello."  write a file instead

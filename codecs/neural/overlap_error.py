@@ -16,7 +16,7 @@ from torch import Tensor
 from .decoder import CodecDecoder
 from .streaming import OverlapDecoder
 
-LEFT_CONTEXTS = (0, 4, 10, 16, 25, 48, 58, 72)
+LEFT_CONTEXTS = (0, 10, 16, 25, 48, 72, 104, 120)
 
 
 def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_context: int, chunk_frames: int) -> float:

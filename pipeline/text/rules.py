@@ -63,7 +63,7 @@ class VoiceFile(_Part):
     text: TextRules = TextRules()
     limits: FrameLimits = FrameLimits()
     voice: dict[str, VoiceEntry] = Field(default_factory=dict)
-    """By name, as in the checkpoint's speaker table; offered in this order, the first one unless another is asked for."""
+    """By name, as in the checkpoint's speaker table. Offered in this order; the first speaks when none is asked for."""
 
 
 def load_voice_file(folder: Path) -> VoiceFile:
