@@ -159,6 +159,7 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
     return SynthesizerOptions(
         slots=settings.slots,
         ahead_ms=settings.ahead_ms,
+        first_ms=settings.first_ms,
         max_characters=settings.max_characters,
         device=choose_device(settings.device),
         talker_threads=threads,

@@ -99,6 +99,11 @@ class Settings(BaseModel):
     ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
         2000, description="How far generation runs ahead of playback; at least lead_ms and two frames."
     )
+    first_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
+        None,
+        description="How much of a new utterance is made at once; what is ahead then grows as it is heard, up to "
+        "ahead_ms. By default that is all of ahead_ms.",
+    )
     stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
         3000, description="How long a client may stop reading, or playing, before its socket is closed."
     )
@@ -114,7 +119,7 @@ class Settings(BaseModel):
         description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
     )
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"] = Field(
-        "auto",
+        1,
         description="Processes that serve the sockets; with more than one, the voice model's process serves none. "
         "auto: one on a CPU, half as many as there are cores on a GPU, 12 at most.",
     )

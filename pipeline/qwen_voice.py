@@ -26,14 +26,13 @@ from .text.utterance import UtteranceText
 from .voice import ClonedVoice
 from .words import ORDINARY_PACE, SpokenClock
 
-FIRST_FRAMES = 8
-"""On a GPU: made at once of a new utterance, 640 ms; a player that buffers has enough of them."""
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
-    """`ahead_ms`: how far generation may run ahead of the listener; `slots`: the most utterances there can be at once.
+    """`ahead_ms`: how far generation may run ahead of the listener; `first_ms`: how far before he has heard anything,
+    from where it grows as he hears it (None: all of it); `slots`: the most utterances there can be at once.
 
     `guests`: other processes that share the engine, in slots lent to them.
 
@@ -42,6 +41,7 @@ class SynthesizerOptions:
 
     slots: int | None = None
     ahead_ms: int = 2000
+    first_ms: int | None = None
     max_characters: int = 20_000
     device: str = "cpu"
     talker_threads: int = 1
@@ -119,7 +119,7 @@ class QwenVoice:
             sampling=self._sampling(request.sampling, seed),
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
-            first_frames=None if self._options.device == "cpu" else FIRST_FRAMES,
+            first_frames=None if self._options.first_ms is None else -(-self._options.first_ms // FRAME_MS),
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,

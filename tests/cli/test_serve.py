@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 from voxgate.cli.main import main
-from voxgate.cli.serve import page_address, report_progress
+from voxgate.cli.serve import MOST_BY_THEMSELVES, choose_workers, page_address, report_progress, synthesizer_options
+from voxgate.gateway.settings import Settings
 from voxgate.pipeline.speech import EngineState
 
 
@@ -23,7 +24,7 @@ class Loading:
 
 async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]) -> None:
     voice = Loading(2, EngineState.READY)
-    await report_progress(voice, "demo", "http://h:1/", interval_s=0)  # type: ignore[arg-type] # only state and slots
+    await report_progress(voice, "demo", "http://h:1/", interval_s=0)
     first, loading, ready = capsys.readouterr().err.splitlines()
     assert "loading the voice 'demo'" in first
     assert "still loading" in loading
@@ -31,7 +32,7 @@ async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]
 
 
 async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[str]) -> None:
-    await report_progress(Loading(1, EngineState.DEAD), "demo", "http://h:1/")  # type: ignore[arg-type] # as above
+    await report_progress(Loading(1, EngineState.DEAD), "demo", "http://h:1/")
     assert "ready" not in capsys.readouterr().err
 
 
@@ -51,3 +52,22 @@ def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("VOXGATE_VENV", "/where/the/set-up/put/it")  # no setting, and no mistake
     assert main(["serve", "--port", "high"]) == 2
     assert "port in the command line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores", "workers"),
+    [
+        (Settings(), 32, 1),
+        (Settings(workers=3), 32, 3),
+        (Settings(workers="auto", device="cpu"), 32, 1),
+        (Settings(workers="auto", device="cuda"), 8, 4),
+        (Settings(workers="auto", device="cuda"), 1, 1),
+        (Settings(workers="auto", device="cuda"), 128, MOST_BY_THEMSELVES),
+    ],
+)
+def test_workers_are_as_many_as_told_or_as_suit_the_machine(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    assert choose_workers(settings) == workers
+    assert synthesizer_options(settings).guests == (workers if workers > 1 else 0)
