@@ -11,6 +11,7 @@ from pathlib import Path
 
 from voxgate.pipeline.checkpoint import CheckpointError, load_checkpoint
 from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.text.rules import load_voice_file
 
 from . import report
 from .plan import FULL, QUICK, Extent
@@ -81,16 +82,10 @@ def _perform(parsed: argparse.Namespace, run: Run, folder: Path) -> None:
 
 def fingerprint(checkpoint: Path) -> str:
     """Of all that decides how a text sounds, the sampling aside: that is written down with every take."""
-    sum_of = hashlib.sha256()
-    for name in (
-        "model.safetensors",
-        "speech_tokenizer/model.safetensors",
-        "config.json",
-        "tokenizer.json",
-        "voice.toml",
-    ):
-        path = checkpoint / name
-        sum_of.update(path.read_bytes() if path.exists() else b"-")
+    rules = load_voice_file(checkpoint)
+    sum_of = hashlib.sha256(repr((rules.text, rules.limits)).encode())
+    for name in ("model.safetensors", "speech_tokenizer/model.safetensors", "config.json", "tokenizer.json"):
+        sum_of.update((checkpoint / name).read_bytes())
     return sum_of.hexdigest()[:12]
 
 
