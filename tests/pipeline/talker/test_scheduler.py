@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from voxgate.pipeline.talker.frames import PULSE_MARK, FrameFlag, release_mark, unpack
@@ -26,6 +27,10 @@ def row(*, tokens: int, closed: bool, credit: int, lead: int = 0) -> list[int]:
     values[Field.PREFIX_LEN], values[Field.TEXT_LEN] = PREFIX, tokens
     values[Field.CLOSED], values[Field.CREDIT] = int(closed), credit
     return values
+
+
+def may_step(computed: int, values: list[int]) -> bool:
+    return bool(_may_step(np.array([computed]), np.array([values]))[0])
 
 
 STEPS = [
@@ -49,7 +54,7 @@ STEPS = [
 
 @pytest.mark.parametrize(("computed", "tokens", "closed", "credit", "expected"), STEPS)
 def test_a_step_needs_text_and_credit(computed: int, tokens: int, closed: bool, credit: int, expected: bool) -> None:
-    assert _may_step(computed, row(tokens=tokens, closed=closed, credit=credit)) is expected
+    assert may_step(computed, row(tokens=tokens, closed=closed, credit=credit)) is expected
 
 
 @pytest.mark.parametrize(
@@ -65,8 +70,8 @@ def test_a_step_needs_text_and_credit(computed: int, tokens: int, closed: bool, 
     ],
 )
 def test_text_is_needed_as_far_as_it_is_ahead_of_the_speech(frame: int, lead: int, tokens: int, expected: bool) -> None:
-    assert _may_step(PREFIX + frame, row(tokens=tokens, closed=False, credit=9, lead=lead)) is expected
-    assert _may_step(PREFIX + frame, row(tokens=tokens, closed=True, credit=9, lead=lead))
+    assert may_step(PREFIX + frame, row(tokens=tokens, closed=False, credit=9, lead=lead)) is expected
+    assert may_step(PREFIX + frame, row(tokens=tokens, closed=True, credit=9, lead=lead))
 
 
 @dataclass
@@ -130,7 +135,7 @@ class Bench:
         self.channel = self.context.socket(zmq.PULL)
         self.channel.setsockopt(zmq.RCVTIMEO, 5000)
         self.channel.bind(address)
-        wiring = Wiring("nowhere", path, address, os.getpid(), SHAPE)
+        wiring = Wiring("nowhere", path, (address,), os.getpid(), SHAPE)
         self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
         for slot in range(SHAPE.slots):
             self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
@@ -149,7 +154,8 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.scheduler._reports.close(0)
+    for channel in bench.scheduler._reports._channels:
+        channel.close(0)
     bench.channel.close(0)
     bench.context.term()
 
