@@ -47,7 +47,7 @@ class Running:
     async def offline(self, text: str, seed: int) -> np.ndarray:
         """All at once, float32 at 24 kHz."""
         if (text, seed) not in self._offline:
-            speech = self.synthesizer.open(SpeechRequest(voice="slt", seed=seed))
+            speech = self.synthesizer.open(SpeechRequest(self.synthesizer.default_voice, seed=seed))
             speech.advance(UNHURRIED)
             speech.push_text(text)
             speech.end()
