@@ -8,7 +8,7 @@ from types import MappingProxyType
 from .checkpoint import TalkerCheckpoint
 from .errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .speech import SpeechRequest, VoiceInfo
-from .talker.engine import MAX_INSTRUCTION, MAX_REFERENCE_TEXT
+from .talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT
 from .talker.prompt import (
     Prompt,
     cloned_voice_prompt,

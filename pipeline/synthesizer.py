@@ -22,7 +22,8 @@ from .shared.loan import Loan
 from .shared.messages import Attach
 from .speech import EngineState, Place, SpeechRequest
 from .step_times import StepSummary
-from .talker.engine import EngineOptions, TalkerEngine
+from .talker.engine import TalkerEngine
+from .talker.engine_options import EngineOptions
 from .utterance import UtteranceSpeech
 
 CUDA_SLOTS = 128

@@ -10,10 +10,10 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import zmq
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
 from ..step_times import StepTimes
-from ..voice import MAX_REFERENCE_FRAMES
 from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
+from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
 from .frames import HEADER, OWNERS, PULSE_MARK, FrameFlag, release_mark, unpack
 from .generation import Generation
-from .prompt import takes_instructions
 from .seat import Seat
 from .tables import Field, SlotTables, TableShape
+from .tenant import Tenant
 from .vllm_process import load_engine, shut_down_engine
 from .watchdog import Watchdog
 from .wiring import Wiring
@@ -42,68 +42,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_INSTRUCTION = 500
-"""Longest instruction, in tokens."""
-
-MAX_REFERENCE_TEXT = 512
-"""Longest text of a reference recording, in tokens: thirty seconds of fast speech have some 150."""
-
-_FRAME_OF_PROMPT = 16
-"""Positions of a prompt that are always there: role, language, speaker, begin-of-text, begin-of-codec."""
-
 HANG_S = 5.0
 """An engine that has not answered for so long, and for longer than its slowest step could take, is taken for dead."""
 PULSE_S = 0.25
 """Pause between looks at whether it answers."""
-
-SLOW_FRAMES_PER_TOKEN = 4
-"""Slow speech: a slot takes no more text than it has frames to say it in."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process.
-    `guests`: other processes that run generations in it, in slots that were lent to them.
-
-    On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
-    `graphs`: vLLM's name of what it captures of the backbone; `own_kernels`: ours for layers, input, first draw and
-    token instead of vLLM's and torch's; `gpu_memory`: most of the device's memory that it may take, as a share.
-    """
-
-    slots: int = 16
-    max_frames: int = 400
-    max_text: int = 512
-    device: str = "cpu"
-    codec: str | None = None
-    dtype: str | None = None
-    graphs: str = "FULL"
-    own_kernels: bool = False
-    gpu_memory: float = 0.7
-    threads: int = 1
-    guests: int = 0
-    kv_cache_bytes: int | None = None
-    start_timeout_s: float = 300.0
-
-
-class Tenant(Protocol):
-    """Who has a slot: a generation of this process, or a `Seat` lent to another."""
-
-    @property
-    def epoch(self) -> int:
-        """Of the generation that runs in it."""
-
-    @property
-    def unread_positions(self) -> int:
-        """What the engine may have to read before its next frame."""
-
-    def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
-        """A record of the engine's."""
-
-    def released(self) -> None:
-        """No step touches the slot on the generation's behalf any more."""
-
-    def fail(self, error: Exception) -> None:
-        """The engine is lost."""
 
 
 class TalkerEngine:
@@ -117,7 +59,7 @@ class TalkerEngine:
         text = min(options.max_text, options.max_frames // SLOW_FRAMES_PER_TOKEN)
         self.shape = TableShape(
             slots=options.slots,
-            prefix=_longest_prompt(checkpoint) + text,
+            prefix=longest_prompt(checkpoint) + text,
             text=text,
             frames=options.max_frames,
             groups=checkpoint.groups,
@@ -392,13 +334,6 @@ class TalkerEngine:
             tenant.released()
         else:
             tenant.take(number, flags, record[HEADER:])
-
-
-def _longest_prompt(checkpoint: TalkerCheckpoint) -> int:
-    """Positions that a prompt can take besides those of the text to be spoken."""
-    if checkpoint.model_type == "base":
-        return _FRAME_OF_PROMPT + MAX_REFERENCE_TEXT + MAX_REFERENCE_FRAMES
-    return _FRAME_OF_PROMPT + (MAX_INSTRUCTION if takes_instructions(checkpoint) else 0)
 
 
 def _shut_down_late(loading: asyncio.Future[AsyncLLM]) -> None:

@@ -24,7 +24,7 @@ More of one is as good while others have less; when there is no room at all, vLL
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from .engine import EngineOptions
+    from .engine_options import EngineOptions
 
 
 def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positions: int) -> AsyncLLM:

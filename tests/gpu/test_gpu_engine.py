@@ -11,7 +11,8 @@ import pytest_asyncio
 import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.engine import TalkerEngine
+from voxgate.pipeline.talker.engine_options import EngineOptions
 
 from ..pipeline.talker.plain_talker import Spoken
 from ..pipeline.talker.test_exactness import FEEDS, OWN_KERNELS, SENTENCES, VARIETIES, Case, at_once, begin, collect

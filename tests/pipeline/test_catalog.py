@@ -12,7 +12,7 @@ from voxgate.pipeline.catalog import VoiceCatalog
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.speech import SpeechRequest, TextLayout
-from voxgate.pipeline.talker.engine import MAX_INSTRUCTION, MAX_REFERENCE_TEXT
+from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT
 from voxgate.pipeline.talker.prompt import SPEAKER
 from voxgate.pipeline.text.rules import VoiceEntry, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer

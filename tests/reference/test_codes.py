@@ -11,7 +11,8 @@ import torch
 from family_cases import CASES, Case
 from small_family import VARIANTS
 from voxgate.pipeline.speech import FinishReason
-from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.engine import TalkerEngine
+from voxgate.pipeline.talker.engine_options import EngineOptions
 from voxgate.pipeline.talker.generation import Sampling
 
 from ..pipeline.talker.plain_talker import Options, PlainTalker, Spoken, Voice

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
-from voxgate.pipeline.talker.engine import HANG_S, MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.engine import HANG_S, TalkerEngine
+from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions
 from voxgate.pipeline.talker.frames import OWNERS, PULSE, PULSE_MARK, addressed, pack_release, pack_step, unpack
 from voxgate.pipeline.talker.tables import SlotTables, TableShape
 from voxgate.pipeline.voice import MAX_REFERENCE_FRAMES

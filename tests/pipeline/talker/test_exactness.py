@@ -19,7 +19,8 @@ import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.speech import FinishReason
-from voxgate.pipeline.talker.engine import EngineOptions, TalkerEngine
+from voxgate.pipeline.talker.engine import TalkerEngine
+from voxgate.pipeline.talker.engine_options import EngineOptions
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
 
