@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,3 +57,12 @@ async def test_a_run_goes_on_where_another_was_stopped(tmp_path: Path) -> None:
     await perform("slt", TASKS, make_two, KnowAll(), again)
     assert made == ["one.", "two.", "three.", "three."]
     assert len(again) == 3
+
+
+async def test_when_time_is_up_nothing_more_is_begun(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "takes")
+    now_s = asyncio.get_running_loop().time()
+    await perform("slt", TASKS, make, KnowAll(), ledger, until_s=now_s)
+    assert len(ledger) == 0
+    await perform("slt", TASKS, make, KnowAll(), ledger, until_s=now_s + 60)
+    assert len(ledger) == 3

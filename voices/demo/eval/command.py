@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from voxgate.pipeline.checkpoint import CheckpointError, load_checkpoint
@@ -41,6 +42,7 @@ def main() -> int:
         temperatures=(temperature, predictor),
         takes=Ledger(folder / "takes.jsonl"),
         sources=Ledger(BUILD / "sources.jsonl"),
+        minutes=parsed.minutes,
         timings=not parsed.no_timings,
         encoder=parsed.encoder,
     )
@@ -96,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="a fifth of the texts with one seed")
     parser.add_argument("--seeds", type=int, metavar="N", help="how often each sentence is said")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, metavar="N", help="say no more after so many; another run goes on"
+    )
     parser.add_argument("--checkpoint", type=Path, default=DEMO, metavar="DIR", help="another than the demo voice's")
     parser.add_argument("--voices", metavar="A,B", help="of the checkpoint's speaker table; left out: all")
     parser.add_argument("--temperature", type=float, metavar="T", help="the talker's; left out: the checkpoint's own")

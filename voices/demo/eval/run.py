@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from math import inf
 from pathlib import Path
 
 from voxgate.pipeline.speech import SamplingOptions
@@ -20,7 +22,7 @@ from .speed import Speed
 from .takes import Ledger
 
 ALL = "all"
-_ARRIVALS = 24
+_ARRIVALS = 12
 """Sentences whose text arrives word by word, in real time; a part of them as of the other texts."""
 
 
@@ -34,6 +36,8 @@ class Run:
     temperatures: tuple[float, float]
     takes: Ledger
     sources: Ledger
+    minutes: float = inf
+    """After so many no other utterance is begun, and the figures are of those there are."""
     timings: bool = True
     encoder: Path | None = None
 
@@ -82,6 +86,7 @@ async def evaluate(run: Run) -> Results:
     """Everything, timings last, when no recogniser is at work any more."""
     nearest = Nearest(Listener().knows)
     round_trip = _round_trip(run)
+    until_s = asyncio.get_running_loop().time() + run.minutes * 60
     async with speaker(run.checkpoint) as speaking:
         voices = _known(run.voices or speaking.voices)
         tasks = {voice: voice_tasks(voice, run.extent, nearest, run.temperatures) for voice in voices}
@@ -90,9 +95,9 @@ async def evaluate(run: Run) -> Results:
             if round_trip is not None:
                 encoded = [task for voice in voices for task in codec_tasks(voice, run.extent, nearest)]
                 await perform("codec", encoded, round_trip, ears, run.takes)
-            # By seeds, so that a run that was stopped knows something of every voice.
-            by_seed = sorted(chain.from_iterable(tasks.values()), key=lambda task: task.said.seed)
-            await perform(", ".join(voices), by_seed, from_voice(speaking), ears, run.takes)
+            # In turn and by seeds, so that a run that was stopped knows as much of every voice.
+            in_turn = list(chain.from_iterable(zip(*tasks.values(), strict=True)))
+            await perform(", ".join(voices), in_turn, from_voice(speaking), ears, run.takes, until_s)
         arrivals = await _arrivals(run, speaking, voices)
     return Results(
         temperatures=run.temperatures,
@@ -155,12 +160,12 @@ def _round_trip(run: Run) -> Make | None:
 async def _arrivals(run: Run, speaking: Speaker, voices: Sequence[str]) -> list[ArrivalFigures]:
     if not run.timings:
         return []
-    return await arrival.measure(speaking, voices, run.sampling, _ARRIVALS // run.extent.stride)
+    return await arrival.measure(speaking, voices, run.sampling, -(-_ARRIVALS // run.extent.stride))
 
 
 def _figures(tasks: Mapping[str, Sequence[Task]], run: Run) -> list[VoiceFigures]:
     of = {voice: pairs(own, run.takes, run.sources) for voice, own in tasks.items()}
-    rows = [figures(voice, own) for voice, own in of.items()]
+    rows = [figures(voice, own) for voice, own in of.items() if own]
     if len(rows) > 1:
         rows.append(figures(ALL, [pair for own in of.values() for pair in own]))
     return rows

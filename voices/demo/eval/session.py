@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from multiprocessing import get_context
 from types import TracebackType
 
@@ -64,8 +65,13 @@ class Ears:
         return await loop.run_in_executor(self._pool, listener.listen, for_listening(pcm), tuple(candidates))
 
 
-async def perform(name: str, tasks: Sequence[Task], make: Make, ears: Ears, ledger: Ledger) -> None:
-    """Make, hear and write down every task that the ledger does not have; what it has by then is safe."""
+async def perform(
+    name: str, tasks: Sequence[Task], make: Make, ears: Ears, ledger: Ledger, until_s: float = inf
+) -> None:
+    """Make, hear and write down every task that the ledger does not have; what it has by then is safe.
+
+    After `until_s`, on the event loop's clock, no other is begun.
+    """
     missing = [task for task in tasks if task.said not in ledger]
     progress, room = _Progress(len(missing)), asyncio.Semaphore(_WAITING)
 
@@ -85,6 +91,8 @@ async def perform(name: str, tasks: Sequence[Task], make: Make, ears: Ears, ledg
     async with asyncio.TaskGroup() as group:
         for task in missing:
             await room.acquire()
+            if asyncio.get_running_loop().time() >= until_s:
+                break
             group.create_task(one(task))
 
 
