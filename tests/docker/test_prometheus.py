@@ -14,9 +14,9 @@ import pytest
 import yaml
 from scorecard.chorus import UNLIMITED, text_of
 from scorecard.gateways import tone_gateway
+from voxgate.cli.balancer import free_port
 from voxgate.client import connect
 
-from ..scale.balancer import free_port
 from .test_configuration import RANGE, expressions
 from .tools import DOCKER, tool
 
