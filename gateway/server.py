@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -20,8 +19,9 @@ from .loop_lag import watch_lag
 from .metrics import Metrics
 from .observer import Observer
 from .opening import Offer
+from .room import Room
 from .serving import serve_until_told
-from .settings import Settings, SettingsError
+from .settings import Settings
 from .state import GatewayState, StepTimes
 from .telemetry import Telemetry, UsageLog
 
@@ -46,7 +46,8 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._agent = Agent(self._state)
         self._synthesizer = synthesizer
-        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms, self._free_slots)
+        self._room = room = Room(settings, synthesizer)
+        self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
         self._front = Front(
             Offer(settings, synthesizer, encoder_factory),
@@ -123,19 +124,8 @@ class Gateway:
 
     # Engine
 
-    def _slots(self) -> int:
-        limit = self._settings.active_utterances
-        capacity = self._synthesizer.capacity
-        return capacity if limit is None else min(limit, capacity)
-
-    def _free_slots(self) -> float:
-        """Without an engine nobody has to wait for a slot to be told so."""
-        return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
-
     def _ready(self) -> None:
-        voice = self._settings.voice
-        if voice is not None and voice not in self._synthesizer.voices:
-            raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+        self._room.check_voice()
         self._observer.engine_ready()
         self._admit_waiting()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,8 @@ from ..loop_lag import watch_lag
 from ..metrics import Metrics
 from ..metrics_merged import Totals
 from ..restarts import Restarts
-from ..settings import Settings, SettingsError
+from ..room import Room
+from ..settings import Settings
 from ..state import GatewayState, StepTimes
 from ..tls import tls_context
 from .desk import Callers, Desk, Lender
@@ -79,7 +79,8 @@ class SpeechProcess:
         self._metrics = Metrics(self._state, DIALECTS)
         self._totals = Totals()
         self._agent = Agent(self._room)
-        self._admission = Admission(self._slots, settings.queue_length, settings.queue_wait_ms, self._free_slots)
+        self._room = room = Room(settings, synthesizer)
+        self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._callers = Callers()
         self._engine = EngineWatch(synthesizer, self._ready, self._admit_waiting, self._lost)
         self._workers: dict[int, WorkerProcess] = {}
@@ -116,7 +117,7 @@ class SpeechProcess:
     @property
     def capacity(self) -> int:
         """Utterances that can be spoken at once."""
-        return self._slots()
+        return self._room.slots()
 
     async def open(self) -> None:
         """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails."""
@@ -294,18 +295,8 @@ class SpeechProcess:
 
     # Engine
 
-    def _slots(self) -> int:
-        limit, capacity = self._settings.active_utterances, self._synthesizer.capacity
-        return capacity if limit is None else min(limit, capacity)
-
-    def _free_slots(self) -> float:
-        """Without an engine nobody has to wait for a slot to be told so."""
-        return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
-
     def _ready(self) -> None:
-        voice = self._settings.voice
-        if voice is not None and voice not in self._synthesizer.voices:
-            raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+        self._room.check_voice()
         self._metrics.engine_ready()
         for worker in self._workers.values():
             self._attach(worker)
