@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
+
+from .gpu_launch import begin, wait
 
 STORE = tl.constexpr(0)
 """Write the product."""
@@ -17,18 +18,6 @@ ADD = tl.constexpr(1)
 """Add it to what is there."""
 GATED = tl.constexpr(2)
 """Write silu(product with the first half of the weights) * product with the second."""
-
-
-@triton.jit
-def _begin(EARLY: tl.constexpr):
-    if EARLY:
-        cuda.gdc_launch_dependents()
-
-
-@triton.jit
-def _wait(EARLY: tl.constexpr):
-    if EARLY:
-        cuda.gdc_wait()
 
 
 @triton.jit
@@ -89,7 +78,7 @@ def few_rows(
     to `squares`. A program takes COLUMNS columns of the result and their whole weights at once, cut into SLICES so
     that its warps share them.
     """
-    _begin(EARLY)
+    begin(EARLY)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inner = tl.arange(0, SLICES)[:, None, None] * SPAN + tl.arange(0, SPAN)[None, None, :]
     at = weight + columns[None, :, None] * INNER + inner
@@ -98,7 +87,7 @@ def few_rows(
     ups = weights
     if END == GATED:
         ups = tl.load(at + width * INNER, mask=there, other=0.0)
-    _wait(EARLY)
+    wait(EARLY)
     rows = tl.arange(0, ROWS)
     before = _ahead(kept, squares, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     lines = tl.load(
@@ -120,10 +109,10 @@ def many_rows(
     BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """As `few_rows`, for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the inner width at a time."""
-    _begin(EARLY)
+    begin(EARLY)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    _wait(EARLY)
+    wait(EARLY)
     before = _ahead(kept, squares, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     value = tl.zeros([ROWS, COLUMNS], tl.float32)
     gate_up = value
@@ -168,13 +157,13 @@ def attend(
     [rows, KV, LONGEST, DIM], SPAN the power of two above LONGEST; `out`: [height, SHARING * KV * DIM]. With FIRST two
     positions are made at once, 0 in the first `height` rows and 1 in as many behind them.
     """
-    _begin(EARLY)
+    begin(EARLY)
     row, head = tl.program_id(0), tl.program_id(1)
     channels = tl.arange(0, DIM)
     HEADS: tl.constexpr = SHARING * KV
     WIDTH: tl.constexpr = (HEADS + 2 * KV) * DIM
     ROTATED: tl.constexpr = (HEADS + KV) * DIM
-    _wait(EARLY)
+    wait(EARLY)
     cache = (row * KV + head) * LONGEST * DIM
     past = tl.arange(0, SPAN)
     known = past < position

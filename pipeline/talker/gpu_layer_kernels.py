@@ -8,21 +8,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
 
-
-@triton.jit
-def begin(EARLY: tl.constexpr):
-    """Let the next kernel begin."""
-    if EARLY:
-        cuda.gdc_launch_dependents()
-
-
-@triton.jit
-def wait(EARLY: tl.constexpr):
-    """Until the kernels before this one have ended."""
-    if EARLY:
-        cuda.gdc_wait()
+from .gpu_launch import begin, wait
 
 
 @triton.jit
