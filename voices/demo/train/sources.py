@@ -30,7 +30,7 @@ class Source:
 
 _WESNOTH = tuple(
     f"wesnoth-1.16-{part}"
-    for part in "data did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905
+    for part in "data did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905 - a list of strings would take the lines of a page
 )
 
 SOURCES = (
