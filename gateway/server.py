@@ -46,7 +46,7 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._agent = Agent(self._state)
         self._synthesizer = synthesizer
-        self._room = room = Room(settings, synthesizer)
+        self._places = room = Room(settings, synthesizer)
         self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
         self._front = Front(
@@ -125,7 +125,7 @@ class Gateway:
     # Engine
 
     def _ready(self) -> None:
-        self._room.check_voice()
+        self._places.check_voice()
         self._observer.engine_ready()
         self._admit_waiting()
 

@@ -79,7 +79,7 @@ class SpeechProcess:
         self._metrics = Metrics(self._state, DIALECTS)
         self._totals = Totals()
         self._agent = Agent(self._room)
-        self._room = room = Room(settings, synthesizer)
+        self._places = room = Room(settings, synthesizer)
         self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._callers = Callers()
         self._engine = EngineWatch(synthesizer, self._ready, self._admit_waiting, self._lost)
@@ -117,7 +117,7 @@ class SpeechProcess:
     @property
     def capacity(self) -> int:
         """Utterances that can be spoken at once."""
-        return self._room.slots()
+        return self._places.slots()
 
     async def open(self) -> None:
         """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails."""
@@ -296,7 +296,7 @@ class SpeechProcess:
     # Engine
 
     def _ready(self) -> None:
-        self._room.check_voice()
+        self._places.check_voice()
         self._metrics.engine_ready()
         for worker in self._workers.values():
             self._attach(worker)
