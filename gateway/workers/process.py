@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """From `start` until `gone` is set. `woken` is called when text or credit came for generations that waited."""
+    """From `start` until `gone` is set. `woken` is called when text or credit came for generations that waited, and
+    `on_attached` when it can speak through the engine."""
 
     def __init__(
         self,
@@ -34,16 +35,18 @@ class WorkerProcess:
         desk: Callable[[Callable[[Message], None]], Desk],
         answer: Callable[[str], Awaitable[bytes]],
         woken: Callable[[], None],
+        on_attached: Callable[[], None],
     ) -> None:
         self.owner = owner
         self._link: Link[FromWorker] = Link(FromWorker, self._take, answer, self._lost)
         self.desk = desk(self._link.send)
-        self._woken = woken
+        self._woken, self._on_attached = woken, on_attached
         self._process: Process | None = None
         self.listening = asyncio.Event()
+        self.let_in = False
+        """It was told how to speak through the present engine..."""
         self.attached = asyncio.Event()
-        self.failure: str | None = None
-        """Why it cannot speak."""
+        """...and can."""
         self.gone = asyncio.Event()
         self.counts = Counts([], {}, [])
         """The last it told."""
@@ -118,8 +121,15 @@ class WorkerProcess:
             case Listening():
                 self.listening.set()
             case Attached():
-                self.failure = message.error
-                self.attached.set()
+                self._answered(message.error)
+
+    def _answered(self, error: str | None) -> None:
+        """To being let in; the answer may be late, about an engine that is gone by now."""
+        if error is not None:
+            self.let_in = False
+        elif self.let_in:
+            self.attached.set()
+            self._on_attached()
 
     def _lost(self) -> None:
         self.gone.set()

@@ -37,7 +37,6 @@ TELL_S = 0.05
 """Workers are told how things are at most so often."""
 START_S = 60.0
 """A worker has to listen by then."""
-ATTACH_S = 15.0
 VOICES_S = 5.0
 _LAST_S = 3.0
 """What is left after the drain's deadline gets so long to end properly."""
@@ -82,15 +81,15 @@ class SpeechProcess:
         self._places = room = Room(settings, synthesizer)
         self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._callers = Callers()
-        self._engine = EngineWatch(synthesizer, self._ready, self._admit_waiting, self._lost)
+        self._engine = EngineWatch(synthesizer, self._ready, self._look, self._lost)
         self._workers: dict[int, WorkerProcess] = {}
         self._epochs: dict[int, int] = {}
         """The least that the generations of each worker's may have next."""
         self._keeping: list[asyncio.Task[None]] = []
         self._telling: list[asyncio.Task[None]] = []
         self._told: Status | None = None
-        self._attaching: asyncio.Task[None] | None = None
         self._all_attached = False
+        """There was a moment when every worker could speak through the present engine."""
         self._drained = False
 
     @property
@@ -110,7 +109,7 @@ class SpeechProcess:
 
     @property
     def state(self) -> EngineState:
-        """The voice model's, as clients find it: ready when every worker can speak through it."""
+        """The voice model's, as clients find it: ready once all workers could speak through it."""
         state = self._synthesizer.state
         return EngineState.STARTING if state.speaks and not self._all_attached else state
 
@@ -157,7 +156,7 @@ class SpeechProcess:
         self._drained = True
         self._send_all(Drain(0.0))
         await asyncio.gather(*(worker.ended(_LAST_S) for worker in self._workers.values()))
-        tasks = [*self._telling, *self._keeping, *([self._attaching] if self._attaching else [])]
+        tasks = [*self._telling, *self._keeping]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -173,7 +172,7 @@ class SpeechProcess:
         """Have a worker of that number, always; `listens` is set when the first one does, or to why it does not."""
         loop, restarts = asyncio.get_running_loop(), Restarts()
         while not self._drained:
-            worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake)
+            worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake, self._attached)
             self._workers[owner] = worker
             fate = "did not start"
             try:
@@ -209,8 +208,7 @@ class SpeechProcess:
             raise EngineError("a worker process did not come to listen")
         if self._told is not None:
             worker.send(self._told)
-        if self._synthesizer.state.speaks:
-            self._attach(worker)
+        self._attach(worker)
 
     def _bury(self, worker: WorkerProcess) -> None:
         """Give back everything it held."""
@@ -298,30 +296,34 @@ class SpeechProcess:
     def _ready(self) -> None:
         self._places.check_voice()
         self._metrics.engine_ready()
-        for worker in self._workers.values():
-            self._attach(worker)
-        self._attaching = asyncio.get_running_loop().create_task(self._wait_for_all(), name="attaching")
         self._tell()
-        self._admit_waiting()
+        self._look()
 
     def _attach(self, worker: WorkerProcess) -> None:
+        """Let it speak through the engine, once there is one and it listens, and once for each engine."""
         owner = worker.owner
         first = max(self._epochs.get(owner, 0), worker.desk.next_epoch)
-        if (way_in := self._synthesizer.way_in(owner, first)) is not None:
-            worker.attached.clear()
+        if worker.listening.is_set() and not worker.let_in and (way_in := self._synthesizer.way_in(owner, first)):
+            worker.let_in = True
             worker.send(way_in)
 
-    async def _wait_for_all(self) -> None:
-        workers = list(self._workers.values())
-        async with asyncio.timeout(ATTACH_S):
-            await asyncio.gather(*(worker.attached.wait() for worker in workers))
-        self._all_attached = True
+    def _attached(self) -> None:
+        """Those that died on the way are not waited for, but their successors are."""
+        self._all_attached |= all(worker.attached.is_set() for worker in self._workers.values())
 
     def _lost(self) -> None:
         self._all_attached = False
+        for worker in self._workers.values():
+            worker.let_in = False
+            worker.attached.clear()
         self._send_all(Detach("the voice model was lost"))
         self._tell()
 
+    def _look(self) -> None:
+        """The engine may carry more than before, and a worker that could not reach it may now."""
+        for worker in self._workers.values():
+            self._attach(worker)
+        self._admit_waiting()
+
     def _admit_waiting(self) -> None:
-        """The engine may carry more than before."""
         self._admission.admit(asyncio.get_running_loop().time())

@@ -35,14 +35,17 @@ UNPACED: dict[str, Any] = {"pacing": "none", "format": AudioFormat(codec="pcm")}
 
 
 @contextlib.asynccontextmanager
-async def gateway(engine: ToneEngine | None = None, **options: Any) -> AsyncIterator[SpeechProcess]:
-    """Ready to speak; checks that it leaves nothing behind."""
+async def gateway(
+    engine: ToneEngine | None = None, *, before: Callable[[SpeechProcess], None] = lambda _: None, **options: Any
+) -> AsyncIterator[SpeechProcess]:
+    """Ready to speak; checks that it leaves nothing behind. `before` happens while there is no engine yet."""
     engine = engine or ToneEngine(DEMO)
     settings = Settings(port=0, workers=WORKERS, log_level="warning", **options)
     served = SpeechProcess(settings, engine, DEMO, WORKERS, COMMAND)
     keeping: asyncio.Task[None] | None = None
     try:
         await served.open()
+        before(served)
         keeping = asyncio.create_task(served.keep_engine())
         await ready(served)
         yield served
@@ -190,6 +193,18 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
             assert len(by_worker) == WORKERS
             for sessions in by_worker.values():
                 assert (await say(sessions[0], "Here again."))[1].reason == "end"
+
+
+async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "HANG_S", 0.5)
+    monkeypatch.setattr(process, "PULSE_S", 0.05)
+    async with gateway(before=lambda served: os.kill(served.pids[0], signal.SIGSTOP)) as served:
+        assert served.state.speaks
+        async with contextlib.AsyncExitStack() as stack:
+            by_worker = await connections(served, stack, 16)
+            assert len(by_worker) == WORKERS
+            for sessions in by_worker.values():
+                assert (await say(sessions[0], "Here as well."))[1].reason == "end"
 
 
 def _serves(pid: int, session: Session) -> bool:
