@@ -49,7 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sizes", default="0.6B,1.7B", help="published sizes to measure (default: %(default)s)")
     add(
-        "--parts", default=",".join(PARTS), help="what to time without a socket; also engine-own (default: %(default)s)"
+        "--parts",
+        default=",".join(PARTS),
+        help="what to time without a socket; also engine-own, first (default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
     add("--seconds", type=float, default=10.0, help="of each rate (default: %(default)s)")

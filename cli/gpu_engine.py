@@ -107,7 +107,7 @@ async def _hear(synthesizer: QwenSynthesizer, frames: int, reached: list[dict[st
     began_s, exactly_s = loop.time(), time.monotonic()
     speech.push_text(SENTENCES[0])
     speech.end()
-    playing = asyncio.create_task(_play(speech))
+    playing = asyncio.create_task(play(speech))
     try:
         async for chunk in speech:
             if not chunk.first_frame:
@@ -121,7 +121,7 @@ async def _hear(synthesizer: QwenSynthesizer, frames: int, reached: list[dict[st
         await speech.aclose()
 
 
-async def _play(speech: Speech) -> None:
+async def play(speech: Speech) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:

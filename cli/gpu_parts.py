@@ -148,6 +148,15 @@ def engine_figures(folder: Path, *, own_kernels: bool = False) -> None:
     uvloop.run(gpu_engine.engine_figures(folder, RATES, _print, own_kernels=own_kernels))
 
 
+def first_figures(folder: Path) -> None:
+    """The way to the first PCM, stage by stage (`gpu_first.py`)."""
+    import uvloop
+
+    from . import gpu_first
+
+    uvloop.run(gpu_first.first_figures(folder, RATES, _print, own_kernels=True))
+
+
 def _print(figures: object) -> None:
     print(json.dumps(figures), flush=True)
 
@@ -158,8 +167,9 @@ PARTS: dict[str, Callable[[Path], object]] = {
     "codec": codec_ms,
     "engine": engine_figures,
     "engine-own": partial(engine_figures, own_kernels=True),
+    "first": first_figures,
 }
-"""engine-own: with the kernels of `--gpu-kernels own`."""
+"""engine-own, first: with the kernels of `--gpu-kernels own`."""
 
 
 if __name__ == "__main__":

@@ -68,6 +68,14 @@ def shut_down_engine(llm: AsyncLLM) -> None:
     llm.shutdown = lambda *_, **__: None
 
 
+def step_owners() -> tuple[type, type]:
+    """vLLM's classes that take requests in and that run steps, in the engine's process; for measurements."""
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    return EngineCore, UniProcExecutor
+
+
 def _graphs(options: EngineOptions, memory: Memory) -> dict[str, Any]:
     """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
     return {

@@ -1,0 +1,266 @@
+"""Where the time goes from an utterance's text to its first PCM: moments noted in the gateway and in its engine.
+
+Calls on the way are wrapped while they are measured, in both processes, so that serving pays nothing for it. All clocks
+are the machine's own (`time.monotonic`), which every process reads alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from ..pipeline.codec import client, worker
+from ..pipeline.codec.channels import Asked
+from ..pipeline.talker import engine, generation
+from ..pipeline.talker.frames import HEADER, FrameFlag, unpack
+from ..pipeline.talker.vllm_process import step_owners
+from .load.stats import Spread
+
+STAGES = (
+    "asked",
+    "sent",
+    "read",
+    "taken",
+    "ordered",
+    "backbone",
+    "launched",
+    "made",
+    "heard of",
+    "codec asked",
+    "codec begins",
+    "codec ends",
+    "pcm",
+)
+"""asked: the text's first tokens are in the tables; sent: vLLM's front has passed it on; read: the engine's process has
+it; taken: its loop does, between two steps; ordered: a step with it is; backbone, launched: so far has the host come
+with that step's kernels; made: its frame is on the host; heard of: the gateway has it; pcm: the first sound."""
+
+Key = tuple[str, int]
+"""("epoch", of a generation) or ("slot", of a codec's stream)."""
+
+
+@dataclass(slots=True)
+class Stamps:
+    """Moments in one process, as they came: seconds, stage, key. `steps`: of each step of the engine's, what it had."""
+
+    rows: list[tuple[float, str, Key]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def note(self, stage: str, keys: Iterable[Key], at_s: float | None = None) -> None:
+        at_s = time.monotonic() if at_s is None else at_s
+        self.rows.extend((at_s, stage, key) for key in keys)
+
+    def take(self) -> tuple[list[tuple[float, str, Key]], list[Step]]:
+        """Everything so far; from here on anew."""
+        rows, steps, self.rows, self.steps = self.rows, self.steps, [], []
+        return rows, steps
+
+
+@dataclass(slots=True)
+class Step:
+    """One step: how many rows and positions, and when the host had come how far with it (seconds)."""
+
+    rows: int
+    positions: int
+    begun_s: float
+    ordered_s: float
+    backbone_s: float = 0.0
+    launched_s: float = 0.0
+    outcome_s: float = 0.0
+
+
+STAMPS = Stamps()
+"""Of this process."""
+
+
+def wrap(owner: Any, name: str, around: Callable[[Callable[..., Any], Any, Any], Any]) -> None:
+    """Have `owner.name(...)` go through `around(call, args, kwargs)`."""
+    inner = getattr(owner, name)
+
+    @functools.wraps(inner)
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        return around(functools.partial(inner, *args, **kwargs), args, kwargs)
+
+    setattr(owner, name, outer)
+
+
+def before(owner: Any, name: str, stage: str, keys: Callable[..., Iterable[Key]]) -> None:
+    """Note the call's beginning; `keys` of its arguments."""
+
+    def around(call: Callable[..., Any], args: Any, _: Any) -> Any:
+        STAMPS.note(stage, keys(*args))
+        return call()
+
+    wrap(owner, name, around)
+
+
+def after(owner: Any, name: str, stage: str, keys: Callable[..., Iterable[Key]]) -> None:
+    """Note the call's end; `keys` of what it returned and its arguments."""
+
+    def around(call: Callable[..., Any], args: Any, _: Any) -> Any:
+        result = call()
+        STAMPS.note(stage, keys(result, *args))
+        return result
+
+    wrap(owner, name, around)
+
+
+def watch_gateway(llm: Any) -> None:
+    """In the gateway's process, once; `llm` is vLLM's front."""
+    before(engine.TalkerEngine, "run", "asked", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005
+    # It is sent when the coroutine is first run, which is at once.
+    before(llm.engine_core, "add_request_async", "sent", lambda request: [_epoch(request.request_id)])
+    before(
+        generation.Generation,
+        "take",
+        "heard of",
+        lambda made, number, flags, _: [("epoch", made.epoch)] if number == 0 and not flags else [],
+    )
+    before(
+        client.CodecClient,
+        "_submit",
+        "codec asked",
+        lambda _, job, about: [("slot", slot) for slot in job.slots],  # noqa: ARG005
+    )
+
+
+def watch_engine(worker_of_vllm: Any) -> None:
+    """In the engine's process, once; the argument is vLLM's worker."""
+    from ..pipeline.talker.scheduler import _Holding
+
+    core, executor = step_owners()
+    after(core, "preprocess_add_request", "read", lambda got, *_: [_epoch(got[0].request_id)])
+    before(core, "add_request", "taken", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005
+    fresh: list[Key] = []
+
+    def order(call: Callable[..., Any], _: Any, __: Any) -> Any:
+        begun_s = time.monotonic()
+        result = call()
+        now_s = time.monotonic()
+        fresh[:] = [_epoch(each.req_id) for each in result.scheduled_new_reqs]
+        STAMPS.note("ordered", fresh, now_s)
+        if result.total_num_scheduled_tokens:
+            rows = len(result.num_scheduled_tokens)
+            STAMPS.steps.append(Step(rows, result.total_num_scheduled_tokens, begun_s, now_s))
+        return result
+
+    def run(call: Callable[..., Any], _: Any, __: Any) -> Any:
+        result = call()
+        now_s = time.monotonic()
+        STAMPS.note("backbone", fresh, now_s)
+        if STAMPS.steps:
+            STAMPS.steps[-1].backbone_s = now_s
+        return result
+
+    def finish(call: Callable[..., Any], _: Any, __: Any) -> Any:
+        result = call()
+        now_s = time.monotonic()
+        STAMPS.note("launched", fresh, now_s)
+        fresh.clear()
+        if STAMPS.steps:
+            STAMPS.steps[-1].launched_s = now_s
+        return result
+
+    def outcome(call: Callable[..., Any], _: Any, __: Any) -> Any:
+        now_s = time.monotonic()
+        for step in STAMPS.steps:
+            if not step.outcome_s:
+                step.outcome_s = now_s
+                break
+        return call()
+
+    wrap(_Holding, "schedule", order)
+    wrap(_Holding, "update_from_output", outcome)
+    wrap(executor, "execute_model", run)
+    wrap(executor, "sample_tokens", finish)
+    step = getattr(worker_of_vllm.model_runner.model, "_step", None)
+    sender = getattr(getattr(step, "_send", None), "__self__", None)
+    if sender is not None:
+        width = sender._free.queue[0][0].shape[1]
+        before(sender, "_send", "made", lambda message: _firsts(message, width - HEADER))
+        # On a GPU the codec is a thread of this process.
+        before(worker, "_decode", "codec begins", lambda _, batch, __: _slots(batch))
+        after(worker, "_decode", "codec ends", lambda _, __, batch, ___: _slots(batch))
+
+
+def take_stamps(_: Any) -> bytes:
+    """In the engine's process: what was noted there since the last call, pickled."""
+    return pickle.dumps(STAMPS.take())
+
+
+def _slots(batch: Iterable[Asked]) -> list[Key]:
+    return [("slot", slot) for asked in batch for slot in asked.job.slots]
+
+
+def _firsts(message: bytes, groups: int) -> Iterable[Key]:
+    records = unpack(message, groups)
+    if records.shape[1] == HEADER:
+        return []
+    first = records[(records[:, 2] == 0) & (records[:, 3] & FrameFlag.END == 0)]
+    return [("epoch", epoch) for epoch in first[:, 1].tolist()]
+
+
+def _epoch(request_id: str) -> Key:
+    """vLLM puts letters of its own behind the name that it was given."""
+    return "epoch", int(request_id.partition("-")[0])
+
+
+def stages_ms(
+    rows: Sequence[tuple[float, str, Key]], began_s: float, ended_s: float, epoch: int, slot: int
+) -> dict[str, float]:
+    """Of one utterance, ms from its beginning to each stage, in their order; those that nobody noted are left out.
+
+    `rows`: of all processes, by time. Of moments that fit the first counts that is not before the stage before it.
+    """
+    mine = {("epoch", epoch), ("slot", slot)}
+    last_s, reached = began_s, {}
+    for stage in STAGES[:-1]:
+        at_s = next((at for at, name, key in rows if name == stage and key in mine and at >= last_s), None)
+        if at_s is not None and at_s <= ended_s:
+            last_s, reached[stage] = at_s, 1000 * (at_s - began_s)
+    return reached | {"pcm": 1000 * (ended_s - began_s)}
+
+
+def spread_of(timelines: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """For each stage: when it was reached, p50 and p95, and how long after the one before it, ms."""
+    timelines = list(timelines)
+    told: dict[str, dict[str, float]] = {}
+    for stage in STAGES:
+        reached = [line for line in timelines if stage in line]
+        if not reached:
+            continue
+        at, took = Spread.of(line[stage] for line in reached), Spread.of(_took(line, stage) for line in reached)
+        told[stage] = {"at": at.p50, "at95": at.p95, "took": took.p50, "took95": took.p95}
+    return {stage: {name: round(ms, 2) for name, ms in each.items()} for stage, each in told.items()}
+
+
+def _took(line: Mapping[str, float], stage: str) -> float:
+    passed = list(line)
+    at = passed.index(stage)
+    return line[stage] - (line[passed[at - 1]] if at else 0.0)
+
+
+def step_spread(steps: Sequence[Step]) -> dict[str, float]:
+    """What the host spends on a step and how long steps are apart, ms; rows of a step on average and at most."""
+    steps = [step for step in steps if step.launched_s and step.outcome_s]
+    if len(steps) < 2:
+        return {}
+    outcomes = [1000 * (b.outcome_s - a.outcome_s) for a, b in pairwise(steps)]
+    apart = Spread.of(gap for gap, step in zip(outcomes, steps[1:], strict=False) if gap < 1000 and step.rows)
+    rows = Spread.of(float(step.rows) for step in steps)
+    spans = {
+        "schedule": Spread.of(1000 * (step.ordered_s - step.begun_s) for step in steps).p50,
+        "backbone": Spread.of(1000 * (step.backbone_s - step.ordered_s) for step in steps).p50,
+        "launch": Spread.of(1000 * (step.launched_s - step.backbone_s) for step in steps).p50,
+        "flight": Spread.of(1000 * (step.outcome_s - step.launched_s) for step in steps).p50,
+        "apart": apart.p50,
+        "apart95": apart.p95,
+    }
+    busy = sum(gap for gap in outcomes if gap < 20) / (1000 * (steps[-1].outcome_s - steps[0].outcome_s))
+    figures = {name: round(ms, 2) for name, ms in spans.items()}
+    return figures | {"steps": len(steps), "rows50": rows.p50, "rows95": rows.p95, "busy": round(busy, 2)}
