@@ -13,13 +13,17 @@ from ..admission import Ticket
 from ..errors import KeyLimit
 from .messages import Granted, Join, Leave, Moved, Refused, Status
 
+WORD_S = 2.0
+"""So long at least a ticket waits for the first word on it, however short the wait in the queue may be."""
+
 _REFUSALS: dict[str, type[VoxgateError]] = {error.code: error for error in (AtCapacity, KeyLimit)}
 
 
 class DistantGate:
     """The `Gate` of a worker. Synchronous; `send` tells the speech process.
 
-    A ticket that it has given nothing on yet has no position; who waits too long for that leaves as one in the queue.
+    A ticket that it has given nothing on yet has no position; who waits too long for that leaves as one in the queue,
+    but not before there was time for a word: with a wait of zero nobody would ever be let in.
     """
 
     def __init__(self, wait_ms: int, send: Callable[[Message], None]) -> None:
@@ -28,6 +32,8 @@ class DistantGate:
         self._numbers = itertools.count(1)
         self._open: dict[int, Ticket] = {}
         self._number_of: dict[Ticket, int] = {}
+        self._wait_until_s: dict[int, float] = {}
+        """How long each may stand in the queue."""
         self.active = self.queued = self.slots = 0
         self._retry_ms = 1000
 
@@ -37,9 +43,10 @@ class DistantGate:
         self._retry_ms = status.retry_ms
 
     def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
-        ticket = Ticket(caller, now_s + self._wait_s, on_change)
+        ticket = Ticket(caller, now_s + max(self._wait_s, WORD_S), on_change)
         number = next(self._numbers)
         self._open[number] = ticket
+        self._wait_until_s[number] = now_s + self._wait_s
         self._number_of[ticket] = number
         caller.utterances += 1
         self._send(Join(number, caller.name, caller.limits.utterances))
@@ -51,7 +58,7 @@ class DistantGate:
         ticket.closed = True
         ticket.caller.utterances -= 1
         number = self._number_of.pop(ticket)
-        del self._open[number]
+        del self._open[number], self._wait_until_s[number]
         self._send(Leave(number))
 
     def refusal(self, why: str) -> AtCapacity:
@@ -67,6 +74,7 @@ class DistantGate:
                 ticket.place = None if word.place is None else Place(*word.place)
             case Moved():
                 ticket.position, ticket.eta_ms = word.position, word.eta_ms
+                ticket.deadline_s = self._wait_until_s[word.ticket]
             case Refused():
                 error = _REFUSALS.get(word.code, AtCapacity)
                 ticket.refused = error(word.message, retry_after_ms=word.retry_after_ms)

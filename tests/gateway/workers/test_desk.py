@@ -166,10 +166,10 @@ def test_only_its_own_slots_can_be_used() -> None:
 class Door:
     """A gate, what it said, and what its tickets heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_ms: int = 3000) -> None:
         self.said: list[Message] = []
         self.heard: list[tuple[Any, ...]] = []
-        self.gate = DistantGate(3000, self.said.append)
+        self.gate = DistantGate(wait_ms, self.said.append)
 
     def hear(self, ticket: Ticket, _: float) -> None:
         self.heard.append((ticket.granted, ticket.position, ticket.place, ticket.refused))
@@ -189,6 +189,16 @@ def test_a_ticket_knows_nothing_until_it_is_told() -> None:
     assert caller.utterances == 0
     door.gate.take(Moved(1, 1, 1), 6.1)
     assert len(door.heard) == 2, "its word came too late"
+
+
+def test_where_nobody_waits_in_the_queue_there_is_still_time_for_a_word() -> None:
+    door = Door(wait_ms=0)
+    first, second = (door.gate.join(Caller("ada", KeyLimits()), door.hear, 5.0) for _ in range(2))
+    assert first.deadline_s > 6.0
+    door.gate.take(Granted(1, (3, 9)), 5.001)
+    door.gate.take(Moved(2, 1, 700), 5.001)
+    assert first.granted
+    assert second.deadline_s == 5.0, "that there is no room is known now"
 
 
 def test_a_refusal_has_its_own_type() -> None:
