@@ -24,6 +24,8 @@ JOBS_IN_FLIGHT = 2
 """So that the worker finds the next one waiting when it has answered."""
 FIRST_IN_FLIGHT = 3
 """With a job of streams that nothing has been heard of yet: they need not wait for those under way."""
+HELD_UP_S = 0.1
+"""A timer so late tells of this process, not of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,15 @@ class CodecClient:
             loop = asyncio.get_running_loop()
             # What is slow does not hang: two jobs may lie before the one that is waited for.
             slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
-            deadline_s = self._job_deadline_s + 4 * slowest_s
-            self._overdue = loop.call_later(deadline_s, self._lose, "the codec worker hangs")
+            due_s = loop.time() + self._job_deadline_s + 4 * slowest_s
+            self._overdue = loop.call_at(due_s, self._missing, due_s)
+
+    def _missing(self, due_s: float) -> None:
+        if asyncio.get_running_loop().time() - due_s > HELD_UP_S:
+            # Stopped or held up ourselves, we may not have read what was answered long ago.
+            self._expect_answer()
+        else:
+            self._lose("the codec worker hangs")
 
     async def _read(self) -> None:
         """Deliver answers until the worker is gone."""

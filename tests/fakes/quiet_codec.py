@@ -1,0 +1,53 @@
+"""A codec at an abstract socket that greets whoever comes and answers every job with silence, as far as it is let."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+
+from voxgate.pipeline.codec.wire import ANSWER_HEADER, JOB_HEADER, Announcement, AnswerKind, Job
+from voxgate.pipeline.speech import FRAME_SAMPLES
+
+BOOKS = 16
+
+
+class QuietCodec:
+    """Between `open` and its end. `answers`: cleared, it leaves jobs unanswered."""
+
+    def __init__(self) -> None:
+        self.address = f"voxgate-quiet-{uuid.uuid4().hex}"
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.guests: list[asyncio.StreamWriter] = []
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[QuietCodec]:
+        server = await asyncio.start_unix_server(self._serve, f"\0{self.address}")
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+
+    def cut(self) -> None:
+        """Hang up on everybody."""
+        for guest in self.guests:
+            guest.close()
+        self.guests.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.guests.append(writer)
+        greeting = json.dumps(asdict(Announcement(512, BOOKS, FRAME_SAMPLES))).encode()
+        writer.write(ANSWER_HEADER.pack(AnswerKind.READY, 0, 0, len(greeting)) + greeting)
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                header = await reader.readexactly(JOB_HEADER.size)
+                serial, rows, frames = JOB_HEADER.unpack(header)
+                await reader.readexactly(Job.body_bytes(header, BOOKS))
+                await self.answers.wait()
+                sound = bytes(4 * rows * frames * FRAME_SAMPLES)
+                writer.write(ANSWER_HEADER.pack(AnswerKind.PCM, serial, 0, len(sound)) + sound)

@@ -1,0 +1,50 @@
+"""A channel to a codec worker: what silence on it means."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+from fakes.quiet_codec import BOOKS, QuietCodec
+from voxgate.pipeline.codec.client import HELD_UP_S, CodecClient
+from voxgate.pipeline.errors import EngineLost
+
+CODES = np.zeros((1, BOOKS), np.int16)
+DEADLINE_S = 0.05
+
+
+def hold_the_loop_up(seconds: float) -> None:
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        pass
+
+
+async def test_an_answer_that_was_not_read_in_time_is_no_sign_of_a_hang() -> None:
+    async with QuietCodec().open() as codec:
+        client = CodecClient(1, 8, job_deadline_s=DEADLINE_S)
+        await client.connect(codec.address)
+        stream = client.open_in(0)
+        stream.push(CODES)
+        # Right after the job is sent, before anybody can answer it.
+        asyncio.get_running_loop().call_soon(hold_the_loop_up, DEADLINE_S + 2 * HELD_UP_S)
+        async with asyncio.timeout(5):
+            assert len(await anext(stream)) == 1920
+        assert client.ready
+        await client.close()
+
+
+async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
+    lost: list[EngineLost] = []
+    async with QuietCodec().open() as codec:
+        codec.answers.clear()
+        client = CodecClient(1, 8, job_deadline_s=DEADLINE_S, on_death=lost.append)
+        await client.connect(codec.address)
+        stream = client.open_in(0)
+        stream.push(CODES)
+        async with asyncio.timeout(5):
+            with pytest.raises(EngineLost, match="hangs"):
+                await anext(stream)
+        assert len(lost) == 1
+        await client.close()
