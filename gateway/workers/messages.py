@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...pipeline.shared.messages import Attach, Detach, Message, Over, Stop, Submit, Wake
+from ...pipeline.shared.messages import Attach, Attached, Detach, Message, Over, Stop, Submit, Wake
 
 
 class Welcome(Message, frozen=True):
@@ -22,12 +22,6 @@ class Welcome(Message, frozen=True):
 
 class Listening(Message, frozen=True):
     """Worker: it answers on the port."""
-
-
-class Attached(Message, frozen=True):
-    """Worker: it can speak through the engine now; `error`: why it cannot."""
-
-    error: str | None
 
 
 class Status(Message, frozen=True):
@@ -109,7 +103,7 @@ class Question:
     PULSE = "pulse"
     """Of a worker: a sign of life."""
     COUNTS = "counts"
-    """Of a worker: its metrics, as `Metrics.dump` has them."""
+    """Of a worker: its `Counts`."""
     EXPOSITION = "exposition"
     """Of the speech process: everybody's metrics, as text."""
     VOICES = "voices"

@@ -9,11 +9,11 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from ...pipeline.shared.messages import Message, Stop, Submit, Wake
+from ...pipeline.shared.messages import Attached, Message, Stop, Submit, Wake
 from ..metrics_merged import Counts
 from .desk import Desk
 from .link import Link, LinkClosed
-from .messages import Attached, FromWorker, Join, Leave, Listening, Question, Welcome
+from .messages import FromWorker, Join, Leave, Listening, Question, Welcome
 
 PULSE_S = 1.0
 """Pause between looks at whether a worker answers."""
@@ -73,11 +73,10 @@ class WorkerProcess:
     def send(self, message: Message) -> None:
         self._link.send(message)
 
-    async def refresh_counts(self) -> Counts:
-        """What it has counted until now, or the last it told where it does not answer."""
+    async def refresh_counts(self) -> None:
+        """Have `counts` be what it has counted until now; where it does not answer, they stay the last it told."""
         with suppress(LinkClosed, TimeoutError):
             self.counts = Counts.unpack(await self._link.ask(Question.COUNTS, COUNTS_S))
-        return self.counts
 
     async def ask(self, question: str, timeout_s: float) -> None:
         """Have it do something. It not being there, or not answering in time, is no error."""
@@ -127,6 +126,7 @@ class WorkerProcess:
         """To being let in; the answer may be late, about an engine that is gone by now."""
         if error is not None:
             self.let_in = False
+            self.attached.clear()
         elif self.let_in:
             self.attached.set()
             self._on_attached()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...pipeline.cloning.library import VoiceLibrary
-from ...pipeline.errors import EngineLost, VoxgateError
+from ...pipeline.errors import EngineLost
 from ...pipeline.shared.messages import Attach, Detach, Over
 from ...pipeline.shared.synthesizer import SharedSynthesizer
 from ...pipeline.speech import EngineState
@@ -33,7 +33,6 @@ from .link import Link, LinkClosed
 from .messages import (
     Answer,
     Ask,
-    Attached,
     Drain,
     Granted,
     Listening,
@@ -177,7 +176,7 @@ class Worker:
                 self._news.told = message.reason
                 self._synthesizer.told = EngineState(message.engine)
             case Attach():
-                self._start(self._attach(message))
+                self._synthesizer.attach(message)
             case Detach():
                 self._synthesizer.detach(message.reason)
             case Drain():
@@ -209,15 +208,6 @@ class Worker:
             return await self._link.ask(Question.EXPOSITION, EXPOSITION_S)
         except (LinkClosed, TimeoutError) as error:
             raise EngineLost("the speech process does not answer") from error
-
-    async def _attach(self, way_in: Attach) -> None:
-        try:
-            await self._synthesizer.attach(way_in)
-        except VoxgateError as error:
-            log.error("%s", error.message)
-            self._link.send(Attached(error.message))
-        else:
-            self._link.send(Attached(None))
 
     async def _drain(self, deadline_s: float) -> None:
         await self._front.drain(deadline_s)

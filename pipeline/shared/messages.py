@@ -29,6 +29,12 @@ class Attach(Message, frozen=True):
     max_job_frames: int
 
 
+class Attached(Message, frozen=True):
+    """The answer to `Attach`, told again when it changes; `error`: why nobody can speak there, None when they can."""
+
+    error: str | None
+
+
 class Detach(Message, frozen=True):
     """Speech process: the engine is gone, and every utterance in it."""
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..codec.client import CodecClient
 from ..credit import CreditRounds
-from ..errors import AtCapacity, EngineLost, EngineNotReady
+from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
 from ..qwen_voice import QwenVoice, SynthesizerOptions
 from ..speech import EngineState, Place, SpeechRequest
 from ..step_times import StepSummary
 from ..utterance import UtteranceSpeech
-from .messages import Attach, Message
+from .messages import Attach, Attached, Message
 from .talker import SharedTalker
 
 CONNECT_S = 10.0
@@ -54,7 +54,8 @@ class SharedSynthesizer(QwenVoice):
         self._rounds = CreditRounds(aligned=True)
         self._talker: SharedTalker | None = None
         self._codec: CodecClient | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._attaching: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def state(self) -> EngineState:
@@ -74,33 +75,61 @@ class SharedSynthesizer(QwenVoice):
     async def close(self) -> None:
         """As `detach`."""
         self.detach("the gateway's process ends")
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if self._ending:
+            await asyncio.wait(self._ending)
 
-    async def attach(self, way_in: Attach) -> None:
-        """Speak through an engine that has just started. Raises EngineLost when it is gone again already."""
-        self.detach("the engine was started anew")
-        codec = CodecClient(way_in.codec_slots, way_in.max_job_frames, on_death=self._codec_died)
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await codec.connect(way_in.codec)
-            self._talker = SharedTalker(way_in, self._send)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            await codec.close()
-            raise EngineLost(f"the engine cannot be reached: {error!r}") from error
-        self._codec = codec
-        self.slots = self._talker.shape.slots
+    def attach(self, way_in: Attach) -> None:
+        """Speak through the engine that this is the way to; the speech process is told when that can be, or why not.
+
+        It may be the one that is spoken through already: then only what was lost of it is found again.
+        """
+        if self._talker is None or self._talker.address != way_in.reports:
+            self.detach("the engine was started anew")
+        self._stop_attaching()
+        self._attaching = asyncio.create_task(self._attach(way_in), name="attaching")
+
+    async def _attach(self, way_in: Attach) -> None:
+        if self._codec is None or not self._codec.ready:
+            codec = CodecClient(way_in.codec_slots, way_in.max_job_frames, on_death=self._codec_died)
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await codec.connect(way_in.codec)
+                if self._talker is None:
+                    self._talker = SharedTalker(way_in, self._send)
+            except (OSError, TimeoutError, asyncio.IncompleteReadError, EngineError) as error:
+                await codec.close()
+                self._tell_lost(f"the engine cannot be reached: {error!r}")
+                return
+            except asyncio.CancelledError:
+                await codec.close()
+                raise
+            self._drop_codec()
+            self._codec = codec
+            self.slots = self._talker.shape.slots
+        self._send(Attached(None))
 
     def detach(self, reason: str) -> None:
         """The engine is gone: speeches under way raise EngineLost."""
+        self._stop_attaching()
         talker, self._talker = self._talker, None
-        codec, self._codec = self._codec, None
         if talker is not None:
             talker.lose(reason)
+        self._drop_codec()
+
+    def _stop_attaching(self) -> None:
+        attaching, self._attaching = self._attaching, None
+        if attaching is not None:
+            attaching.cancel()
+            self._wait_at_the_end(attaching)
+
+    def _drop_codec(self) -> None:
+        codec, self._codec = self._codec, None
         if codec is not None:
-            closing = asyncio.create_task(codec.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._wait_at_the_end(asyncio.create_task(codec.close()))
+
+    def _wait_at_the_end(self, task: asyncio.Task[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def over(self, epoch: int, steps: int | None) -> None:
         """The engine ended a generation."""
@@ -130,5 +159,9 @@ class SharedSynthesizer(QwenVoice):
         )
 
     def _codec_died(self, error: EngineLost) -> None:
-        # Where the codec is gone for everybody, the speech process sees it too and starts it anew.
-        log.error("%s", error.message)
+        # Gone for everybody, or for this process alone: the speech process knows, and lets it in again.
+        self._tell_lost(error.message)
+
+    def _tell_lost(self, why: str) -> None:
+        log.error("%s", why)
+        self._send(Attached(why))

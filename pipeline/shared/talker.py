@@ -23,11 +23,13 @@ class SharedTalker:
     """Opens generations in slots that were lent to this process, and hands each its frames.
 
     `send` tells the speech process. Until `close` or `lose`; then generations under way end with EngineLost. Raises
-    OSError when the tables are gone already.
+    OSError when the engine is gone already.
     """
 
     def __init__(self, attach: Attach, send: Callable[[Message], None]) -> None:
         self.shape = TableShape(*attach.shape)
+        self.address = attach.reports
+        """Where its frames come; no two engines have the same."""
         self._tables = SlotTables.attach(self.shape, attach.tables)
         self._send = send
         self._epochs = itertools.count(attach.first_epoch + (attach.owner - attach.first_epoch) % OWNERS, OWNERS)
@@ -36,7 +38,11 @@ class SharedTalker:
         self._wake_due = False
         self._lost = False
         self._channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
-        self._channel.bind(attach.reports)
+        try:
+            self._channel.bind(attach.reports)
+        except zmq.ZMQError as error:
+            self._channel.close(0)
+            raise OSError(error.errno, f"frames cannot be received: {error}") from error
         self._receiver = asyncio.create_task(self._receive(), name="talker-frames")
 
     def open(self, slot: int) -> Generation:
