@@ -79,6 +79,12 @@ class Desk:
         for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):
             self._admission.leave(ticket, now_s)
 
+    def engine_lost(self) -> None:
+        """The slots that were lent are no more; another engine lends others by the same numbers."""
+        loans, self._loans = self._loans, {}
+        for loan in loans.values():
+            loan.give_back()
+
     def submit(self, asked: Submit) -> None:
         """Run a generation in a slot that the worker was lent; of any other it is over at once."""
         self.next_epoch = max(self.next_epoch, asked.epoch + 1)

@@ -12,7 +12,7 @@ from voxgate.gateway.errors import KeyLimit
 from voxgate.gateway.workers.desk import Callers, Desk
 from voxgate.gateway.workers.gate import DistantGate
 from voxgate.gateway.workers.messages import Granted, Join, Leave, Moved, Refused, Status
-from voxgate.pipeline.errors import AtCapacity, EngineNotReady
+from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
 from voxgate.pipeline.shared.loan import Loan
 from voxgate.pipeline.shared.messages import Message, Over, Stop, Submit
 from voxgate.pipeline.speech import Place
@@ -37,8 +37,6 @@ class Engine:
         codec = self.free_codec.pop(0)
         return Loan(Seat(self.free_seats.pop(0), self), codec, lambda: self.free_codec.append(codec))
 
-    def wake(self) -> None: ...
-
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - the engine's signature
         async def request() -> int:
             self.requests[epoch] = asyncio.get_running_loop().create_future()
@@ -61,7 +59,12 @@ class House:
         self.admission = Admission(lambda: slots, queue, 3000, lambda: len(self.engine.free_seats))
         callers = Callers()
         self.said: list[list[Message]] = [[] for _ in range(desks)]
-        self.desks = [Desk(self.admission, callers, self.engine, said.append) for said in self.said]
+        self.desks = [Desk(self.admission, callers, self, said.append) for said in self.said]
+
+    def lend(self) -> Loan:
+        return self.engine.lend()
+
+    def wake(self) -> None: ...
 
     def granted(self) -> list[tuple[int, int]]:
         """(desk, ticket) of all that were let in."""
@@ -134,6 +137,30 @@ def test_a_worker_that_is_gone_gives_everything_back() -> None:
         assert dead.next_epoch == 66
         dead.gone(2.0)
         assert house.admission.active == 0
+
+    run(scene())
+
+
+def test_a_slot_of_an_engine_that_was_lost_is_not_taken_for_the_next_ones() -> None:
+    async def scene() -> None:
+        house = House(desks=1, slots=2)
+        (desk,) = house.desks
+        desk.join(Join(1, "ada", None), 0.0)
+        desk.take(Submit(0, 65, 9), 0.0)
+        await asyncio.sleep(0)
+        lost, house.engine = house.engine, Engine()
+        lost.requests[65].set_exception(EngineLost("it died"))
+        await asyncio.sleep(0.01)
+        assert house.said[0][-1] == Over(65, None)
+        desk.engine_lost()
+        # The first one's listener is slow, so its ticket is still there when the next one speaks.
+        desk.join(Join(2, "bob", None), 1.0)
+        desk.take(Submit(0, 129, 9), 1.0)
+        await asyncio.sleep(0)
+        assert list(house.engine.requests) == [129]
+        desk.take(Leave(1), 2.0)
+        assert len(house.engine.free_seats) == 1, "what the other engine lent is not given back to this one"
+        assert house.admission.active == 1
 
     run(scene())
 
