@@ -208,10 +208,13 @@ class SpeechProcess:
             raise EngineError("a worker process did not come to listen")
         if self._told is not None:
             worker.send(self._told)
+        if self._drained:
+            worker.send(Drain(0.0))
         self._attach(worker)
 
     def _bury(self, worker: WorkerProcess) -> None:
         """Give back everything it held."""
+        del self._workers[worker.owner]
         worker.desk.gone(asyncio.get_running_loop().time())
         self._epochs[worker.owner] = max(self._epochs.get(worker.owner, 0), worker.desk.next_epoch)
         self._ledger.strike_out(worker.owner)
@@ -237,8 +240,10 @@ class SpeechProcess:
     async def _answer(self, question: str) -> bytes:
         """What a worker asks."""
         if question == Question.EXPOSITION:
-            counts = await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
-            return self._totals.exposition(self._metrics.registry, [each.samples for each in counts])
+            await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
+            # Those of one that died meanwhile are in the totals already.
+            counted = [worker.counts.samples for worker in self._workers.values()]
+            return self._totals.exposition(self._metrics.registry, counted)
         if question == Question.VOICES:
             if self._library is not None:
                 await self._library.refresh()
@@ -316,6 +321,7 @@ class SpeechProcess:
         for worker in self._workers.values():
             worker.let_in = False
             worker.attached.clear()
+            worker.desk.engine_lost()
         self._send_all(Detach("the voice model was lost"))
         self._tell()
 

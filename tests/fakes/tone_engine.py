@@ -125,7 +125,9 @@ class ToneEngine(QwenVoice):
         self.starts += 1
         self._seats, self._running = {}, {}
         self._run_id = uuid.uuid4().hex
-        self._tables, self._path = SlotTables.create(TableShape(self.slots, 16 + 256, 256, 1000, GROUPS, 8))
+        self._tables, self._path = SlotTables.create(
+            TableShape(self.slots, 16 + 256, 256, 1000, GROUPS, self._checkpoint.talker.hidden)
+        )
         self._free = list(range(self.slots))
         self._codec_free = list(range(2 * self.slots))
         self._codec = ToneCodec(2 * self.slots)

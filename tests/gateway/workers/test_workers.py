@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import signal
@@ -19,11 +20,14 @@ import aiohttp
 import numpy as np
 import psutil
 import pytest
+import soundfile
 from fakes.certificates import self_signed
+from fakes.demo_base import write_demo_base
 from fakes.tone_engine import ToneEngine, tones
 from voxgate.client import AudioFormat, Done, Queued, SessionLost, SpeechError, connect
 from voxgate.client.session import Session
 from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.restarts import Restarts
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers import process
 from voxgate.gateway.workers.speech_process import SpeechProcess
@@ -36,12 +40,16 @@ UNPACED: dict[str, Any] = {"pacing": "none", "format": AudioFormat(codec="pcm")}
 
 @contextlib.asynccontextmanager
 async def gateway(
-    engine: ToneEngine | None = None, *, before: Callable[[SpeechProcess], None] = lambda _: None, **options: Any
+    engine: ToneEngine | None = None,
+    *,
+    folder: Path = DEMO,
+    before: Callable[[SpeechProcess], None] = lambda _: None,
+    **options: Any,
 ) -> AsyncIterator[SpeechProcess]:
     """Ready to speak; checks that it leaves nothing behind. `before` happens while there is no engine yet."""
-    engine = engine or ToneEngine(DEMO)
+    engine = engine or ToneEngine(folder)
     settings = Settings(port=0, workers=WORKERS, log_level="warning", **options)
-    served = SpeechProcess(settings, engine, DEMO, WORKERS, COMMAND)
+    served = SpeechProcess(settings, engine, folder, WORKERS, COMMAND)
     keeping: asyncio.Task[None] | None = None
     try:
         await served.open()
@@ -207,6 +215,60 @@ async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(m
                 assert (await say(sessions[0], "Here as well."))[1].reason == "end"
 
 
+async def test_what_a_dead_worker_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Restarts, "lost", lambda *_: 60.0)  # nobody takes its place meanwhile
+    async with gateway() as served, contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        by_worker = await connections(served, stack, 12)
+        for session, *_ in by_worker.values():
+            await say(session, "Counted.")
+        await (await http.get(f"{url(served)}/metrics", headers={"Connection": "close"})).text()
+        (doomed, *_), spared = by_worker.values()
+        victim = next(pid for pid in served.pids if _serves(pid, doomed))
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: victim not in served.pids)
+        for _ in range(2):
+            answer = await http.get(f"{url(served)}/metrics", headers={"Connection": "close"})
+            lines = (await answer.text()).splitlines()
+            assert 'voxgate_utterances_total{dialect="native",outcome="done"} 2.0' in lines
+            assert 'voxgate_sessions_total{dialect="native"} 12.0' in lines
+            assert f'voxgate_sockets{{dialect="native"}} {len(spared)}.0' in lines
+
+
+async def test_a_voice_made_at_one_worker_is_everybodys(tmp_path: Path) -> None:
+    folder = write_demo_base(tmp_path / "base", DEMO)
+    buffer = io.BytesIO()
+    sound = np.random.default_rng(1).standard_normal(4 * 24_000) * np.hanning(4 * 24_000)
+    soundfile.write(buffer, 0.2 * sound, 24_000, format="FLAC")
+
+    async def lists(http: aiohttp.ClientSession) -> set[bool]:
+        """Whether ada is offered, as everybody says who is asked."""
+        told = set()
+        for _ in range(12):
+            answer = await http.get(f"{url(served)}/v1/voices", headers={"Connection": "close"})
+            told.add("ada" in await answer.text())
+        return told
+
+    async with (
+        gateway(folder=folder, voices_dir=tmp_path / "voices") as served,
+        contextlib.AsyncExitStack() as stack,
+        aiohttp.ClientSession() as http,
+    ):
+        by_worker = await connections(served, stack, 12)
+        assert len(by_worker) == WORKERS
+        assert await lists(http) == {False}
+        answer = await http.post(f"{url(served)}/v1/voices?name=ada", data=buffer.getvalue())
+        assert answer.status == 201, await answer.text()
+        assert await lists(http) == {True}
+        for session, *_ in by_worker.values():
+            assert (await say(session, "With a voice of one's own.", voice="ada"))[1].reason == "end"
+        assert (await http.delete(f"{url(served)}/v1/voices/ada")).status == 204
+        assert await lists(http) == {False}
+        for session, *_ in by_worker.values():
+            with pytest.raises(SpeechError) as unknown:
+                await say(session, "And without.", voice="ada")
+            assert unknown.value.code == "unknown_voice"
+
+
 def _serves(pid: int, session: Session) -> bool:
     """Whether the other end of the session's socket is in that process."""
     port = session._socket.local_address[1]
@@ -320,12 +382,12 @@ async def test_a_drain_lets_speech_end_and_takes_nothing_new() -> None:
         sessions = [each[0] for each in by_worker.values()]
         speaking = asyncio.gather(*(say(session, "To be heard to its very end.") for session in sessions))
         await until(lambda: engine.frames >= 4)
+        pids = served.pids
         async with asyncio.timeout(15):
             await served.drain()
         for _, done in await speaking:
             assert done.reason == "end"
-        assert served.pids
-        assert not any(psutil.pid_exists(pid) for pid in served.pids)
+        assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 async def test_the_agent_counts_all_of_them() -> None:
