@@ -16,7 +16,8 @@ class Attach(Message, frozen=True):
     """Speech process: the engine runs, and this is the way in. Comes again after each start of it.
 
     `owner`: the process's number, `first_epoch` the least that its generations may have. `tables`, `shape`: the slots'
-    tables and the fields of their `TableShape`; `reports`: ZeroMQ address of its frames; `codec`: where it takes jobs.
+    tables and the fields of their `TableShape`; `reports`: where it is to receive its frames; `codec`: where that takes
+    jobs.
     """
 
     owner: int

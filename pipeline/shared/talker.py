@@ -7,12 +7,10 @@ import itertools
 import logging
 from collections.abc import Callable
 
-import zmq
-import zmq.asyncio
-
 from ..errors import AtCapacity, EngineLost
 from ..talker.frames import HEADER, OWNERS, FrameFlag, unpack
 from ..talker.generation import Generation
+from ..talker.reports import Inbox
 from ..talker.tables import Field, SlotTables, TableShape
 from .messages import Attach, Message, Stop, Submit, Wake
 
@@ -37,13 +35,7 @@ class SharedTalker:
         self._requests: dict[int, asyncio.Future[int]] = {}
         self._wake_due = False
         self._lost = False
-        self._channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
-        try:
-            self._channel.bind(attach.reports)
-        except zmq.ZMQError as error:
-            self._channel.close(0)
-            raise OSError(error.errno, f"frames cannot be received: {error}") from error
-        self._receiver = asyncio.create_task(self._receive(), name="talker-frames")
+        self._inbox = Inbox(attach.reports, self._receive)
 
     def open(self, slot: int) -> Generation:
         """The next generation in a slot lent to us. Raises EngineLost; AtCapacity while the one before holds it."""
@@ -70,8 +62,7 @@ class SharedTalker:
         if self._lost:
             return
         self._lost = True
-        self._receiver.cancel()
-        self._channel.close(0)
+        self._inbox.close()
         for generation in list(self._live.values()):
             generation.fail(EngineLost(reason))
         for request in self._requests.values():
@@ -113,17 +104,15 @@ class SharedTalker:
 
     # What the engine reports
 
-    async def _receive(self) -> None:
-        groups = self.shape.groups
-        while True:
-            records = unpack(await self._channel.recv(), groups)
-            heads = records[:, :HEADER].tolist()
-            for (slot, epoch, number, flags), codes in zip(heads, records[:, HEADER:], strict=True):
-                generation = self._live.get(slot)
-                # Records of an earlier owner of the slot may still be on their way.
-                if generation is None or generation.epoch != epoch:
-                    continue
-                if flags == FrameFlag.RELEASED:
-                    generation.released()
-                else:
-                    generation.take(number, flags, codes)
+    def _receive(self, message: bytes) -> None:
+        records = unpack(message, self.shape.groups)
+        heads = records[:, :HEADER].tolist()
+        for (slot, epoch, number, flags), codes in zip(heads, records[:, HEADER:], strict=True):
+            generation = self._live.get(slot)
+            # Records of an earlier owner of the slot may still be on their way.
+            if generation is None or generation.epoch != epoch:
+                continue
+            if flags == FrameFlag.RELEASED:
+                generation.released()
+            else:
+                generation.take(number, flags, codes)

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-import zmq
-import zmq.asyncio
 from numpy.typing import NDArray
 
 from ..checkpoint import TalkerCheckpoint
@@ -28,6 +26,7 @@ from .engine_folder import write_engine_folder
 from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
 from .frames import HEADER, OWNERS, PULSE_MARK, FrameFlag, release_mark, unpack
 from .generation import Generation
+from .reports import Inbox
 from .seat import Seat
 from .tables import Field, SlotTables, TableShape
 from .tenant import Tenant
@@ -71,7 +70,6 @@ class TalkerEngine:
         self._live: dict[int, Tenant] = {}
         self._llm: AsyncLLM | None = None
         self._tables: SlotTables | None = None
-        self._receiver: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._watchdog = Watchdog(HANG_S)
         self._processes: set[BaseProcess] = set()
@@ -86,11 +84,8 @@ class TalkerEngine:
         """Where other processes find the tables, once it is started."""
 
     def reports_address(self, owner: int) -> str:
-        """Where the process of that number is to receive the engine's reports of its generations.
-
-        An abstract socket: no file is left behind however a process ends.
-        """
-        return f"ipc://@voxgate-frames-{self._run_id}-{owner}"
+        """Where the process of that number is to receive the engine's reports of its generations (`Inbox`)."""
+        return f"voxgate-frames-{self._run_id}-{owner}"
 
     def _kv_cache_bytes(self, device: str) -> int | None:
         """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
@@ -126,9 +121,7 @@ class TalkerEngine:
 
     async def _start(self) -> None:
         self._tables, tables_path = SlotTables.create(self.shape)
-        channel = zmq.asyncio.Context.instance().socket(zmq.PULL)
-        self._closing.callback(channel.close, 0)
-        channel.bind(self.reports_address(0))
+        self._closing.callback(Inbox(self.reports_address(0), self._receive).close)
         self.tables_path = tables_path
         wiring = Wiring(
             checkpoint=str(self.checkpoint.folder),
@@ -148,7 +141,6 @@ class TalkerEngine:
         except (TimeoutError, asyncio.CancelledError):
             loading.add_done_callback(_shut_down_late)
             raise
-        self._receiver = asyncio.create_task(self._receive(channel), name="talker-frames")
         self._watching = asyncio.create_task(self._watch(), name="talker-watchdog")
 
     @property
@@ -178,12 +170,10 @@ class TalkerEngine:
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
         llm, self._llm = self._llm, None
-        tasks = {task for task in (self._receiver, self._watching) if task is not None}
-        self._receiver = self._watching = None
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
         for generation in list(self._live.values()):
             generation.fail(EngineLost("the engine was stopped"))
         if llm is not None:
@@ -306,18 +296,16 @@ class TalkerEngine:
         if not sending.cancelled() and (error := sending.exception()) is not None:
             log.warning("the engine could not be told: %r", error)
 
-    async def _receive(self, channel: zmq.asyncio.Socket) -> None:
-        groups, loop = self.checkpoint.groups, asyncio.get_running_loop()
-        while True:
-            message = await channel.recv()
-            self._watchdog.heard()
-            try:
-                for record in unpack(message, groups):
-                    self._take(record, loop.time())
-            except Exception:
-                # Nothing that comes this way can be trusted any more.
-                log.exception("a report of the talker's engine cannot be read")
-                self._lose("the talker's engine reports what cannot be read")
+    def _receive(self, message: bytes) -> None:
+        self._watchdog.heard()
+        now_s = asyncio.get_running_loop().time()
+        try:
+            for record in unpack(message, self.checkpoint.groups):
+                self._take(record, now_s)
+        except Exception:
+            # Nothing that comes this way can be trusted any more.
+            log.exception("a report of the talker's engine cannot be read")
+            self._lose("the talker's engine reports what cannot be read")
 
     def _take(self, record: NDArray[np.int32], now_s: float) -> None:
         first, second, number, flags = record[:HEADER].tolist()

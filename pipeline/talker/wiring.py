@@ -5,52 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import zmq
-
-from .frames import addressed
+from .reports import Reports
 from .tables import SlotTables, TableShape
 
 KEY = "voxgate"
 
 
-class Reports:
-    """The way from the engine to the processes whose generations it runs. Not thread-safe."""
-
-    def __init__(self, addresses: Sequence[str], groups: int) -> None:
-        self._channels = [_connected(address) for address in addresses]
-        self._groups = groups
-
-    def send(self, message: bytes) -> None:
-        """Send records to whom they concern; those of a process that takes none any more are dropped."""
-        if len(self._channels) == 1:
-            self._channels[0].send(message)
-            return
-        for owner, part in addressed(message, self._groups).items():
-            if not owner:
-                self._channels[0].send(part)
-                continue
-            # One that hangs must not hold up the step that everybody's frames are made in.
-            with suppress(zmq.Again, IndexError):
-                self._channels[owner].send(part, zmq.DONTWAIT)
-
-
-def _connected(address: str) -> zmq.Socket[bytes]:
-    channel: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
-    # Never blocks the engine's end.
-    channel.setsockopt(zmq.LINGER, 0)
-    channel.connect(address)
-    return channel
-
-
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """`tables`: path of the shared tables; `frames`: for each process that runs generations, the ZeroMQ address that
-    the records go to; `owner_pid`: of the process that started the engine.
+    """`tables`: path of the shared tables; `frames`: for each process that runs generations, the address of the
+    `Inbox` that its records go to; `owner_pid`: of the process that started the engine.
 
     On a GPU: `codec`: the codec worker to serve beside the talker (`WorkerOptions` as JSON); `own_kernels`: whether to
     take our own; `graph_rows`: rows of the largest step that is a graph.

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import zmq
-import zmq.asyncio
 from voxgate.pipeline.codec.options import WorkerOptions
 from voxgate.pipeline.codec.wire import Job
 from voxgate.pipeline.codec.worker import answer_jobs
@@ -29,9 +27,9 @@ from voxgate.pipeline.shared.messages import Attach
 from voxgate.pipeline.speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, EngineState, SpeechRequest
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.frames import HEADER, FrameFlag, pack_release, unpack
+from voxgate.pipeline.talker.reports import Inbox, Reports
 from voxgate.pipeline.talker.seat import Seat
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
-from voxgate.pipeline.talker.wiring import Reports
 
 GROUPS, CODEBOOK = 16, 512
 TAIL = 2
@@ -132,11 +130,10 @@ class ToneEngine(QwenVoice):
         self._codec_free = list(range(2 * self.slots))
         self._codec = ToneCodec(2 * self.slots)
         await asyncio.to_thread(self._codec.start)
-        self._own = zmq.asyncio.Context.instance().socket(zmq.PULL)
-        self._own.bind(self._address(0))
+        self._own = Inbox(self._address(0), self._hear)
         self._reports = Reports([self._address(owner) for owner in range(1 + self._guests)], GROUPS)
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._step()), loop.create_task(self._hear())]
+        self._tasks = [loop.create_task(self._step())]
         self._news = asyncio.Event()
         self._state = EngineState.READY
 
@@ -147,7 +144,8 @@ class ToneEngine(QwenVoice):
         for task in self._tasks:
             task.cancel()
         self._tasks = []
-        self._own.close(0)
+        self._own.close()
+        self._reports.close()
         if self._codec is not None:
             codec, self._codec = self._codec, None
             await asyncio.to_thread(codec.close)
@@ -211,14 +209,13 @@ class ToneEngine(QwenVoice):
     # The engine's own
 
     def _address(self, owner: int) -> str:
-        return f"ipc://@voxgate-tone-{self._run_id}-{owner}"
+        return f"voxgate-tone-{self._run_id}-{owner}"
 
-    async def _hear(self) -> None:
-        while True:
-            for slot, epoch, _, flags in unpack(await self._own.recv(), GROUPS)[:, :HEADER].tolist():
-                seat = self._seats.get(slot)
-                if flags == FrameFlag.RELEASED and seat is not None and seat.epoch == epoch:
-                    seat.released()
+    def _hear(self, message: bytes) -> None:
+        for slot, epoch, _, flags in unpack(message, GROUPS)[:, :HEADER].tolist():
+            seat = self._seats.get(slot)
+            if flags == FrameFlag.RELEASED and seat is not None and seat.epoch == epoch:
+                seat.released()
 
     async def _step(self) -> None:
         """All that may step, again and again."""
