@@ -19,7 +19,7 @@ from .flags import add_flags, given_flags
 from .reach import KEY_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ..gateway.serving import Service
     from ..pipeline.cloning.library import Catalog, VoiceLibrary
@@ -33,8 +33,9 @@ examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
-NO_SETTINGS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", KEY_VARIABLE)
-"""What scripts/setup and the clients read; every other VOXGATE_ name in the environment has to be a setting."""
+_OF_SCRIPTS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", "VOXGATE_SETUP_LOCKED")
+_OF_TESTS = "VOXGATE_TEST_"
+"""How the names begin that only tests and their scripts read."""
 PROGRESS_S = 5.0
 POLL_S = 0.1
 MOST_BY_THEMSELVES = 12
@@ -58,10 +59,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, Settings)
 
 
+def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what clients, scripts and tests read: every other VOXGATE_ name has to be a gateway's setting."""
+    others = (KEY_VARIABLE, *_OF_SCRIPTS)
+    return {name: value for name, value in environment.items() if name not in others and not name.startswith(_OF_TESTS)}
+
+
 def run(parsed: argparse.Namespace) -> int:
-    environment = {name: value for name, value in os.environ.items() if name not in NO_SETTINGS}
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, environment)
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, settings_in(os.environ))
     except SettingsError as error:
         print(f"voxgate serve: {error}", file=sys.stderr)
         return 2

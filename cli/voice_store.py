@@ -15,7 +15,7 @@ from ..pipeline.cloning.making import TRAILING_SILENCE_MS, VoiceDraft, blend, vo
 from ..pipeline.cloning.store import VoiceStore
 from ..pipeline.errors import VoiceExists, VoxgateError
 from .flags import given_flags
-from .serve import NO_SETTINGS
+from .serve import settings_in
 
 if TYPE_CHECKING:
     from ..pipeline.cloning.voice_file import StoredVoice
@@ -59,9 +59,8 @@ def configure(actions: Actions) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    environment = {name: value for name, value in os.environ.items() if name not in NO_SETTINGS}
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, environment)
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, settings_in(os.environ))
     except SettingsError as error:
         print(f"voxgate voices: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from voxgate.cli.main import main
-from voxgate.cli.serve import MOST_BY_THEMSELVES, choose_workers, page_address, report_progress, synthesizer_options
+from voxgate.cli.serve import (
+    MOST_BY_THEMSELVES,
+    choose_workers,
+    page_address,
+    report_progress,
+    settings_in,
+    synthesizer_options,
+)
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.speech import EngineState
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 class Loading:
@@ -46,6 +58,13 @@ async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[s
 )
 def test_the_address_is_one_a_browser_can_open(host: str, address: str) -> None:
     assert page_address(host, 8000) == address
+
+
+def test_what_the_scripts_and_tests_read_is_no_setting() -> None:
+    scripts = "".join(path.read_text("utf-8") for path in SCRIPTS.iterdir())
+    names = set(re.findall(r"\bVOXGATE_[A-Z_]+", scripts))
+    assert {"VOXGATE_VENV", "VOXGATE_TEST_TIER"} < names
+    assert settings_in(dict.fromkeys([*names, "VOXGATE_PORT"], "1")) == {"VOXGATE_PORT": "1"}
 
 
 def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

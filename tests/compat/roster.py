@@ -10,8 +10,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REQUIREMENTS = HERE / "requirements"
-RESULTS = Path(os.environ.get("VOXGATE_COMPAT_RESULTS", ROOT / "build" / "compat" / "results"))
-ENVIRONMENTS = Path(os.environ.get("VOXGATE_COMPAT_VENVS", ROOT / "build" / "compat" / "venvs"))
+RESULTS = Path(os.environ.get("VOXGATE_TEST_COMPAT_RESULTS", ROOT / "build" / "compat" / "results"))
+ENVIRONMENTS = Path(os.environ.get("VOXGATE_TEST_COMPAT_VENVS", ROOT / "build" / "compat" / "venvs"))
 
 
 @dataclass(frozen=True, slots=True)

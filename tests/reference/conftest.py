@@ -37,7 +37,7 @@ from voxgate.pipeline.voice import ClonedVoice
 
 Said = Mapping[str, np.ndarray]
 
-FRESH = "VOXGATE_REFERENCE_RECORDINGS"
+FRESH = "VOXGATE_TEST_REFERENCE_RECORDINGS"
 """Names the folder that scripts/test-reference recorded to."""
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from .children import environment
+
 TONE_READY_S = 30.0
 VOICE_READY_S = 240.0
 GONE_S = 15.0
@@ -131,7 +133,9 @@ async def _running(command: list[str], ready_s: float) -> AsyncIterator[Served]:
     with tempfile.TemporaryDirectory(prefix="scorecard-") as folder:
         path = Path(folder) / "log"
         with path.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=log)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=environment()
+            )
         served = Served(process, path)
         try:
             await _until_ready(served, ready_s)

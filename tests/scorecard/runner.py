@@ -10,13 +10,11 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 from .card import Row, Tier
+from .children import environment
 from .one import Options
 from .record import Record, commit
-
-TESTS = Path(__file__).parents[1]
 
 
 def run_row(row: Row, options: Options) -> Record:
@@ -26,7 +24,7 @@ def run_row(row: Row, options: Options) -> Record:
         [sys.executable, "-m", "scorecard.one", row.id, json.dumps(asdict(options))],
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))},
+        env=environment(),
         text=True,
     )
     problem = "it ended without a record"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 from scorecard.card import Row, Tier, Trial, all_rows
+from scorecard.children import environment
 from scorecard.one import Options, run
 from scorecard.record import append, latest, read
 from scorecard.runner import run_row
@@ -87,6 +90,11 @@ def test_a_row_that_hangs_is_ended_with_all_it_started(monkeypatch) -> None:
     record = run_row(hangs, Options("L", 0))
     assert (record.verdict, record.missed) == ("red", ["not done after 0 s"])
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
+
+
+def test_a_process_finds_the_card_without_being_told_where(monkeypatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    subprocess.run([sys.executable, "-c", "import scorecard, fakes"], env=environment(), check=True, timeout=60)
 
 
 def test_every_row_of_the_card_is_there() -> None:

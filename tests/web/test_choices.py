@@ -168,8 +168,8 @@ async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_pictures_of_it(page: Tab, scheme: str, tmp_path: Path) -> None:
-    """With VOXGATE_PICTURES=docs/images the pictures of the README are taken anew."""
-    folder = Path(os.environ.get("VOXGATE_PICTURES", tmp_path))
+    """With VOXGATE_TEST_PICTURES=docs/images the pictures of the README are taken anew."""
+    folder = Path(os.environ.get("VOXGATE_TEST_PICTURES", tmp_path))
     await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     await page.call("Emulation.setDeviceMetricsOverride", width=1180, height=1240, deviceScaleFactor=1, mobile=False)
     await page.evaluate("document.getElementById('more').open = true")

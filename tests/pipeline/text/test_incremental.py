@@ -11,7 +11,7 @@ import pytest
 from voxgate.pipeline.text.incremental import IncrementalTokenizer
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 
-FRAGMENTATIONS = int(os.environ.get("VOXGATE_FUZZ", "100000"))
+FRAGMENTATIONS = int(os.environ.get("VOXGATE_TEST_FUZZ", "100000"))
 """Over all three tokenizers; set to a million and more for a night."""
 
 ALPHABET = [

@@ -10,7 +10,7 @@ from voxgate.pipeline.text.rules import TextRules
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance import SpeechToken, UtteranceText
 
-FRAGMENTATIONS = int(os.environ.get("VOXGATE_FUZZ", "100000")) // 5
+FRAGMENTATIONS = int(os.environ.get("VOXGATE_TEST_FUZZ", "100000")) // 5
 
 ENGLISH = TextRules(spoken_form="en", closing_mark=".")
 

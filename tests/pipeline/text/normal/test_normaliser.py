@@ -112,7 +112,7 @@ PARTS = [
 @pytest.mark.parametrize("language", ["auto", *PHRASES])
 def test_any_fragmentation_gives_the_words_of_the_whole_text(language: str) -> None:
     rng = random.Random(language)
-    for _ in range(int(os.environ.get("VOXGATE_FUZZ", "4000")) // 10):
+    for _ in range(int(os.environ.get("VOXGATE_TEST_FUZZ", "4000")) // 10):
         text = "".join(rng.choices(PARTS, k=rng.randint(1, 12)))
         want = normal(language, text)
         assert list(want[1]) == sorted(want[1])
