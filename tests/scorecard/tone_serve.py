@@ -18,7 +18,8 @@ from voxgate.cli import main as cli
 from voxgate.cli import serve as command
 
 LAG_PERIOD_S = 0.01
-FREED_REMEMBERED = 10_000
+FREED_REMEMBERED = 1000
+"""More would be the growth of a long run."""
 
 
 class AnsweringTone(ToneSynthesizer):
