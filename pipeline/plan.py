@@ -25,3 +25,5 @@ class Plan:
     """Cut off the silence before the first word."""
     first_frames: int | None = None
     """Of those ahead, how many are made at once; each one heard then brings one more. None for all at once."""
+    undecoded_frames: int | None = None
+    """How many are made before the first was decoded: the next would be in its way where both share a device."""

@@ -120,6 +120,7 @@ class QwenVoice:
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
             first_frames=None if self._options.first_ms is None else -(-self._options.first_ms // FRAME_MS),
+            undecoded_frames=None if self._options.device == "cpu" else 1,
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,

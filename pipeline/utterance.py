@@ -78,6 +78,8 @@ class UtteranceSpeech:
         """Of every frame made: they tell the clock what is said."""
         self._before = 0
         self._heard = 0
+        self._sounded = False
+        """Something was decoded."""
         self._delivered = 0
         self._first_frame_s: float | None = None
         self._segments: deque[tuple[int, int]] = deque()
@@ -163,21 +165,23 @@ class UtteranceSpeech:
                 self._last_token = item
                 close = bool(limit) and item.sentence_end and generation.tokens + len(ready) >= limit
             self._queue.popleft()
-        generation.feed(ready)
+        last = close or (self._ended and not self._queue)
+        if last:
+            self._cap(generation, generation.tokens + len(ready))
+            self._text_closed = True
+        # Together, so that the engine is told once.
+        generation.feed(ready, last=last)
         if ready and self.milestones.first_token_s is None:
             self.milestones.first_token_s = asyncio.get_running_loop().time()
-        if close or (self._ended and not self._queue):
-            self._close_text(generation)
         if self._last_token is not None:
             self._clock.text(self._text.source, self._last_token.source_end)
 
-    def _close_text(self, generation: Generation) -> None:
-        cap = self._plan.rules.limits.max_frames(generation.tokens)
+    def _cap(self, generation: Generation, tokens: int) -> None:
+        """Bound what is said of a text of so many tokens."""
+        cap = self._plan.rules.limits.max_frames(tokens)
         if self._plan.max_frames is not None:
             cap = min(cap, max(0, self._plan.max_frames - self._before))
         generation.cap(cap)
-        generation.close_text()
-        self._text_closed = True
 
     def _grant(self) -> None:
         if self._generation is not None:
@@ -191,6 +195,8 @@ class UtteranceSpeech:
         Everybody's first seconds, made at full speed, would be in the way of everybody's first word. Where steps are
         quick enough, what is ahead grows as it is heard, at twice the speed of speech.
         """
+        if not self._sounded and self._plan.undecoded_frames is not None:
+            return self._plan.undecoded_frames
         ahead, first = self._plan.ahead_frames, self._plan.first_frames
         return ahead if first is None or not self._plan.paced else min(ahead, first + self._heard)
 
@@ -288,6 +294,9 @@ class UtteranceSpeech:
                 pcm = await self._codec.__anext__()
             except StopAsyncIteration:
                 return self._leading.rest()
+            if not self._sounded:
+                self._sounded = True
+                self._grant()
             if self._silence.hear(pcm):
                 self._end_silence()
             trimmed = self._leading.frames

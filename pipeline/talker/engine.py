@@ -30,11 +30,12 @@ from .reports import Inbox
 from .seat import Seat
 from .tables import Field, SlotTables, TableShape
 from .tenant import Tenant
-from .vllm_process import load_engine, shut_down_engine
+from .vllm_process import Requests, load_engine, shut_down_engine
 from .watchdog import Watchdog
 from .wiring import Wiring
 
 if TYPE_CHECKING:
+    from vllm.v1.engine import EngineCoreRequest
     from vllm.v1.engine.async_llm import AsyncLLM
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class TalkerEngine:
         self._serial = 0
         self._live: dict[int, Tenant] = {}
         self._llm: AsyncLLM | None = None
+        self._requests: Requests | None = None
         self._tables: SlotTables | None = None
         self._watching: asyncio.Task[None] | None = None
         self._watchdog = Watchdog(HANG_S)
@@ -141,6 +143,7 @@ class TalkerEngine:
         except (TimeoutError, asyncio.CancelledError):
             loading.add_done_callback(_shut_down_late)
             raise
+        self._requests = await Requests.of(self._llm, self.shape.frames + 1, self.shape.end_token)
         self._watching = asyncio.create_task(self._watch(), name="talker-watchdog")
 
     @property
@@ -217,27 +220,19 @@ class TalkerEngine:
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `submit`, for a generation of any process."""
-        return asyncio.create_task(self._run(slot, f"{epoch}", prompt_len))
+        assert self._requests is not None
+        return asyncio.create_task(self._run(self._requests.make(f"{epoch}", slot, prompt_len)))
 
-    async def _run(self, slot: int, request_id: str, prompt_len: int) -> int:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+    async def _run(self, request: EngineCoreRequest) -> int:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         assert self._llm is not None
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=self.shape.frames + 1,
-            stop_token_ids=[self.shape.end_token],
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        assert request.sampling_params is not None
         steps = 0
         try:
             # Leaving the iteration early, by cancellation, makes vLLM abort the request.
             async with contextlib.aclosing(
-                self._llm.generate({"prompt_token_ids": [slot] * prompt_len}, params, request_id)
+                self._llm.generate(request, request.sampling_params, request.request_id)
             ) as outputs:
                 async for output in outputs:
                     steps = len(output.outputs[0].token_ids)

@@ -131,22 +131,26 @@ class Generation:
         """Frames that the text so far is enough for."""
         return 0 if self._request is None else self.tokens - int(self._row[Field.TEXT_LEAD])
 
-    def feed(self, tokens: Sequence[int]) -> None:
-        """Append text tokens; at most `room` of them. The generation begins when the prompt has what it needs."""
-        if not tokens:
-            return
-        begin = self.tokens
-        end = begin + len(tokens)
-        if end > self._tables.shape.text:
-            raise ValueError(f"{end} text tokens do not fit into {self._tables.shape.text}")
-        self._tables.text[self.slot, begin:end] = tokens
-        self._row[Field.TEXT_LEN] = end
-        self._go_on()
+    def feed(self, tokens: Sequence[int], *, last: bool = False) -> None:
+        """Append text tokens; at most `room` of them. The generation begins when the prompt has what it needs.
+
+        `last`: no more text comes, so end of speech may be drawn once all of it was read.
+        """
+        if tokens:
+            begin = self.tokens
+            end = begin + len(tokens)
+            if end > self._tables.shape.text:
+                raise ValueError(f"{end} text tokens do not fit into {self._tables.shape.text}")
+            self._tables.text[self.slot, begin:end] = tokens
+            self._row[Field.TEXT_LEN] = end
+        if last:
+            self._row[Field.CLOSED] = 1
+        if tokens or last:
+            self._go_on()
 
     def close_text(self) -> None:
-        """No more text comes: end of speech may be drawn once all of it was read."""
-        self._row[Field.CLOSED] = 1
-        self._go_on()
+        """No more text comes."""
+        self.feed((), last=True)
 
     def _go_on(self) -> None:
         """There is more to read: begin if it is enough to begin with."""
@@ -185,9 +189,10 @@ class Generation:
         """
         self._row[Field.HEARD] = heard
         if frames > self._row[Field.CREDIT]:
-            # The engine may have come to rest at the old limit without our knowing yet, so it is always told.
             self._row[Field.CREDIT] = frames
-            self._engine.wake()
+            if self._request is not None:
+                # The engine may have come to rest at the old limit without our knowing yet, so it is always told.
+                self._engine.wake()
 
     def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
         """A record of this generation, from the engine's frame channel."""

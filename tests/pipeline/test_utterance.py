@@ -103,6 +103,7 @@ class Bench:
         trim_silence: bool = False,
         paced: bool = True,
         first_frames: int | None = None,
+        undecoded_frames: int | None = None,
         prompt: Prompt = PROMPT,
     ) -> None:
         rules = rules or TextRules()
@@ -111,7 +112,9 @@ class Bench:
         self.tokenizer = tokenizer
         self.over: list[UtteranceSpeech] = []
         file = VoiceFile(text=rules, limits=limits or FrameLimits())
-        plan = Plan(prompt, SAMPLING, max_frames, ahead_frames, file, paced, trim_silence, first_frames)
+        plan = Plan(
+            prompt, SAMPLING, max_frames, ahead_frames, file, paced, trim_silence, first_frames, undecoded_frames
+        )
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
             plan, text, SpokenClock(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
@@ -385,6 +388,19 @@ def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., Bench], pace
                 await turns()
                 counts.append(len(b.codec.frames))
             assert counts == made
+
+    run(scene())
+
+
+def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=7, undecoded_frames=1) as b:
+            b.speech.push_text(STORY)
+            await turns()
+            assert len(b.codec.frames) == 1
+            assert (await anext(b.speech)).frames == 1
+            await turns()
+            assert len(b.codec.frames) == 7
 
     run(scene())
 

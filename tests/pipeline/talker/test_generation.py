@@ -227,6 +227,18 @@ async def test_credit_only_grows() -> None:
     assert engine.calls == ["submit", "wake", "wake"]
 
 
+async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> None:
+    engine = ScriptedEngine()
+    generation = engine.generation
+    generation.prepare(PROMPT, SAMPLING, 9)
+    generation.grant(4)
+    assert engine.calls == [], "nothing runs yet that could wait for credit"
+    generation.feed([3, 4], last=True)
+    assert engine.calls == ["submit"]
+    assert engine.row[Field.TEXT_LEN] == 2
+    assert engine.row[Field.CLOSED] == 1
+
+
 async def test_the_cap_lies_within_the_slot() -> None:
     engine, generation = began()
     generation.cap(1000)
