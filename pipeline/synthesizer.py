@@ -15,7 +15,7 @@ from .calibration import FRAMES, calibrate
 from .capacity import Capacity, Stage
 from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
-from .credit import CreditRounds
+from .credit import rounds_in_turn
 from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .qwen_voice import QwenVoice, SynthesizerOptions
 from .shared.loan import Loan
@@ -73,7 +73,7 @@ class QwenSynthesizer(QwenVoice):
         super().__init__(folder, options)
         self.slots = options.slots or self._ample_slots()
         self._speeches: set[UtteranceSpeech] = set()
-        self._rounds = CreditRounds()
+        self._rounds = rounds_in_turn(options.device)
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
         self._lent = 0
@@ -214,7 +214,7 @@ class QwenSynthesizer(QwenVoice):
             processes.talker.open,
             # Speech goes on from the reference in the talker, so in the codec too.
             processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            self._rounds,
+            next(self._rounds),
             lambda speech: self._closed(self._name(request), speech),
         )
         self._speeches.add(speech)

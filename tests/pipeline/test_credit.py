@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from fakes.virtual_time import run
-from voxgate.pipeline.credit import CreditRounds
+from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S, CreditRounds, rounds_in_turn
 
 
-def rounds_of(*joins: tuple[float, str]) -> list[tuple[float, str]]:
-    """Who was granted when, for (moment, name) of each `join`; rounds every 0.16 s."""
+def ordinary() -> Iterator[CreditRounds]:
+    return rounds_in_turn("cpu")
+
+
+def rounds_of(
+    *joins: tuple[float, str], at: Callable[[], Iterator[CreditRounds]] = ordinary
+) -> list[tuple[float, str]]:
+    """Who was granted when, for (moment, name) of each `join`; speeches began in the order of their first."""
     granted: list[tuple[float, str]] = []
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        credit, begun = CreditRounds(0.16), loop.time()
+        rounds, begun = at(), loop.time()
+        credit = {name: next(rounds) for name in dict.fromkeys(name for _, name in joins)}
         grants = {name: (lambda name=name: granted.append((round(loop.time() - begun, 3), name))) for _, name in joins}
         for moment, name in joins:
             await asyncio.sleep(max(0.0, begun + moment - loop.time()))
-            credit.join(grants[name])
+            credit[name].join(grants[name])
         await asyncio.sleep(1)
 
     run(scene())
@@ -41,3 +50,31 @@ def test_one_that_joins_twice_is_granted_once() -> None:
 
 def test_nothing_happens_while_nobody_wants_credit() -> None:
     assert rounds_of((0.0, "ada"), (0.9, "bob")) == [(0.0, "ada"), (0.9, "bob")]
+
+
+def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
+    names = ("ada", "bob", "cyd", "dan", "eve")
+    granted = rounds_of(*((0.0, name) for name in names), at=partial(rounds_in_turn, "cuda"))
+    moments = {name: moment for moment, name in granted}
+    # The clock of the test begins at a multiple of the interval, or a hair behind one.
+    assert moments["ada"] == moments["eve"]
+    apart_s = INTERVAL_S / GPU_GROUPS
+    others = sorted(moments[name] for name in ("ada", "bob", "cyd", "dan"))
+    assert [round(moment - others[0], 3) for moment in others] == [round(n * apart_s, 3) for n in range(GPU_GROUPS)]
+
+
+def test_rounds_of_several_processes_are_at_the_same_moments() -> None:
+    granted: list[tuple[float, str]] = []
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = rounds_in_turn("cuda", aligned=True), rounds_in_turn("cuda", aligned=True)
+        await asyncio.sleep(0.05)
+        next(one).join(lambda: granted.append((loop.time(), "one")))
+        await asyncio.sleep(0.03)
+        next(other).join(lambda: granted.append((loop.time(), "other")))
+        await asyncio.sleep(1)
+
+    run(scene())
+    assert [name for _, name in granted] == ["one", "other"]
+    assert round(granted[0][0] - granted[1][0], 6) == 0
