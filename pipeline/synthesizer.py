@@ -226,7 +226,7 @@ class QwenSynthesizer(QwenVoice):
 
     # For other processes
 
-    def way_in(self, owner: int, first_epoch: int) -> Attach | None:
+    def way_in(self, owner: int, last_epoch: int) -> Attach | None:
         """How the process of that number speaks through this engine; None while it does not run."""
         processes = self._processes
         if processes is None or not self.state.speaks:
@@ -234,7 +234,7 @@ class QwenSynthesizer(QwenVoice):
         talker, codec = processes.talker, processes.codec
         return Attach(
             owner=owner,
-            first_epoch=first_epoch,
+            last_epoch=last_epoch,
             tables=talker.tables_path,
             shape=astuple(talker.shape),
             reports=talker.reports_address(owner),

@@ -8,6 +8,7 @@ from typing import Protocol
 from ...pipeline.errors import EngineError, VoxgateError
 from ...pipeline.shared.loan import Loan
 from ...pipeline.shared.messages import Message, Over, Stop, Submit
+from ...pipeline.talker.frames import later_epoch
 from ..access.caller import Caller
 from ..access.keys import KeyLimits
 from ..admission import Admission, Ticket
@@ -47,8 +48,8 @@ class Desk:
         self._tickets: dict[int, Ticket] = {}
         self._loans: dict[int, Loan] = {}
         self._open = True
-        self.next_epoch = 0
-        """No generation of this worker's had this one or a later one."""
+        self.last_epoch = 0
+        """Of its generations; 0 while there was none."""
 
     def join(self, asked: Join, now_s: float) -> None:
         number = asked.ticket
@@ -87,7 +88,7 @@ class Desk:
 
     def submit(self, asked: Submit) -> None:
         """Run a generation in a slot that the worker was lent; of any other it is over at once."""
-        self.next_epoch = max(self.next_epoch, asked.epoch + 1)
+        self.last_epoch = later_epoch(self.last_epoch, asked.epoch)
         if (loan := self._loan_of(asked.slot)) is None:
             self._send(Over(asked.epoch, None))
         else:

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class SharedVoice(Synthesizer, Lender, Protocol):
     """A voice model that other processes can speak through."""
 
-    def way_in(self, owner: int, first_epoch: int) -> Attach | None:
+    def way_in(self, owner: int, last_epoch: int) -> Attach | None:
         """How the process of that number does; None while nobody can."""
 
 
@@ -84,7 +84,7 @@ class SpeechProcess:
         self._engine = EngineWatch(synthesizer, self._ready, self._look, self._lost)
         self._workers: dict[int, WorkerProcess] = {}
         self._epochs: dict[int, int] = {}
-        """The least that the generations of each worker's may have next."""
+        """The last that a generation of each worker's had, and those of that number before it."""
         self._keeping: list[asyncio.Task[None]] = []
         self._telling: list[asyncio.Task[None]] = []
         self._told: Status | None = None
@@ -216,7 +216,7 @@ class SpeechProcess:
         """Give back everything it held."""
         del self._workers[worker.owner]
         worker.desk.gone(asyncio.get_running_loop().time())
-        self._epochs[worker.owner] = max(self._epochs.get(worker.owner, 0), worker.desk.next_epoch)
+        self._epochs[worker.owner] = self._last_epoch(worker)
         self._ledger.strike_out(worker.owner)
         self._totals.keep(worker.counts.samples)
 
@@ -306,11 +306,14 @@ class SpeechProcess:
 
     def _attach(self, worker: WorkerProcess) -> None:
         """Let it speak through the engine, once there is one and it listens, and once for each engine."""
-        owner = worker.owner
-        first = max(self._epochs.get(owner, 0), worker.desk.next_epoch)
-        if worker.listening.is_set() and not worker.let_in and (way_in := self._synthesizer.way_in(owner, first)):
+        if not worker.listening.is_set() or worker.let_in:
+            return
+        if (way_in := self._synthesizer.way_in(worker.owner, self._last_epoch(worker))) is not None:
             worker.let_in = True
             worker.send(way_in)
+
+    def _last_epoch(self, worker: WorkerProcess) -> int:
+        return worker.desk.last_epoch or self._epochs.get(worker.owner, 0)
 
     def _attached(self) -> None:
         """Those that died on the way are not waited for, but their successors are."""

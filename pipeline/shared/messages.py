@@ -15,13 +15,13 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Attach(Message, frozen=True):
     """Speech process: the engine runs, and this is the way in. Comes again after each start of it.
 
-    `owner`: the process's number, `first_epoch` the least that its generations may have. `tables`, `shape`: the slots'
+    `owner`: the process's number, `last_epoch` the last that a generation of its had. `tables`, `shape`: the slots'
     tables and the fields of their `TableShape`; `reports`: where it is to receive its frames; `codec`: where that takes
     jobs.
     """
 
     owner: int
-    first_epoch: int
+    last_epoch: int
     tables: str
     shape: tuple[int, ...]
     reports: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable
 
 from ..errors import AtCapacity, EngineLost
-from ..talker.frames import HEADER, OWNERS, FrameFlag, unpack
+from ..talker.frames import HEADER, FrameFlag, epoch_after, unpack
 from ..talker.generation import Generation
 from ..talker.reports import Inbox
 from ..talker.tables import Field, SlotTables, TableShape
@@ -30,7 +29,7 @@ class SharedTalker:
         """Where its frames come; no two engines have the same."""
         self._tables = SlotTables.attach(self.shape, attach.tables)
         self._send = send
-        self._epochs = itertools.count(attach.first_epoch + (attach.owner - attach.first_epoch) % OWNERS, OWNERS)
+        self._owner, self._epoch = attach.owner, attach.last_epoch
         self._live: dict[int, Generation] = {}
         self._requests: dict[int, asyncio.Future[int]] = {}
         self._wake_due = False
@@ -44,7 +43,8 @@ class SharedTalker:
         if slot in self._live:
             raise AtCapacity("the engine has not given the slot back yet")
         self._tables.control[slot] = 0
-        generation = self._live[slot] = Generation(self._tables, slot, next(self._epochs), self)
+        self._epoch = epoch_after(self._epoch, self._owner)
+        generation = self._live[slot] = Generation(self._tables, slot, self._epoch, self)
         return generation
 
     def over(self, epoch: int, steps: int | None) -> None:

@@ -24,7 +24,7 @@ from ..step_times import StepTimes
 from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
 from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
-from .frames import HEADER, OWNERS, PULSE_MARK, FrameFlag, release_mark, unpack
+from .frames import HEADER, PULSE_MARK, FrameFlag, epoch_after, release_mark, unpack
 from .generation import Generation
 from .reports import Inbox
 from .seat import Seat
@@ -67,7 +67,7 @@ class TalkerEngine:
         )
         self.options = replace(options, kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(options.device))
         self._free = list(reversed(range(options.slots)))
-        self._serial = 0
+        self._epoch = 0
         self._live: dict[int, Tenant] = {}
         self._llm: AsyncLLM | None = None
         self._requests: Requests | None = None
@@ -190,9 +190,9 @@ class TalkerEngine:
         if not self._free:
             raise AtCapacity("every talker slot is in use")
         slot = self._free.pop()
-        self._serial += 1
+        self._epoch = epoch_after(self._epoch, 0)
         self._tables.control[slot] = 0
-        generation = Generation(self._tables, slot, self._serial * OWNERS, self)
+        generation = Generation(self._tables, slot, self._epoch, self)
         self._live[slot] = generation
         return generation
 

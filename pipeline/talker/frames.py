@@ -20,6 +20,23 @@ OWNERS = 64
 """Processes that may run generations in one engine, 0 being the one that started it. An epoch says whose it is: its
 remainder by this number."""
 
+_EPOCHS = 2**31
+"""What fits into a record; a busy gateway is through with them in days."""
+
+
+def epoch_after(epoch: int, owner: int) -> int:
+    """The owner's next epoch after `epoch` (0: none yet); after the last that there is, the first again."""
+    if not epoch or epoch + OWNERS >= _EPOCHS:
+        return owner or OWNERS
+    return epoch + OWNERS
+
+
+def later_epoch(one: int, other: int) -> int:
+    """Which of two epochs of one owner was given out later; 0 is none. They are not half of all epochs apart."""
+    if not (one and other):
+        return one or other
+    return one if (one - other) % _EPOCHS < _EPOCHS // 2 else other
+
 
 class FrameFlag(IntFlag):
     """How a record is to be read."""

@@ -157,12 +157,12 @@ class ToneEngine(QwenVoice):
             if not over.done():
                 over.set_exception(EngineLost("the engine died"))
 
-    def way_in(self, owner: int, first_epoch: int) -> Attach | None:
+    def way_in(self, owner: int, last_epoch: int) -> Attach | None:
         if not self._state.speaks:
             return None
         return Attach(
             owner,
-            first_epoch,
+            last_epoch,
             self._path,
             astuple(self._tables.shape),
             self._address(owner),

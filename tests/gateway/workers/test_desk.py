@@ -134,7 +134,7 @@ def test_a_worker_that_is_gone_gives_everything_back() -> None:
         await asyncio.sleep(5)
         alive.leave(1, 2.0)
         assert sorted(house.engine.free_codec) == [10, 11, 12, 13]
-        assert dead.next_epoch == 66
+        assert dead.last_epoch == 65
         dead.gone(2.0)
         assert house.admission.active == 0
 

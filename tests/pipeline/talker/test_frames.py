@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.pipeline.talker.frames import (
     HEADER,
+    OWNERS,
     FrameFlag,
+    epoch_after,
+    later_epoch,
     pack_release,
     read_release_mark,
     release_mark,
@@ -44,3 +47,21 @@ def test_flags_can_be_told_apart() -> None:
     flags = [FrameFlag.END, FrameFlag.CAPPED, FrameFlag.RELEASED]
     assert len({int(flag) for flag in flags}) == 3
     assert sum(flags) == flags[0] | flags[1] | flags[2]
+
+
+@given(st.integers(0, OWNERS - 1), EPOCHS)
+def test_epochs_fit_into_a_record_and_stay_their_owners(owner: int, near: int) -> None:
+    epoch = near // OWNERS * OWNERS + owner
+    for _ in range(3):
+        before, epoch = epoch, epoch_after(epoch, owner)
+        assert 0 < epoch < 2**31
+        assert epoch % OWNERS == owner
+        assert epoch != before
+        assert later_epoch(before, epoch) == later_epoch(epoch, before) == epoch
+
+
+def test_epochs_begin_anew_after_the_last() -> None:
+    last = 2**31 - OWNERS + 5
+    assert epoch_after(0, 5) == epoch_after(last, 5) == 5
+    assert epoch_after(0, 0) == epoch_after(2**31 - OWNERS, 0) == OWNERS
+    assert later_epoch(last, 5) == later_epoch(5, last) == 5
