@@ -20,7 +20,7 @@ _ROWS = 4096
 _WINDOW = 64
 """Rows among which a name's may lie."""
 _IDLE_S = 120.0
-"""A row that nothing happened in for so long is as good as new: every bucket is full by then."""
+"""A row that nothing happened in for so long is as good as new: a bucket that is not overdrawn is full by then."""
 _ROW = np.dtype(
     [
         ("name", np.uint64),
@@ -81,7 +81,8 @@ class Ledger:
     def count_caller_socket(self, caller: str, change: int, now_s: float) -> None:
         with self._locked():
             if (row := self._find(caller, now_s)) is not None:
-                row["sockets"][self._process] += change
+                # One that found no room when it came is not counted when it goes either.
+                row["sockets"][self._process] = max(0, row["sockets"][self._process] + change)
 
     def spend(self, caller: str, tokens: float, rate_per_s: float, capacity: float, now_s: float) -> float:
         """As `TokenBucket.take`: 0.0, or the seconds until there are as many, and none was taken."""
@@ -117,7 +118,8 @@ class Ledger:
         rows = self._rows[window]
         found = np.flatnonzero(rows["name"] == name)
         if not len(found):
-            free = (rows["name"] == 0) | ((rows["used_s"] < now_s - _IDLE_S) & ~rows["sockets"].any(axis=1))
+            idle = (rows["used_s"] < now_s - _IDLE_S) & (rows["tokens"] >= 0) & ~rows["sockets"].any(axis=1)
+            free = (rows["name"] == 0) | idle
             found = np.flatnonzero(free)
             if not len(found):
                 return None

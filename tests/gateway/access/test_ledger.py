@@ -45,6 +45,21 @@ def test_names_come_and_go_without_end() -> None:
     assert ledger.sockets("stays", 20_000.0) == 1
 
 
+def test_one_that_found_no_room_owes_nothing_when_there_is_some() -> None:
+    ledger, _ = two()
+    ledger.count_caller_socket("ada", -1, 0.0)
+    ledger.count_caller_socket("ada", 1, 0.0)
+    assert ledger.sockets("ada", 0.0) == 1
+
+
+def test_nobody_is_forgotten_who_owes_text() -> None:
+    ledger, _ = two()
+    assert ledger.spend("ada", 600, 1.0, 60.0, 1.0) == 0.0
+    for number in range(20_000):
+        ledger.spend(f"10.0.{number}", 1, 1.0, 60.0, 200.0)
+    assert ledger.spend("ada", 1, 1.0, 60.0, 301.0) == 241.0
+
+
 def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
     first, second = two()
     here = Caller("ada", KeyLimits(sockets=2), keyed=False, ledger=first)
