@@ -22,7 +22,7 @@ from .opening import Offer
 from .room import Room
 from .serving import serve_until_told
 from .settings import Settings
-from .state import GatewayState, StepTimes
+from .state import GatewayState
 from .telemetry import Telemetry, UsageLog
 
 
@@ -102,21 +102,14 @@ class Gateway:
 
     def _state(self) -> GatewayState:
         now_s = asyncio.get_running_loop().time()
-        return GatewayState(
+        return GatewayState.now(
+            self._settings,
+            self._admission,
+            self._synthesizer,
             sockets=dict.fromkeys(DIALECTS, 0) | Counter(session.dialect for session in self._sessions),
-            sockets_limit=self._settings.sockets,
-            slots=self._admission.slots,
-            active=self._admission.active,
-            queued=self._admission.queued,
-            queue_limit=self._settings.queue_length,
             engine=self._synthesizer.state,
             draining=self._sessions.draining,
             leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
-            steps=[
-                StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
-                for part, steps in self._synthesizer.step_times.items()
-                for step in steps
-            ],
         )
 
     async def _exposition(self) -> bytes:

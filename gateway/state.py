@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..pipeline.speech import EngineState
+from ..pipeline.speech import EngineState, Synthesizer
+from .admission import Gate
+from .settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,36 @@ class GatewayState:
     leads_s: Sequence[float] = ()
     """For each utterance that plays, how much of it was sent and not heard yet."""
     steps: Sequence[StepTimes] = ()
+
+    @classmethod
+    def now(
+        cls,
+        settings: Settings,
+        gate: Gate,
+        synthesizer: Synthesizer,
+        *,
+        sockets: Mapping[str, int],
+        engine: EngineState,
+        draining: bool,
+        leads_s: Sequence[float],
+    ) -> GatewayState:
+        """What can be asked of those who know, and what only the caller does."""
+        return cls(
+            sockets=sockets,
+            sockets_limit=settings.sockets,
+            slots=gate.slots,
+            active=gate.active,
+            queued=gate.queued,
+            queue_limit=settings.queue_length,
+            engine=engine,
+            draining=draining,
+            leads_s=leads_s,
+            steps=[
+                StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
+                for part, steps in synthesizer.step_times.items()
+                for step in steps
+            ],
+        )
 
     @property
     def ready(self) -> bool:

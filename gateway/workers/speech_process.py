@@ -26,7 +26,7 @@ from ..metrics_merged import Totals
 from ..restarts import Restarts
 from ..room import Room
 from ..settings import Settings
-from ..state import GatewayState, StepTimes
+from ..state import GatewayState
 from ..tls import tls_context
 from .desk import Callers, Desk, Lender
 from .messages import Drain, Question, Reload, Status, Welcome
@@ -262,21 +262,14 @@ class SpeechProcess:
         return self._state_with(dict.fromkeys(DIALECTS, 0) | sum(told, Counter()))
 
     def _state_with(self, sockets: Mapping[str, int]) -> GatewayState:
-        return GatewayState(
+        return GatewayState.now(
+            self._settings,
+            self._admission,
+            self._synthesizer,
             sockets=sockets,
-            sockets_limit=self._settings.sockets,
-            slots=self._admission.slots,
-            active=self._admission.active,
-            queued=self._admission.queued,
-            queue_limit=self._settings.queue_length,
             engine=self.state,
             draining=self._drained,
             leads_s=[lead_s for worker in self._workers.values() for lead_s in worker.counts.leads_s],
-            steps=[
-                StepTimes(part, step.batch, step.p50_s, step.p90_s, step.steps)
-                for part, steps in self._synthesizer.step_times.items()
-                for step in steps
-            ],
         )
 
     async def _keep_telling(self) -> None:
