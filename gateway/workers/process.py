@@ -42,10 +42,12 @@ class WorkerProcess:
         self.desk = desk(self._link.send)
         self._woken, self._on_attached = woken, on_attached
         self._process: Process | None = None
-        self.listening = asyncio.Event()
+        self.listening = False
+        self._settled = asyncio.Event()
+        """It listens, or is gone."""
         self.let_in = False
         """It was told how to speak through the present engine..."""
-        self.attached = asyncio.Event()
+        self.attached = False
         """...and can."""
         self.gone = asyncio.Event()
         self.counts = Counts([], {}, [])
@@ -54,11 +56,6 @@ class WorkerProcess:
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
-
-    @property
-    def status(self) -> int | None:
-        """What the process ended with; None while it is there."""
-        return None if self._process is None else self._process.returncode
 
     async def start(self, command: Sequence[str], welcome: Welcome) -> None:
         """Start the process. Raises OSError."""
@@ -82,6 +79,13 @@ class WorkerProcess:
         """Have it do something. It not being there, or not answering in time, is no error."""
         with suppress(LinkClosed, TimeoutError):
             await self._link.ask(question, timeout_s)
+
+    async def came_to_listen(self, timeout_s: float) -> bool:
+        """Wait until it listens; False if it ends before it does, or does not in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        return self.listening
 
     async def lived(self) -> str:
         """Wait until it is gone, or hangs; returns which."""
@@ -118,18 +122,19 @@ class WorkerProcess:
             case Wake():
                 self._woken()
             case Listening():
-                self.listening.set()
+                self.listening = True
+                self._settled.set()
             case Attached():
                 self._answered(message.error)
 
     def _answered(self, error: str | None) -> None:
         """To being let in; the answer may be late, about an engine that is gone by now."""
         if error is not None:
-            self.let_in = False
-            self.attached.clear()
+            self.let_in = self.attached = False
         elif self.let_in:
-            self.attached.set()
+            self.attached = True
             self._on_attached()
 
     def _lost(self) -> None:
         self.gone.set()
+        self._settled.set()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ...pipeline.cloning.library import VoiceLibrary
 from ...pipeline.errors import EngineError
-from ...pipeline.shared.messages import Attach, Detach, Message
+from ...pipeline.shared.messages import Attach, Message
 from ...pipeline.speech import EngineState, Synthesizer
 from ..access.configured import configured_access
 from ..access.ledger import Ledger
@@ -29,6 +29,7 @@ from ..settings import Settings
 from ..state import GatewayState
 from ..tls import tls_context
 from .desk import Callers, Desk, Lender
+from .entrances import Entrances
 from .messages import Drain, Question, Reload, Status, Welcome
 from .ports import SharedPort
 from .process import WorkerProcess
@@ -83,13 +84,10 @@ class SpeechProcess:
         self._callers = Callers()
         self._engine = EngineWatch(synthesizer, self._ready, self._look, self._lost)
         self._workers: dict[int, WorkerProcess] = {}
-        self._epochs: dict[int, int] = {}
-        """The last that a generation of each worker's had, and those of that number before it."""
+        self._entrances = Entrances(synthesizer.way_in, self._workers)
         self._keeping: list[asyncio.Task[None]] = []
         self._telling: list[asyncio.Task[None]] = []
         self._told: Status | None = None
-        self._all_attached = False
-        """There was a moment when every worker could speak through the present engine."""
         self._drained = False
 
     @property
@@ -111,7 +109,7 @@ class SpeechProcess:
     def state(self) -> EngineState:
         """The voice model's, as clients find it: ready once all workers could speak through it."""
         state = self._synthesizer.state
-        return EngineState.STARTING if state.speaks and not self._all_attached else state
+        return EngineState.STARTING if state.speaks and not self._entrances.all_in else state
 
     @property
     def capacity(self) -> int:
@@ -172,7 +170,8 @@ class SpeechProcess:
         """Have a worker of that number, always; `listens` is set when the first one does, or to why it does not."""
         loop, restarts = asyncio.get_running_loop(), Restarts()
         while not self._drained:
-            worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake, self._attached)
+            came_in = self._entrances.came_in
+            worker = WorkerProcess(owner, self._desk, self._answer, self._synthesizer.wake, came_in)
             self._workers[owner] = worker
             fate = "did not start"
             try:
@@ -199,24 +198,19 @@ class SpeechProcess:
 
     async def _settle_in(self, worker: WorkerProcess) -> None:
         """Raises EngineError when the worker does not come to listen."""
-        listening = asyncio.create_task(worker.listening.wait())
-        gone = asyncio.create_task(worker.gone.wait())
-        done, pending = await asyncio.wait((listening, gone), timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        if listening not in done:
+        if not await worker.came_to_listen(START_S):
             raise EngineError("a worker process did not come to listen")
         if self._told is not None:
             worker.send(self._told)
         if self._drained:
             worker.send(Drain(0.0))
-        self._attach(worker)
+        self._entrances.let_in(worker)
 
     def _bury(self, worker: WorkerProcess) -> None:
         """Give back everything it held."""
         del self._workers[worker.owner]
         worker.desk.gone(asyncio.get_running_loop().time())
-        self._epochs[worker.owner] = self._last_epoch(worker)
+        self._entrances.gone(worker)
         self._ledger.strike_out(worker.owner)
         self._totals.keep(worker.counts.samples)
 
@@ -297,35 +291,11 @@ class SpeechProcess:
         self._tell()
         self._look()
 
-    def _attach(self, worker: WorkerProcess) -> None:
-        """Let it speak through the engine, once there is one and it listens, and once for each engine."""
-        if not worker.listening.is_set() or worker.let_in:
-            return
-        if (way_in := self._synthesizer.way_in(worker.owner, self._last_epoch(worker))) is not None:
-            worker.let_in = True
-            worker.send(way_in)
-
-    def _last_epoch(self, worker: WorkerProcess) -> int:
-        return worker.desk.last_epoch or self._epochs.get(worker.owner, 0)
-
-    def _attached(self) -> None:
-        """Those that died on the way are not waited for, but their successors are."""
-        self._all_attached |= all(worker.attached.is_set() for worker in self._workers.values())
-
-    def _lost(self) -> None:
-        self._all_attached = False
-        for worker in self._workers.values():
-            worker.let_in = False
-            worker.attached.clear()
-            worker.desk.engine_lost()
-        self._send_all(Detach("the voice model was lost"))
-        self._tell()
-
     def _look(self) -> None:
         """The engine may carry more than before, and a worker that could not reach it may now."""
-        for worker in self._workers.values():
-            self._attach(worker)
-        self._admit_waiting()
-
-    def _admit_waiting(self) -> None:
+        self._entrances.look()
         self._admission.admit(asyncio.get_running_loop().time())
+
+    def _lost(self) -> None:
+        self._entrances.lost("the voice model was lost")
+        self._tell()

@@ -179,7 +179,7 @@ async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
             assert heard[1].reason == "end"
         assert engine.lent == 0
         await until(lambda: victim not in served.pids and len(served.pids) == WORKERS)
-        await until(lambda: all(worker.attached.is_set() for worker in served._workers.values()))
+        await until(lambda: all(worker.attached for worker in served._workers.values()))
         async with contextlib.AsyncExitStack() as stack:
             by_worker = await connections(served, stack, 16)
             assert len(by_worker) == WORKERS
@@ -195,7 +195,7 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
         os.kill(stopped, signal.SIGSTOP)
         await until(lambda: stopped not in served.pids and len(served.pids) == WORKERS)
         assert not psutil.pid_exists(stopped)
-        await until(lambda: all(worker.attached.is_set() for worker in served._workers.values()))
+        await until(lambda: all(worker.attached for worker in served._workers.values()))
         async with contextlib.AsyncExitStack() as stack:
             by_worker = await connections(served, stack, 16)
             assert len(by_worker) == WORKERS
