@@ -19,6 +19,8 @@ PULSE_S = 1.0
 """Pause between looks at whether a worker answers."""
 HANG_S = 8.0
 """One that has not answered for so long is taken for dead: its listeners have heard nothing for as long."""
+HELD_UP_S = 0.1
+"""A timer so late tells of this process, not of the worker: what was answered meanwhile may still be unread."""
 COUNTS_S = 1.0
 """A worker that does not tell its counts by then is busy; its last ones stand."""
 
@@ -89,11 +91,14 @@ class WorkerProcess:
 
     async def lived(self) -> str:
         """Wait until it is gone, or hangs; returns which."""
+        loop = asyncio.get_running_loop()
         while not self.gone.is_set():
+            due_s = loop.time() + HANG_S
             try:
                 await self._link.ask(Question.PULSE, HANG_S)
             except TimeoutError:
-                return "hangs"
+                if loop.time() - due_s <= HELD_UP_S:
+                    return "hangs"
             except LinkClosed:
                 break
             with suppress(TimeoutError):

@@ -10,6 +10,7 @@ import os
 import signal
 import ssl
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
@@ -201,6 +202,25 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
             assert len(by_worker) == WORKERS
             for sessions in by_worker.values():
                 assert (await say(sessions[0], "Here again."))[1].reason == "end"
+
+
+async def test_a_process_that_was_held_up_itself_kills_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway() as served, connect(url(served)) as session:
+        monkeypatch.setattr(process, "HANG_S", 0.2)
+        living = [asyncio.create_task(worker.lived()) for worker in served._workers.values()]
+        # Right after they were asked for a sign of life, before anybody can answer.
+        asyncio.get_running_loop().call_soon(_hold_up, 0.2 + 2 * process.HELD_UP_S)
+        assert (await say(session, "Still here."))[1].reason == "end"
+        assert not any(each.done() for each in living)
+        for each in living:
+            each.cancel()
+
+
+def _hold_up(seconds: float) -> None:
+    """As if the process had been stopped."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        pass
 
 
 async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
