@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from .capacity import Capacity
-from .errors import RequestError
+from .errors import EngineError, RequestError
 from .speech import Speech
 
 log = logging.getLogger(__name__)
@@ -25,14 +25,15 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Sp
     """Speak with 1, 2, 4, ... utterances through talker and codec, until more than those would not be let in.
 
     `open_speech` opens one of `FRAMES` frames. Talker, codec and this process work at the same time, as they will
-    later, so that what they take from each other is measured too. Raises EngineError when the voice cannot speak.
+    later, so that what they take from each other is measured too. Raises EngineError when the voice cannot speak, or
+    says nothing.
     """
     loop = asyncio.get_running_loop()
     began_s, together = loop.time(), 1
     try:
         async with asyncio.timeout(_LIMIT_S):
             # The first of all finds everything cold.
-            await _speak(open_speech())
+            await _speak(first := open_speech())
             capacity.forget()
             while True:
                 await asyncio.gather(*(_speak(open_speech()) for _ in range(together)))
@@ -44,6 +45,8 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Sp
     except RequestError as error:
         log.warning("capacity is learnt only while speaking: %s", error.message)
     except TimeoutError:
+        if first.milestones.first_pcm_s is None:
+            raise EngineError(f"the voice model made no sound in {_LIMIT_S:g} s") from None
         log.warning("the calibration was cut after %g s", _LIMIT_S)
         capacity.settle(loop.time())
     found = capacity.utterances(loop.time())

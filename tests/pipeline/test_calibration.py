@@ -71,6 +71,26 @@ def test_it_ends_at_the_slots() -> None:
     run(scene())
 
 
+def test_a_voice_that_makes_no_sound_is_not_taken_for_one_that_carries_everybody() -> None:
+    async def scene() -> None:
+        voice = Voice(lambda _: 0.001)
+        voice.synthesizer.script.frame_s = 1000.0
+        with pytest.raises(EngineError, match="no sound"):
+            await voice.calibrate()
+        assert not voice.synthesizer.open_speeches
+
+    run(scene())
+
+
+def test_a_voice_that_is_slower_than_the_calibration_is_patient_carries_one() -> None:
+    async def scene() -> None:
+        voice = Voice(lambda _: 5.0)
+        voice.synthesizer.script.frame_s = 5.0
+        assert await voice.calibrate() == 1
+
+    run(scene())
+
+
 def test_a_voice_that_takes_another_kind_of_request_is_learnt_while_speaking() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
