@@ -6,6 +6,8 @@ and sines. A stream's history stays on the device, in a row of a slab.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 from torch import Tensor
@@ -19,6 +21,31 @@ from .transformer import Positions
 
 MANY_LINES = 2048
 """Output lines from which a convolution's tiles are large: enough of them to keep every multiprocessor busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a program of `convolve` computes: `lines` by `columns`, `span` inputs at a time, `stages` on the way."""
+
+    lines: int
+    columns: int
+    span: int
+    stages: int
+
+
+def tile_for(conv: Conv, width: int, lines: int) -> Tile:
+    """As measured on an H200, batches of 1, 32 and 128 streams."""
+    span = 64 if conv.input.channels % 64 == 0 else 32
+    if lines < MANY_LINES:
+        return Tile(16 if lines <= 64 else 64, 32, 2 * span, 4)
+    if conv.taps == 1:
+        # These move more than they multiply.
+        return Tile(64, 64, 64, 3) if span == 64 else Tile(128, 32, 32, 4)
+    if conv.stride > 1:
+        return Tile(64, 128, span, 3 if span == 64 else 4)
+    if width % 128 == 0 and lines > 2 * MANY_LINES:
+        return Tile(128, 128, 64, 3)
+    return Tile(128, 64, 64, 3) if span == 64 else Tile(128, 128, 32, 4)
 
 
 class GpuDecoder:
@@ -179,15 +206,11 @@ class GpuDecoder:
         buffer, ahead = (None, None) if onward is None else onward
         wave = (None, None) if ahead is None or ahead.wave is None else ahead.wave
         width = conv.stride * conv.channels
-        tall = lines >= MANY_LINES
-        columns = next(size for size in (128, 64, 32) if width % size == 0 or size == 32) if tall else 32
-        height = 128 if tall else (16 if lines <= 64 else 64)
-        span = next(size for size in (64, 32) if conv.input.channels % size == 0 or size == 32)
-        convolve[(triton.cdiv(width, columns), triton.cdiv(lines, height))](
+        tile = tile_for(conv, width, lines)
+        convolve[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.lines))](
             source, conv.weight, conv.bias, kept, buffer, *wave, lines, batch.rows, conv.dilation,
             0 if ahead is None else ahead.reach,
             INPUTS=conv.input.channels, TAPS=conv.taps, CHANNELS=conv.channels, STRIDE=conv.stride, ADD=add,
-            KEEP=kept is not None, ONWARD=buffer is not None, WAVE=wave[0] is not None,
-            LINES=height, COLUMNS=columns, SPAN=span if tall else 2 * span, num_warps=8 if tall and columns > 32 else 4,
-            num_stages=3 if tall else 4,
+            KEEP=kept is not None, ONWARD=buffer is not None, WAVE=wave[0] is not None, FAST=source.is_cuda,
+            LINES=tile.lines, COLUMNS=tile.columns, SPAN=tile.span, num_warps=4, num_stages=tile.stages,
         )  # fmt: skip  # one argument list

@@ -11,8 +11,16 @@ import triton.language as tl
 
 
 @triton.jit
-def _snake(x, frequency, gain):
-    wave = tl.sin(x * frequency)
+def _snake(x, frequency, gain, FAST: tl.constexpr):
+    turn = x * frequency
+    if FAST:
+        # Into [-pi, pi], where the hardware's own sine is off by 2^-20 at most.
+        turn -= 6.283185307179586 * tl.floor(turn * 0.15915494309189535 + 0.5)
+        wave = tl.inline_asm_elementwise(
+            "sin.approx.f32 $0, $1;", "=f,f", [turn], dtype=tl.float32, is_pure=True, pack=1
+        )  # fmt: skip  # one call
+    else:
+        wave = tl.sin(turn)
     return x + gain * wave * wave
 
 
@@ -21,34 +29,39 @@ def convolve(
     source, weight, bias, kept, onward, frequency, gain, lines, rows, dilation, room,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
     KEEP: tl.constexpr, ONWARD: tl.constexpr, WAVE: tl.constexpr,
-    LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
+    LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Causal convolution of `lines` output lines, all rows of a step side by side.
 
     `source`: [lines + reach * rows, INPUTS]; `weight`: [TAPS * INPUTS, STRIDE * CHANNELS]. With a STRIDE each line
     becomes one line a phase. With ADD the result is added to `kept` (float32); with KEEP it is written there; with
-    ONWARD it is the next layer's input, behind `room` lines of history, through a snake if WAVE.
+    ONWARD it is the next layer's input, behind `room` lines of history, through a snake if WAVE. FAST: with the sine of
+    the hardware.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     at = tl.program_id(1) * LINES + tl.arange(0, LINES)
     WIDTH: tl.constexpr = STRIDE * CHANNELS
     value = tl.zeros([LINES, COLUMNS], tl.float32)
-    for tap in range(TAPS):
-        shift = tap * dilation * rows
-        for start in range(0, INPUTS, SPAN):
-            inputs = start + tl.arange(0, SPAN)
-            seen_at = source + (at + shift).to(tl.int64)[:, None] * INPUTS + inputs[None, :]
-            taps_at = weight + (tap * INPUTS + inputs)[:, None] * WIDTH + columns[None, :]
-            # Where the sizes divide, which they do but for small channels, loads need no mask.
-            if INPUTS % SPAN == 0:
-                seen = tl.load(seen_at, mask=at[:, None] < lines, other=0.0)
-            else:
-                seen = tl.load(seen_at, mask=(at[:, None] < lines) & (inputs[None, :] < INPUTS), other=0.0)
-            if INPUTS % SPAN == 0 and WIDTH % COLUMNS == 0:
-                taps = tl.load(taps_at)
-            else:
-                taps = tl.load(taps_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0)
-            value = tl.dot(seen, taps, value, input_precision="ieee")
+    PIECES: tl.constexpr = (INPUTS + SPAN - 1) // SPAN
+    part = tl.arange(0, SPAN)
+    lines_at = source + at.to(tl.int64)[:, None] * INPUTS + part[None, :]
+    weights_at = weight + part[:, None] * WIDTH + columns[None, :]
+    # One loop over taps and inputs: loads of the next piece are under way at a tap's end too.
+    for piece in range(TAPS * PIECES):
+        tap, start = piece // PIECES, (piece % PIECES) * SPAN
+        seen_at = lines_at + (tap * dilation * rows * INPUTS + start)
+        taps_at = weights_at + (tap * INPUTS + start) * WIDTH
+        inputs = start + part
+        # Where the sizes divide, which they do but for small channels, loads need no mask.
+        if INPUTS % SPAN == 0:
+            seen = tl.load(seen_at, mask=at[:, None] < lines, other=0.0)
+        else:
+            seen = tl.load(seen_at, mask=(at[:, None] < lines) & (inputs[None, :] < INPUTS), other=0.0)
+        if INPUTS % SPAN == 0 and WIDTH % COLUMNS == 0:
+            taps = tl.load(taps_at)
+        else:
+            taps = tl.load(taps_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0)
+        value = tl.dot(seen, taps, value, input_precision="ieee")
     real = columns < WIDTH
     value += tl.load(bias + columns, mask=real, other=0.0)[None, :]
     phase, channel = columns // CHANNELS, columns % CHANNELS
@@ -66,6 +79,7 @@ def convolve(
                 value,
                 tl.load(frequency + channel, mask=real, other=0.0)[None, :],
                 tl.load(gain + channel, mask=real, other=0.0)[None, :],
+                FAST,
             )
         tl.store(onward + room * rows * CHANNELS + place, value.to(onward.dtype.element_ty), mask=inside)
 
