@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 import triton
 from torch import Tensor
-from torch.nn.functional import embedding, gelu, linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, gelu, linear, rms_norm, silu
 
 from .decoder import CodecDecoder
-from .gpu_kernels import convolve, last, mix, remember
+from .gpu_kernels import attend_window, convolve, last, mix, remember
 from .gpu_layers import Batch, Block, Conv, Input, Layer, Refine
 from .layers import ConvNext
-from .transformer import Positions
+from .transformer import turns
 
 MANY_LINES = 2048
 """Output lines from which a convolution's tiles are large: enough of them to keep every multiprocessor busy."""
@@ -97,26 +97,23 @@ class GpuDecoder:
         buffer[self._input.input.reach :] = entries.sum(2, dtype=torch.float32)
         x = self._new(steps, rows, self._input.channels)
         self._convolve(self._input, buffer, batch, kept=x)
-        positions = Positions(self._config, steps, batch.frames, self.dtype)
+        turn = torch.view_as_real(turns(self._config, steps, batch.frames)).float()
         for layer in self._layers:
-            x = self._layer(layer, x, positions, batch)
+            x = self._layer(layer, x, turn, batch)
         return x
 
-    def _layer(self, layer: Layer, x: Tensor, positions: Positions, batch: Batch) -> Tensor:
+    def _layer(self, layer: Layer, x: Tensor, turn: Tensor, batch: Batch) -> Tensor:
         steps, rows, width = x.shape
         eps, (heads, dim) = self._config.rms_norm_eps, layer.heads
-        past = layer.history.reach
-        qkv = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.qkv).view(steps, rows, 3, heads, dim)
-        window = self._room(layer.history, steps, batch)
-        turned = positions.rotate(qkv[:, :, :2].flatten(2, 3).float()).to(self.dtype)
-        both = window.view(past + steps, rows, 2, heads, dim)
-        both[past:, :, 0] = turned[:, :, heads:]
-        both[past:, :, 1] = qkv[:, :, 2]
-        self._keep(layer.history, window, batch)
-        query = turned[:, :, :heads].permute(1, 2, 0, 3)
-        key, value = both.permute(2, 1, 3, 0, 4)
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=positions.mask)
-        x = x + linear(mixed.permute(2, 0, 1, 3).flatten(2), layer.output)
+        qkv = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.qkv)
+        mixed = self._new(steps, rows, heads * dim, self.dtype)
+        attend_window[(rows, heads)](
+            qkv, turn, self._slab, batch.slots, batch.frames, mixed, layer.history.offset, self._slab.shape[1],
+            layer.history.reach, rows, dim**-0.5, STEPS=steps, HEADS=heads, DIM=dim,
+            QUERIES=max(16, triton.next_power_of_2(steps)), SPAN=max(16, triton.next_power_of_2(dim)),
+            PAST=max(16, triton.next_power_of_2(layer.history.reach)),
+        )  # fmt: skip  # one argument list
+        x = x + linear(mixed, layer.output)
         gate, up = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.gate_up).chunk(2, dim=2)
         return x + linear(silu(gate) * up, layer.down)
 

@@ -85,6 +85,71 @@ def convolve(
 
 
 @triton.jit
+def attend_window(
+    qkv, turn, slab, slots, frames, out, offset, width, past, rows, scale,
+    STEPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr, SPAN: tl.constexpr,
+    PAST: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Attention of one row and head over its last `past` steps and the new ones, which go into the stream's history.
+
+    `qkv`: [STEPS, rows, 3, HEADS, DIM]; `turn`: cosine and sine, float32 [STEPS, rows, DIM / 2, 2]; `slab`: keys and
+    values, [past, 2, HEADS, DIM] at `offset` of a line of `width`; `frames`: int64 [rows], how many steps the stream
+    has behind it; `out`: [STEPS, rows, HEADS, DIM]. QUERIES, SPAN, PAST: powers of two from 16, no less than what they
+    hold.
+    """
+    row, head = tl.program_id(0), tl.program_id(1)
+    step, channel = tl.arange(0, QUERIES), tl.arange(0, SPAN)
+    line = (step * rows + row).to(tl.int64)
+    inside = (step < STEPS)[:, None] & (channel < DIM)[None, :]
+    angles = turn + line[:, None] * DIM + (channel // 2 * 2)[None, :]
+    cosine = tl.load(angles, mask=inside, other=0.0)
+    sine = tl.load(angles + 1, mask=inside, other=0.0)
+    sine = tl.where((channel % 2 == 0)[None, :], -sine, sine)
+    own = qkv + line[:, None] * (3 * HEADS * DIM) + head * DIM
+    neighbour = (channel ^ 1)[None, :]
+    at = channel[None, :]
+    query = tl.load(own + at, mask=inside, other=0.0).to(tl.float32) * cosine
+    query += tl.load(own + neighbour, mask=inside, other=0.0).to(tl.float32) * sine
+    own += HEADS * DIM
+    key = tl.load(own + at, mask=inside, other=0.0).to(tl.float32) * cosine
+    key += tl.load(own + neighbour, mask=inside, other=0.0).to(tl.float32) * sine
+    value = tl.load(own + HEADS * DIM + at, mask=inside, other=0.0)
+    query, key = query.to(value.dtype), key.to(value.dtype)
+
+    number = tl.arange(0, PAST)
+    # Young streams have fewer than `past` steps behind them; what is there is another's.
+    known = (number < past) & (number >= past - tl.load(frames + row))
+    stretch = slab + tl.load(slots + row) * width + offset + head * DIM + at
+    there = known[:, None] & (channel < DIM)[None, :]
+    old_at = stretch + number[:, None] * (2 * HEADS * DIM)
+    old_keys = tl.load(old_at, mask=there, other=0.0)
+    old_values = tl.load(old_at + HEADS * DIM, mask=there, other=0.0)
+
+    far = tl.dot(query, tl.trans(old_keys), input_precision="ieee") * scale
+    far = tl.where(known[None, :] & (number[None, :] >= step[:, None]), far, float("-inf"))
+    near = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    age = step[:, None] - step[None, :]
+    near = tl.where((age >= 0) & (age <= past), near, float("-inf"))
+    most = tl.maximum(tl.max(far, 1), tl.max(near, 1))[:, None]
+    far, near = tl.exp(far - most), tl.exp(near - most)
+    mixed = tl.dot(far.to(value.dtype), old_values, input_precision="ieee")
+    mixed += tl.dot(near.to(value.dtype), value, input_precision="ieee")
+    mixed /= (tl.sum(far, 1) + tl.sum(near, 1))[:, None]
+    tl.store(out + line[:, None] * (HEADS * DIM) + head * DIM + at, mixed.to(out.dtype.element_ty), mask=inside)
+
+    # Everybody has read before anybody writes.
+    tl.debug_barrier()
+    moved = stretch + (number - STEPS)[:, None] * (2 * HEADS * DIM)
+    kept = ((number >= STEPS) & (number < past))[:, None] & (channel < DIM)[None, :]
+    tl.store(moved, old_keys, mask=kept)
+    tl.store(moved + HEADS * DIM, old_values, mask=kept)
+    new = stretch + (past - STEPS + step)[:, None] * (2 * HEADS * DIM)
+    kept = inside & (past - STEPS + step >= 0)[:, None]
+    tl.store(new, key, mask=kept)
+    tl.store(new + HEADS * DIM, value, mask=kept)
+
+
+@triton.jit
 def mix(source, weight, bias, out, rows, eps, CHANNELS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr):
     """ConvNeXt's depthwise convolution and norm of one line; `weight`: [TAPS, CHANNELS]."""
     line = tl.program_id(0)

@@ -18,11 +18,9 @@ class Positions:
 
     def __init__(self, config: DecoderConfig, steps: int, frames: Tensor, dtype: torch.dtype) -> None:
         """`frames`: int64 [rows], the stream position of the chunk's first frame in every row."""
-        ages, in_window, offsets, frequencies = _chunk_constants(config, steps, frames.device)
+        ages, in_window, offsets, _ = _chunk_constants(config, steps, frames.device)
         now = frames + offsets  # [steps, rows]
-        # In float64, or the angles of a long stream lose their last digits.
-        angles = now.unsqueeze(2) * frequencies
-        turn = torch.polar(torch.ones_like(angles), angles).unsqueeze(2)
+        turn = turns(config, steps, frames).unsqueeze(2)
         self.turn = turn.to(torch.complex128 if dtype is torch.float64 else torch.complex64)
         # Young streams have fewer than `past` frames behind them.
         allowed = in_window & (ages <= now.t().unsqueeze(2))  # [rows, steps, keys]
@@ -31,6 +29,14 @@ class Positions:
     def rotate(self, x: Tensor) -> Tensor:
         """Turn `x` [steps, rows, heads, head_dim], each channel paired with its neighbour."""
         return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:3], -1, 2)) * self.turn).flatten(3)
+
+
+def turns(config: DecoderConfig, steps: int, frames: Tensor) -> Tensor:
+    """Of each pair of a head's channels at each step: complex128 [steps, rows, head_dim / 2]."""
+    _, _, offsets, frequencies = _chunk_constants(config, steps, frames.device)
+    # In float64, or the angles of a long stream lose their last digits.
+    angles = (frames + offsets).unsqueeze(2) * frequencies
+    return torch.polar(torch.ones_like(angles), angles)
 
 
 @lru_cache(maxsize=32)
