@@ -119,7 +119,7 @@ class Settings(BaseModel):
         description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
     )
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"] = Field(
-        1,
+        "auto",
         description="Processes that serve the sockets; with more than one, the voice model's process serves none. "
         "auto: one on a CPU, half as many as there are cores on a GPU, 12 at most.",
     )
@@ -139,8 +139,8 @@ class Settings(BaseModel):
         0.7, description="Most of a GPU's memory that the talker may take, as a share."
     )
     gpu_kernels: Literal["own", "stock"] = Field(
-        "stock",
-        description="The talker's kernels on a GPU: those of vLLM and torch, or voxgate's own (see docs/gpu.md).",
+        "own",
+        description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")

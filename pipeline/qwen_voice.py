@@ -50,7 +50,7 @@ class SynthesizerOptions:
     left_context: int = 72
     kv_cache_bytes: int | None = None
     gpu_memory: float = 0.7
-    own_kernels: bool = False
+    own_kernels: bool = True
     start_timeout_s: float = 300.0
     guests: int = 0
 

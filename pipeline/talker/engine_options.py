@@ -38,7 +38,7 @@ class EngineOptions:
     codec: str | None = None
     dtype: str | None = None
     graphs: str = "FULL"
-    own_kernels: bool = False
+    own_kernels: bool = True
     gpu_memory: float = 0.7
     threads: int = 1
     guests: int = 0
