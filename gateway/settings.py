@@ -102,7 +102,7 @@ class Settings(BaseModel):
     first_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
         None,
         description="How much of a new utterance is made at once; what is ahead then grows as it is heard, up to "
-        "ahead_ms. By default that is all of ahead_ms.",
+        "ahead_ms. By default that is all of ahead_ms, and 640 on a GPU.",
     )
     stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
         3000, description="How long a client may stop reading, or playing, before its socket is closed."

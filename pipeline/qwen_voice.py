@@ -26,13 +26,16 @@ from .text.utterance import UtteranceText
 from .voice import ClonedVoice
 from .words import ORDINARY_PACE, SpokenClock
 
+GPU_FIRST_MS = 640
+"""On a GPU a step takes far less than the 80 ms that are heard of it, so little is enough to begin with."""
+
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
     """`ahead_ms`: how far generation may run ahead of the listener; `first_ms`: how far before he has heard anything,
-    from where it grows as he hears it (None: all of it); `slots`: the most utterances there can be at once.
+    from where it grows as he hears it (None: all of it, on a GPU GPU_FIRST_MS); `slots`: the most utterances there can be at once.
 
     `guests`: other processes that share the engine, in slots lent to them.
 
@@ -114,13 +117,15 @@ class QwenVoice:
 
     def _plan(self, request: SpeechRequest) -> Plan:
         seed = random.getrandbits(53) if request.seed is None else request.seed
+        cpu = self._options.device == "cpu"
+        first_ms = self._options.first_ms or (None if cpu else GPU_FIRST_MS)
         return Plan(
             prompt=self._catalog.prompt(request),
             sampling=self._sampling(request.sampling, seed),
             max_frames=request.max_frames,
             ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
-            first_frames=None if self._options.first_ms is None else -(-self._options.first_ms // FRAME_MS),
-            undecoded_frames=None if self._options.device == "cpu" else 1,
+            first_frames=None if first_ms is None else -(-first_ms // FRAME_MS),
+            undecoded_frames=None if cpu else 1,
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,
