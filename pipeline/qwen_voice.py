@@ -35,7 +35,8 @@ MODEL_TYPES = ("custom_voice", "voice_design", "base")
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
     """`ahead_ms`: how far generation may run ahead of the listener; `first_ms`: how far before he has heard anything,
-    from where it grows as he hears it (None: all of it, on a GPU GPU_FIRST_MS); `slots`: the most utterances there can be at once.
+    from where it grows as he hears it (None: all of it, on a GPU GPU_FIRST_MS); `slots`: the most utterances there can
+    be at once.
 
     `guests`: other processes that share the engine, in slots lent to them.
 

@@ -19,6 +19,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from ..speech import FRAME_MS
 from ..step_times import StepTimes
 from .frames import PULSE, PULSE_MARK, pack_release, pack_step, read_release_mark
+from .late_order import OrderTimes
 from .step_clock import StepClock
 from .tables import Field
 from .wiring import Wiring
@@ -163,9 +164,39 @@ def _lead(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.in
     return np.where(frame > 0, frame - rows[:, Field.HEARD], -1)
 
 
+class _Late(_Holding):
+    """Orders each step as late as can be. vLLM looks at what has come in between this and the order."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._orders = OrderTimes()
+
+    def has_requests(self) -> bool:
+        if (wait_s := self._orders.wait_s(time.monotonic())) > 0:
+            time.sleep(wait_s)
+        return super().has_requests()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        now_s = time.monotonic()
+        order = super().schedule(*args, **kwargs)
+        if order.total_num_scheduled_tokens:
+            self._orders.ordered(len(order.num_scheduled_tokens), order.total_num_scheduled_tokens, now_s)
+        return order
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """Speech has no grammar; but vLLM asks when it has launched the backbone."""
+        self._orders.launched(time.monotonic())
+        return super().get_grammar_bitmask(scheduler_output)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        if scheduler_output.total_num_scheduled_tokens:
+            self._orders.over(time.monotonic())
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+
 class HoldingScheduler(_Holding, Scheduler):
     """For engines that schedule each step after the one before it (CPU)."""
 
 
-class HoldingAsyncScheduler(_Holding, AsyncScheduler):
+class HoldingAsyncScheduler(_Late, AsyncScheduler):
     """For engines that schedule a step while the one before it runs (CUDA)."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from voxgate.pipeline.talker import scheduler as scheduling
 from voxgate.pipeline.talker.frames import PULSE_MARK, FrameFlag, release_mark, unpack
-from voxgate.pipeline.talker.scheduler import _Holding, _may_step
+from voxgate.pipeline.talker.late_order import MARGIN_S
+from voxgate.pipeline.talker.scheduler import _Holding, _Late, _may_step
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.wiring import Wiring
 
@@ -136,7 +138,7 @@ class Bench:
         self.door.bind(f"\0{address}")
         self.door.listen()
         self.told: socket.socket | None = None
-        wiring = Wiring("nowhere", path, (address,), os.getpid(), SHAPE)
+        self.wiring = wiring = Wiring("nowhere", path, (address,), os.getpid(), SHAPE)
         self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
         for slot in range(SHAPE.slots):
             self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
@@ -350,3 +352,64 @@ def test_the_time_of_a_step_decides_how_many_fit(bench: Bench) -> None:
         for _ in range(10):
             scheduler._times.record(batch, seconds, 20.0)
     assert scheduler._largest_batch(20.0) == 2
+
+
+class Order(list[str]):
+    """What vLLM's scheduler returns, as far as it is looked at."""
+
+    @property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        return dict.fromkeys(self, 1)
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return len(self)
+
+
+class OrderingPlainScheduler(PlainScheduler):
+    def schedule(self) -> Order:  # type: ignore[override]
+        return Order(super().schedule())
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> None:
+        """There is none."""
+
+
+class LatePlainScheduler(_Late, OrderingPlainScheduler):
+    pass
+
+
+def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 10 ms, each prepared in 1 ms."""
+    clock = [0.0]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        scheduler.waiting = [FakeRequest("new", 3, 0)]
+
+    monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(scheduling.time, "sleep", sleep)
+    scheduler = LatePlainScheduler(SimpleNamespace(additional_config=bench.wiring.as_config()))
+    scheduler.running = [FakeRequest("a", 0)]
+
+    def launch() -> Order:
+        order: Order = scheduler.schedule()
+        clock[0] += 0.001
+        scheduler.get_grammar_bitmask(order)
+        return order
+
+    for _ in range(5):
+        order = launch()
+        clock[0] += 0.010
+        scheduler.update_from_output(order, None)
+    assert not slept
+    launch()
+    assert scheduler.has_requests()
+    assert slept == [pytest.approx(0.010 - 0.001 - MARGIN_S)]
+    assert scheduler.has_requests(), "it has waited"
+    assert len(slept) == 1
+    assert launch() == ["a", "new"]
+    scheduler._reports.close()
