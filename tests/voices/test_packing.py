@@ -8,12 +8,14 @@ from voxgate.voices.demo.train.packing import (
     NOTHING,
     PROMPT,
     PROMPT_TEXT,
+    SENTENCES,
     Batch,
     Deck,
     Packer,
     TokenLines,
     empty_batch,
     place,
+    with_single,
 )
 from voxgate.voices.demo.train.store import Utterance
 
@@ -62,6 +64,21 @@ def test_a_document_is_prompt_then_text_over_speech_then_the_end():
     assert (batch.target[0, end:] == NOTHING).all()
 
 
+def test_a_document_may_stay_silent_for_a_while_before_it_ends():
+    batch = empty_batch(1, 40)
+    end = place(batch, 0, 0, "rms", np.array([21, 22], np.int16), [Utterance("rms", 7, 100, 3)], still=2)
+    assert end == PROMPT + 3 + 2 + 1
+    assert batch.target[0, PROMPT:end].tolist() == [100, 101, 102, 102, 102, END]
+    assert batch.history[0, PROMPT + 1 : end].tolist() == [100, 101, 102, 102, 102]
+
+
+def test_a_share_of_single_sentences_leaves_the_others_as_they_are():
+    shares = with_single(0.6)
+    assert shares[0] == 0.6
+    assert sum(shares) == pytest.approx(1)
+    assert shares[1] / shares[2] == pytest.approx(SENTENCES[1] / SENTENCES[2])
+
+
 def test_the_prompt_is_the_one_the_project_builds(tmp_path):
     import json
 
@@ -82,7 +99,7 @@ def test_the_prompt_is_the_one_the_project_builds(tmp_path):
 def test_every_document_keeps_to_one_voice_and_says_its_sentences_in_full():
     spoken = utterances()
     by_frame = {part.start + n: part for part in spoken for n in range(part.frames)}
-    packer = Packer([LINES], 4, 256, seed=3)
+    packer = Packer([LINES], 4, 256, seed=3, still=(1.0,))
     packer.add(spoken)
     speaker_of = {row: voice for voice, row in sizes.SPEAKERS.items()}
     voices_met = set()

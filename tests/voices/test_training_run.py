@@ -73,3 +73,8 @@ def test_curves_are_read_from_a_folder_and_from_the_archive(tmp_path):
     assert curve(logs["talker"], "first") == ([1.0, 3.0], [6.0, 4.0])
     assert curve(logs["talker"], "unseen_first") == ([2.0], [5.5])
     assert set(PICTURES) == set(run.STEPS[1:])
+
+
+def test_the_curve_of_a_run_that_went_on_from_another_counts_on():
+    entries = [{"seconds": 1.0, "first": 6.0}, {"seconds": 9.0, "done": 40}, {"seconds": 0.5, "first": 4.0}]
+    assert curve(entries, "first") == ([1.0, 9.5], [6.0, 4.0])

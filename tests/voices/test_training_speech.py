@@ -49,6 +49,19 @@ def test_silence_around_a_sentence_is_short_and_always_the_same(lead_s: float, t
     assert one.words_ms == [round(1000 * speech.LEAD_S) + after_ms for after_ms in (0, 300)]
 
 
+@pytest.mark.parametrize(("quiet_s", "lead_s"), [(0.01, 0.1), (0.06, 0.06), (0.3, 0.02)])
+def test_a_sentence_that_begins_too_quietly_begins_earlier(quiet_s: float, lead_s: float) -> None:
+    """Its sound is heard in time, unless the sentence would have to begin before its recording does."""
+    ends = np.cumsum([0.3, 0.4, 0.4, 0.3])
+    phones = [Phone(name, float(end)) for name, end in zip(("pau", "hh", "iy", "pau"), ends, strict=True)]
+    samples = np.zeros(round(ends[-1] * RATE_HZ), np.int16)
+    samples[round(0.3 * RATE_HZ) : round(1.1 * RATE_HZ)] = 1000
+    samples[round(0.3 * RATE_HZ) : round((0.3 + quiet_s) * RATE_HZ)] = 20
+    one = speech.sentence(Reading(samples, phones, [Word("he", 0.3, 1.1)]))
+    assert abs(np.flatnonzero(one.samples)[0] / RATE_HZ - lead_s) < 1e-3
+    assert one.words_ms == [round(1000 * lead_s)]
+
+
 def test_phones_are_where_their_sound_is() -> None:
     one = speech.sentence(reading(), gain=0.5)
     told = one.phones.reshape(-1)

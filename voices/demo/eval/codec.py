@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from train.audio import tokenizer_mel
 from train.mel_tokenizer import MelTokenizer
+from train.speech import GAINS
 from voxgate.codecs.neural.decoder import CodecDecoder
 
 from . import sources
@@ -35,8 +36,9 @@ class RoundTrip:
             raise ValueError(f"{encoder} is no encoder of this recipe: lacks {lacking}, has {surplus} besides")
 
     async def __call__(self, task: Task) -> tuple[Pcm, bool]:
-        """The source's reading of a task's text, encoded and decoded."""
-        return self.through(sources.read(task.said.voice, task.said.spoken)), True
+        """The source's reading of a task's text, as loud as the codec was taught it, encoded and decoded."""
+        voice = task.said.voice
+        return self.through(sources.read(voice, task.said.spoken) * np.float32(GAINS[voice])), True
 
     def through(self, pcm: Pcm) -> Pcm:
         """Float32 [n] at 24 kHz -> float32 [m], n filled up to whole frames."""

@@ -38,7 +38,7 @@ def resample_16_to_24(audio: Tensor) -> Tensor:
 
 
 @cache
-def _mel_filters(fft: int, bins: int, top_hz: float, device: torch.device) -> Tensor:
+def mel_filters(fft: int, bins: int, top_hz: float, device: torch.device) -> Tensor:
     """Triangles on the mel scale, each of sum one: float32 [bins, fft / 2 + 1]."""
     top_mel = 2595 * math.log10(1 + top_hz / 700)
     corners = 700 * (10 ** (torch.linspace(0, top_mel, bins + 2, dtype=torch.float64) / 2595) - 1)
@@ -57,7 +57,7 @@ def hann(fft: int, device: torch.device) -> Tensor:
 def log_mel(audio: Tensor, fft: int, hop: int, bins: int, top_hz: float, floor: float) -> Tensor:
     """float [batch, n] -> float [batch, bins, frames], base-10 logarithm of the magnitude."""
     spectrum = torch.stft(audio, fft, hop, fft, hann(fft, audio.device), center=False, return_complex=True).abs()
-    return torch.log10((_mel_filters(fft, bins, top_hz, audio.device) @ spectrum).clamp(min=floor))
+    return torch.log10((mel_filters(fft, bins, top_hz, audio.device) @ spectrum).clamp(min=floor))
 
 
 def tokenizer_mel(audio: Tensor) -> Tensor:

@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--temperature", type=float, default=0.6)
-    parser.add_argument("--predictor-temperature", type=float, default=0.6)
+    parser.add_argument("--predictor-temperature", type=float, default=0.45)
     args = parser.parse_args()
     export(args.collected, args.tokenizer, args.out, args.temperature, args.predictor_temperature)
 

@@ -11,20 +11,30 @@ from typing import Any
 
 import torch
 
-from .packing import Batch, Packer, TokenLines
+from .packing import SENTENCES, Batch, Packer, TokenLines
 from .store import Utterance
 
 
 class PackingProcesses:
     """Each process deals the whole store in an order of its own."""
 
-    def __init__(self, variants: Sequence[TokenLines], rows: int, length: int, processes: int, seed: int) -> None:
+    def __init__(
+        self,
+        variants: Sequence[TokenLines],
+        rows: int,
+        length: int,
+        processes: int,
+        seed: int,
+        sentences: Sequence[float] = SENTENCES,
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self._batches: Any = context.Queue(4 * processes)
         self._inboxes: list[Any] = [context.Queue() for _ in range(processes)]
         self._processes = [
             context.Process(
-                target=_pack, args=(Packer(variants, rows, length, seed + index), inbox, self._batches), daemon=True
+                target=_pack,
+                args=(Packer(variants, rows, length, seed + index, sentences), inbox, self._batches),
+                daemon=True,
             )
             for index, inbox in enumerate(self._inboxes)
         ]

@@ -39,8 +39,17 @@ END = -2
 
 SENTENCES = (0.36, 0.18, 0.12, 0.09, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03)
 """How often a document has one sentence, two, ... By positions, most are in documents of four and more."""
+STILL = (0.7, 0.15, 0.1, 0.05)
+"""How often a document ends with none, one, two, ... frames of silence more than its last sentence has: a talker that
+missed the place to end finds another one right behind it."""
 _SHORTEST = 24
 """Fewer positions than this at the end of a row stay empty."""
+
+
+def with_single(share: float) -> tuple[float, ...]:
+    """`SENTENCES` with that share of documents of one sentence, the others among themselves as they are."""
+    rest = (1 - share) / (1 - SENTENCES[0])
+    return (share, *(part * rest for part in SENTENCES[1:]))
 
 
 def prompt_entries(voice: str) -> tuple[int, ...]:
@@ -98,10 +107,20 @@ class TokenLines:
 
 
 def place(
-    batch: Batch, row: int, start: int, voice: str, tokens: NDArray[np.int16], spoken: Sequence[Utterance]
+    batch: Batch,
+    row: int,
+    start: int,
+    voice: str,
+    tokens: NDArray[np.int16],
+    spoken: Sequence[Utterance],
+    still: int = 0,
 ) -> int:
-    """Write one document into a row; the position behind it. `tokens` must not outnumber the frames."""
+    """Write one document into a row; the position behind it. `tokens` must not outnumber the frames.
+
+    still: so many times is the last frame, which is silence, said again.
+    """
     frames = np.concatenate([np.arange(part.start, part.start + part.frames) for part in spoken])
+    frames = np.concatenate([frames, np.repeat(frames[-1:], still)])
     speech, end = start + PROMPT, start + PROMPT + len(frames) + 1
     where = (row, slice(start, end))
     text = np.full(end - start, TEXT_PAD)
@@ -154,9 +173,18 @@ class Deck:
 class Packer:
     """Fills batches; `variants` are the text's tokens, plain first, then with merges left out at random."""
 
-    def __init__(self, variants: Sequence[TokenLines], rows: int, length: int, seed: int) -> None:
+    def __init__(
+        self,
+        variants: Sequence[TokenLines],
+        rows: int,
+        length: int,
+        seed: int,
+        sentences: Sequence[float] = SENTENCES,
+        still: Sequence[float] = STILL,
+    ) -> None:
         self._rng = np.random.default_rng(seed)
         self._variants, self._rows, self._length = variants, rows, length
+        self._counts, self._stills = sentences, still
         self._decks = {voice: Deck(self._rng) for voice in SPEAKERS}
 
     def add(self, utterances: Sequence[Utterance]) -> None:
@@ -175,15 +203,16 @@ class Packer:
             at, misses = 0, 0
             while at < self._length - PROMPT - _SHORTEST and misses < 3:
                 voice = voices[self._rng.choice(len(voices), p=sizes / sizes.sum())]
-                spoken = self._sentences(self._decks[voice], self._length - at - PROMPT - 1)
+                still = int(self._rng.choice(len(self._stills), p=self._stills))
+                spoken = self._sentences(self._decks[voice], self._length - at - PROMPT - 1 - still)
                 if not spoken:
                     misses += 1
                     continue
-                at = place(batch, row, at, voice, self._tokens(spoken), spoken)
+                at = place(batch, row, at, voice, self._tokens(spoken), spoken, still)
         return batch
 
     def _sentences(self, deck: Deck, room: int) -> list[Utterance]:
-        wanted = self._rng.choice(len(SENTENCES), p=SENTENCES) + 1
+        wanted = self._rng.choice(len(self._counts), p=self._counts) + 1
         spoken: list[Utterance] = []
         while len(spoken) < wanted and room > _SHORTEST // 2:
             utterance = deck.draw(room)

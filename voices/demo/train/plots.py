@@ -29,7 +29,7 @@ PICTURES: dict[str, tuple[Panel, ...]] = {
         Panel("phones known from the first code alone", {"phones_right": "share of 20 ms pieces"}),
     ),
     "decoder": (
-        Panel("error of the log-mel spectrum", {"spectral": "mean distance"}),
+        Panel("error of spectrum and envelope", {"spectral": "log-mel spectrum", "envelope": "envelope"}),
         Panel("judges", {"judges": "judges' own loss", "fooling": "fooling them", "likeness": "likeness to them"}),
     ),
     "talker": (
@@ -67,9 +67,21 @@ def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def curve(entries: Entries, value: str) -> tuple[list[float], list[float]]:
-    """Seconds since training began and the value, of the entries that have both."""
-    points = [(entry["seconds"], entry[value]) for entry in entries if value in entry and "seconds" in entry]
-    return [x for x, _ in points], [y for _, y in points]
+    """Seconds since training began and the value, of the entries that have both.
+
+    Where a later run went on from the weights of the one before, in the same log, its seconds count on from there.
+    """
+    seconds, values, before, last = [], [], 0.0, 0.0
+    for entry in entries:
+        if "seconds" not in entry:
+            continue
+        if entry["seconds"] < last:
+            before += last
+        last = entry["seconds"]
+        if value in entry:
+            seconds.append(before + last)
+            values.append(entry[value])
+    return seconds, values
 
 
 def draw(step: str, entries: Entries, out: Path) -> Path:

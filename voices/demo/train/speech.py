@@ -32,7 +32,12 @@ FRAME_S = FRAME_SAMPLES / RATE_HZ
 PHONES_A_FRAME = 4
 CHUNK_SENTENCES = 200
 LEAD_S = 0.10
-"""Silence before the first sound, heard within two frames; behind the last one come between one frame and two."""
+"""Silence before the first phone; behind the last one come between one frame and two."""
+HEARD_BY_S = 0.12
+"""Here at the latest a sentence is loud enough to be heard: two frames, less what the talker may add. One whose first
+phone begins with silence, as stops and "h" do, begins so much the earlier."""
+_SHORTEST_LEAD_S = 0.02
+_SILENCE_RMS = 10 ** (-50 / 20)
 FEWEST_FRAMES, MOST_FRAMES = 4, 240
 GAINS = {"slt": 0.56, "rms": 1.06, "awb": 0.94}
 """Makes the voices equally loud, some -21 dBFS over whole sentences."""
@@ -58,7 +63,8 @@ def sentence(reading: Reading, gain: float = 1.0) -> Sentence:
     """A reading between short silences, cut into whole frames."""
     sounds = [n for n, phone in enumerate(reading.phones) if phone.name != PAUSE]
     begin_s = reading.phones[sounds[0] - 1].end_s if sounds[0] else 0.0
-    shift_s = LEAD_S - begin_s
+    heard_s = first_heard_s(reading.samples, gain)
+    shift_s = max(min(LEAD_S - begin_s, HEARD_BY_S - heard_s), _SHORTEST_LEAD_S - begin_s)
     frames = math.ceil((reading.phones[sounds[-1]].end_s + shift_s) / FRAME_S) + 1
     samples = np.zeros(frames * FRAME_SAMPLES, np.int16)
     shift = round(shift_s * RATE_HZ)
@@ -71,6 +77,15 @@ def sentence(reading: Reading, gain: float = 1.0) -> Sentence:
     middles_s = (np.arange(frames * PHONES_A_FRAME) + 0.5) * FRAME_S / PHONES_A_FRAME
     phones = numbers[np.searchsorted(ends_s, middles_s)].reshape(frames, PHONES_A_FRAME)
     return Sentence(samples, phones, [round(1000 * (word.start_s + shift_s)) for word in reading.words])
+
+
+def first_heard_s(samples: NDArray[np.int16], gain: float) -> float:
+    """Where sound at 16 kHz first is louder than silence for two windows of 10 ms; 0 where it never is."""
+    window = RATE_HZ // 100
+    whole = samples[: len(samples) // window * window].astype(np.float64) * (gain / 32768)
+    loud = np.sqrt(np.mean(whole.reshape(-1, window) ** 2, axis=1)) >= _SILENCE_RMS
+    lasting = np.flatnonzero(loud[:-1] & loud[1:])
+    return float(lasting[0]) / 100 if len(lasting) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

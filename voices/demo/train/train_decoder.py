@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from .averaging import WeightAverage, growing_decay
 from .chunks import ChunkReader
 from .codec_decoder import CodecDecoder
-from .decoder_speed import choose_fastest
+from .decoder_graph import GraphedSteps
 from .decoder_update import DecoderTraining
 from .discriminators import Judges
 from .files import Progress, device_named, load_weights, save_weights, wait_for
@@ -49,16 +52,22 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     decoder = CodecDecoder().to(device)
     training = DecoderTraining(decoder, Judges(), device, args.shown)
+    from_start = args.windows // _FROM_START
+    step: Callable[..., dict[str, Tensor]] = partial(training.step, from_start=from_start)
+    if args.start is not None:
+        decoder.load_state_dict(load_weights(args.start))
     if cuda and not args.eager:
-        choose_fastest(training, args.windows, args.frames, args.rehearsal, progress)
+        torch.backends.cudnn.benchmark = True  # shapes never change here
+        training.decode = torch.compile(decoder, dynamic=False)
+        if not args.no_graph:
+            step = GraphedSteps(training, args.windows, args.frames, from_start)
+        progress.say(ready_s=time.monotonic() - began)
 
     wait_for(args.work / "codes.safetensors", args.patience)
     tokenizer = MelTokenizer().to(device).eval()
     tokenizer.load_state_dict(load_weights(args.work / "codes.safetensors"), strict=False)
     if args.start is None:
         start_from_tokenizer(decoder, tokenizer)
-    else:
-        decoder.load_state_dict(load_weights(args.start))
     average = WeightAverage(decoder)
     store = SpeechStore(device, args.hours, audio=True, codes=True)
     reader = ChunkReader(args.work / "speech")
@@ -72,14 +81,17 @@ def train(args: argparse.Namespace) -> None:
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
             _take(reader, store, tokenizer, 8)
-        audio, covered = store.windows(args.windows, args.frames, args.windows // _FROM_START)
+        audio, covered = store.windows(args.windows, args.frames, from_start)
         codes = store.codes[covered].long().transpose(1, 2).contiguous()
         judged = share > args.judged_from
-        told = training.update(codes, audio, args.windows // _FROM_START, share, update, judged=judged)
+        training.set_rates(share, update, judged=judged)
+        told = step(codes, audio, judged=judged)
         if update % _AVERAGE_EVERY == 0:
             average.follow(growing_decay(update, 0.999, _AVERAGE_EVERY))
         if update % args.say_every == 0:
             progress.say(update=update, seconds=clock.elapsed, hours=store.hours, **told)
+            if not told["spectral"].isfinite():
+                raise ArithmeticError(f"the loss is {float(told['spectral'])}: what was saved last is still good")
         if save():
             save_weights(args.work / "decoder.safetensors", average.model.state_dict())
         update += 1
@@ -110,8 +122,8 @@ def main() -> None:
     parser.add_argument("--enough", type=int, default=450_000, help="frames to begin with")
     parser.add_argument("--patience", type=float, default=600, help="seconds to wait for the codes")
     parser.add_argument("--say-every", type=int, default=200)
-    parser.add_argument("--rehearsal", type=float, default=140, help="seconds to find out what is fastest")
-    parser.add_argument("--eager", action="store_true", help="compile nothing")
+    parser.add_argument("--no-graph", action="store_true", help="launch every kernel by itself")
+    parser.add_argument("--eager", action="store_true", help="compile nothing either")
     parser.add_argument("--seed", type=int, default=1)
     train(parser.parse_args())
 

@@ -19,7 +19,7 @@ from .chunks import ChunkReader
 from .files import Progress, device_named, half_precision, load_weights, save_weights, wait_for
 from .mel_tokenizer import MelTokenizer
 from .packers import PackingProcesses
-from .packing import FIELDS, Batch, Packer, TokenLines
+from .packing import FIELDS, SENTENCES, Batch, Packer, TokenLines, with_single
 from .sampled_history import SPAN, choose_spans, own_codes, replace_history
 from .schedule import Clock, Every, cosine, warm_up
 from .sizes import CODEBOOKS, PHONES_PER_FRAME
@@ -109,7 +109,7 @@ def train(args: argparse.Namespace) -> None:
     variants = token_variants(args.work / "text" / "tokenizer.json", lines)
     progress.say(lines=len(lines), tokens=len(variants[0].ids))
     # They are forked before the device is touched: a process that has a GPU open does not survive its fork.
-    packers = PackingProcesses(variants, args.rows, args.length, args.packers, args.seed)
+    packers = PackingProcesses(variants, args.rows, args.length, args.packers, args.seed, with_single(args.single))
 
     device = device_named(args.device)
     cuda = device.type == "cuda"
@@ -133,7 +133,7 @@ def train(args: argparse.Namespace) -> None:
     tokenizer.load_state_dict(load_weights(args.work / "codes.safetensors"), strict=False)
     store = SpeechStore(device, args.hours, audio=False, codes=True)
     reader = ChunkReader(args.work / "speech")
-    held_out = Packer(variants[:1], args.rows, args.length, args.seed)
+    held_out = Packer(variants[:1], args.rows, args.length, args.seed, still=(1.0,))
     assert store.codes is not None
 
     def take(limit: int) -> None:
@@ -207,6 +207,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--hours", type=float, default=700, help="of speech at most")
     parser.add_argument("--enough", type=int, default=450_000, help="frames to begin with")
+    parser.add_argument("--single", type=float, default=SENTENCES[0], help="share of documents of one sentence")
     parser.add_argument("--packers", type=int, default=6)
     parser.add_argument("--patience", type=float, default=600, help="seconds to wait for the codes")
     parser.add_argument("--say-every", type=int, default=200)
