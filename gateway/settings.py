@@ -142,6 +142,10 @@ class Settings(BaseModel):
         "own",
         description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
     )
+    gpu_predictor: Literal["chain", "whole"] = Field(
+        "chain",
+        description="A frame's codes on a GPU, for up to 16 rows: by a chain of kernels, or by one (see docs/gpu.md).",
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text, or one JSON object a record.")

@@ -55,6 +55,7 @@ class SynthesizerOptions:
     kv_cache_bytes: int | None = None
     gpu_memory: float = 0.7
     own_kernels: bool = True
+    whole_predictor: bool = False
     start_timeout_s: float = 300.0
     guests: int = 0
 

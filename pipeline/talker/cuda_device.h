@@ -10,14 +10,24 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef long long i64;
+typedef unsigned long long u64;
+#define CLUSTER_KERNEL(name, threads, blocks) \
+    extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1) \
+        name(const __grid_constant__ Params p)
 
 DEVICE int thread_index() { return threadIdx.x; }
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE void *shared_memory() {
-    extern __shared__ __align__(16) unsigned char shared[];
+    extern __shared__ __align__(128) unsigned char shared[];
     return shared;
 }
 DEVICE void sync_block() { __syncthreads(); }
+// Of the first WARPS warps of a block.
+DEVICE void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory"); }
+DEVICE void sync_warp() { __syncwarp(); }
+DEVICE void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 template <class T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 template <class T> DEVICE T shuffle_up(T value, int by) { return __shfl_up_sync(0xffffffffu, value, by); }
 DEVICE u32 add_lanes(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
@@ -31,6 +41,89 @@ DEVICE float load_float(const float *from) {
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from));
     return value;
 }
+DEVICE float fast_exp(float value) { return __expf(value); }
+DEVICE float load_once(const float *from) { return __ldg(from); }
+
+// A packet is a number and, above it, the epoch it belongs to, which says that it is there: nothing else has to be
+// waited for. Two travel together; each is read whole.
+struct Packets {
+    u64 first, second;
+};
+DEVICE void put(u64 *to, Packets packets) {
+    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(packets.first), "l"(packets.second)
+                 : "memory");
+}
+DEVICE void put(u64 *to, u64 packet) {
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(packet) : "memory");
+}
+DEVICE Packets look(const u64 *from) {
+    Packets packets;
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(packets.first), "=l"(packets.second) : "l"(from) : "memory");
+    return packets;
+}
+DEVICE u64 look_at_one(const u64 *from) {
+    u64 packet;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
+    return packet;
+}
+
+// Where something may be waited for in shared memory: `count` arrivals and as many bytes as were said to come.
+typedef u64 Arrival;
+DEVICE u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
+DEVICE void prepare(Arrival &arrival, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count) : "memory");
+}
+DEVICE void publish_arrivals() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void arrive(Arrival &arrival) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&arrival)) : "memory");
+}
+DEVICE void expect(Arrival &arrival, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)), "r"(bytes)
+                 : "memory");
+}
+DEVICE bool arrived(Arrival &arrival, int turn) {
+    u32 there;
+    asm volatile("{\n"
+                 ".reg .pred there;\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, there;\n"
+                 "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
+    return there;
+}
+// Of 384 threads, all of whose warps start with as many registers: the first 256 get those that the others give up.
+DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+// By the copy engine.
+DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)) : "memory");
+}
+// How far the shared memory of the cluster's block `rank` is from our own.
+typedef u32 Distance;
+DEVICE Distance distance_to(const void *own, int rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(own)), "r"(rank));
+    return there - shared_address(own);
+}
+DEVICE void send(float4 *own, Distance distance, float4 value, Arrival &arrival) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(shared_address(own) + distance), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w),
+                 "r"(shared_address(&arrival) + distance) : "memory");
+}
+// 16 rows by 16 of `a` times 16 by 8 of `b`.
+DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE u32 pack_bf16(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+DEVICE void give_up() { __trap(); }
 // A kernel may begin before the one ahead of it has ended, and must then wait before it reads what that one writes.
 DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void await_last() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -39,3 +132,5 @@ DEVICE void await_last() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 constexpr int THREADS = WARPS * 32;
 
 DEVICE float widen(u32 bits) { return float_of(bits << 16); }
+DEVICE float low_half(u32 pair) { return widen(pair & 0xffffu); }
+DEVICE float high_half(u32 pair) { return float_of(pair & 0xffff0000u); }

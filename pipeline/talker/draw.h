@@ -25,7 +25,7 @@ struct Draw {
     template <class Reduce> DEVICE_MEMBER u32 of_block(u32 of_warp, Reduce reduce) {
         u32 *scratch = shared.scratch[turn++ & 1];
         if (lane == 0) scratch[warp] = of_warp;
-        sync_block();
+        sync_workers();
         u32 result = scratch[0];
 #pragma unroll
         for (int i = 1; i < WARPS; ++i) result = reduce(result, scratch[i]);
@@ -73,7 +73,7 @@ struct Draw {
             counts = add_lanes(counts);
             u32 *scratch = shared.scratch[turn++ & 1];
             if (lane == 0) scratch[warp] = counts;
-            sync_block();
+            sync_workers();
             u32 a = 0, b = 0, c = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; ++i) {
@@ -102,12 +102,10 @@ struct Draw {
     DEVICE_MEMBER u32 smaller_of(u32 a, u32 b) { return a < b ? a : b; }
 
     // The code of one row, by inversion of `uniform` over its candidates in descending order, as `Candidates.draw`.
-    DEVICE_MEMBER int of(const float *logits, float heat, i64 limit, float top_p, float uniform) {
+    // `masses`: the logits of the ids i * THREADS + thread; overwritten.
+    DEVICE_MEMBER int of(float (&masses)[PER_THREAD], float heat, i64 limit, float top_p, float uniform) {
         u32 keys[PER_THREAD];
-        float masses[PER_THREAD];
         u32 low = 0xffffffffu, best = 0;
-#pragma unroll
-        for (int i = 0; i < PER_THREAD; ++i) masses[i] = load_float(logits + i * THREADS + thread);
 #pragma unroll
         for (int i = 0; i < PER_THREAD; ++i) {
             // Whole numbers of the same order.
@@ -164,7 +162,7 @@ struct Draw {
         }
         u32 *scratch = shared.scratch[turn++ & 1];
         if (lane == 31) scratch[warp] = place;
-        sync_block();
+        sync_workers();
         for (int i = 0; i < warp; ++i) place += scratch[i];
         place -= count;
 #pragma unroll
@@ -175,7 +173,7 @@ struct Draw {
                 shared.ids[place] = i * THREADS + thread;
                 ++place;
             }
-        sync_block();
+        sync_workers();
         const bool real = thread < taken;
         const u32 key = real ? shared.keys[thread] : 0;
         float total = 0.0f, down_to_it = 0.0f;

@@ -25,7 +25,11 @@ KERNEL(draw_codes, THREADS) {
     const float heat = p.inverse_temperature[row], top_p = p.top_p[row], uniform = p.noise[at];
     const i64 limit = p.limit[row];
     await_last();
-    const int code = draw.of(p.logits + (size_t)row * VOCAB, heat, limit, top_p, uniform);
+    float logits[PER_THREAD];
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; ++i)
+        logits[i] = load_float(p.logits + (size_t)row * VOCAB + i * THREADS + draw.thread);
+    const int code = draw.of(logits, heat, limit, top_p, uniform);
     if (draw.thread == 0) p.codes[at] = code;
     if (p.inputs == nullptr) return;
     float square = 0.0f;

@@ -133,6 +133,7 @@ class TalkerEngine:
             shape=self.shape,
             codec=self.options.codec,
             own_kernels=self.options.own_kernels and self.options.device != "cpu",
+            whole_predictor=self.options.whole_predictor,
             graph_rows=max(graph_sizes(self.options.slots, own=self.options.own_kernels)),
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled

@@ -76,7 +76,7 @@ class CudaKernel:
         self._attribute = _Attribute(id=PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
         self._attribute_count = int(early)
         options = [f"-D{macro}={value}" for macro, value in macros.items()]
-        image = _compile(source.read_text(), [*options, f"-I{source.parent}"], f"sm_{major}{minor}")
+        image = _compile(source.read_text(), [*options, f"-I{source.parent}"], f"sm_{major}{minor}a")
         # Loading needs the context that PyTorch makes with its first tensor.
         torch.zeros(1, device="cuda")
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -96,6 +96,15 @@ class CudaKernel:
         )
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
         self._check(self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, arguments, None))
+
+    def clusters_at_once(self, blocks: int, threads: int) -> int:
+        """How many clusters of so many blocks the GPU can run side by side."""
+        config = _Launch(grid=(blocks, 1, 1), block=(threads, 1, 1), shared_bytes=self._shared_bytes)
+        count = ctypes.c_int()
+        self._check(
+            self._driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), self._function, ctypes.byref(config))
+        )
+        return count.value
 
     def _check(self, code: int) -> None:
         if code:

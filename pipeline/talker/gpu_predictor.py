@@ -14,6 +14,8 @@ from ..checkpoint import TransformerSize
 from .gpu_compile import supported
 from .gpu_draw import code_draw_for
 from .gpu_kernels import ADD, GATED, STORE, attend, few_rows, many_rows
+from .gpu_persistent import ROWS as WHOLE_ROWS
+from .gpu_persistent import PersistentPredictor, persistent_predictor_for
 from .gpu_sampling import WARPS, draw_code
 from .predictor_weights import FoldedLayer, FoldedPredictor, project
 from .sampling import Candidates
@@ -91,8 +93,9 @@ class GpuCodePredictor:
         max_rows: int,
         *,
         early: bool | None = None,
+        whole: bool = False,
     ) -> None:
-        """As `CodePredictor`."""
+        """As `CodePredictor`. `whole`: one kernel for all of a frame, for the rows and models that it can do."""
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
         self._project = partial(project, weight=folded.projection, bias=folded.bias)
@@ -114,15 +117,25 @@ class GpuCodePredictor:
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
         self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype) if like.is_cuda else None
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
+        self._whole: PersistentPredictor | None = None
+        if whole and like.is_cuda:
+            self._whole = persistent_predictor_for(folded, size, groups, self._chain_and_logits)
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`, n up to max_rows."""
-        rows, last = len(hidden), self._groups - 2
+        rows = len(hidden)
         if rows > self._max_rows:
             raise ValueError(f"{rows} rows are more than the {self._max_rows} prepared for")
-        codes = torch.empty(rows, self._groups - 1, dtype=torch.int64, device=hidden.device)
+        start = self._project(hidden)
+        if self._whole is not None and rows <= WHOLE_ROWS:
+            return self._whole(start, first, candidates, noise)
+        return self._chain(start, first, candidates, noise)
+
+    def _chain(self, start: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
+        rows, last = len(start), self._groups - 2
+        codes = torch.empty(rows, self._groups - 1, dtype=torch.int64, device=start.device)
         noise = noise.contiguous()
-        self._begin(torch.cat([self._project(hidden), self._inputs[0][first]]))
+        self._begin(torch.cat([start, self._inputs[0][first]]))
         for group in range(self._groups - 1):
             begin, count = (rows, 2 * rows) if group == 0 else (0, rows)
             self._pass(count, rows, group)
@@ -140,6 +153,12 @@ class GpuCodePredictor:
                 EARLY=self._early, num_warps=WARPS, launch_pdl=self._early,
             )  # fmt: skip  # one argument list
         return codes
+
+    def _chain_and_logits(
+        self, start: Tensor, first: Tensor, candidates: Candidates, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        codes = self._chain(start, first, candidates, noise)
+        return codes, self._logits[: len(start)].clone()
 
     def _begin(self, x: Tensor) -> None:
         count = len(x)

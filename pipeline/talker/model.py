@@ -11,6 +11,7 @@ own kernels it answers with the token itself, and vLLM's sampler is left out (`g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ class VoxgateTalker(nn.Module):
             shape = wiring.shape
             codes = torch.zeros(shape.slots + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
             embedding = InputEmbedding(weights, checkpoint, tables, codes)
-            predictor = _predictor_for(self._device)(
+            predictor = _predictor_for(self._device, wiring)(
                 weights,
                 weights["talker.model.codec_embedding.weight"],
                 checkpoint.predictor,
@@ -207,11 +208,11 @@ class VoxgateTalker(nn.Module):
         return self._step(hidden_states)
 
 
-def _predictor_for(device: torch.device) -> type[Predictor]:
+def _predictor_for(device: torch.device, wiring: Wiring) -> Callable[..., Predictor]:
     if device.type != "cpu":
         from .gpu_predictor import GpuCodePredictor
 
-        return GpuCodePredictor
+        return partial(GpuCodePredictor, whole=wiring.whole_predictor)
     # Its compiler comes with vLLM's CPU build and takes half a second to import.
     from .native_predictor import NativeCodePredictor
 

@@ -20,7 +20,8 @@ class Wiring:
     `Inbox` that its records go to; `owner_pid`: of the process that started the engine.
 
     On a GPU: `codec`: the codec worker to serve beside the talker (`WorkerOptions` as JSON); `own_kernels`: whether to
-    take our own; `graph_rows`: rows of the largest step that is a graph.
+    take our own; `whole_predictor`: whether one kernel makes a frame's codes, where it fits; `graph_rows`: rows of the
+    largest step that is a graph.
     """
 
     checkpoint: str
@@ -30,6 +31,7 @@ class Wiring:
     shape: TableShape
     codec: str | None = None
     own_kernels: bool = False
+    whole_predictor: bool = False
     graph_rows: int = 0
 
     def as_config(self) -> dict[str, Any]:
