@@ -181,8 +181,10 @@ class SpeechProcess:
                 if not listens.done():
                     listens.set_result(None)
                 fate = await worker.lived()
-            except (OSError, EngineError) as error:
-                log.error("a worker did not start: %s", error)
+            except Exception as error:
+                # Not expected, it is a fault of ours; but nobody would start another, or hear that the first is not coming.
+                expected = isinstance(error, OSError | EngineError)
+                log.error("a worker did not start: %s", error, exc_info=None if expected else error)
                 if not listens.done():
                     listens.set_exception(error)
             finally:

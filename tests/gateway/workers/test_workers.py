@@ -32,6 +32,7 @@ from voxgate.gateway.restarts import Restarts
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers import process
 from voxgate.gateway.workers.speech_process import SpeechProcess
+from voxgate.pipeline.errors import EngineError
 
 DEMO = Path(str(files("voxgate.voices"))) / "demo"
 COMMAND = [sys.executable, "-m", "voxgate.cli.serve_worker"]
@@ -426,6 +427,19 @@ async def test_an_address_that_is_taken_is_told() -> None:
         with pytest.raises(OSError, match="in use"):
             await other.open()
         await other.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [([sys.executable, "-c", ""], EngineError), (["/nowhere/python"], OSError), (["a\0b"], ValueError)],
+    ids=["ends", "is not there", "is nonsense"],
+)
+async def test_a_worker_that_does_not_start_is_told(command: list[str], told: type[Exception]) -> None:
+    served = SpeechProcess(Settings(port=0, workers=2), ToneEngine(DEMO), DEMO, 2, command)
+    async with asyncio.timeout(20):
+        with pytest.raises(told):
+            await served.open()
+        await served.close()
 
 
 def test_the_settings_survive_the_way_to_a_worker() -> None:
