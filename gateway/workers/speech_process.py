@@ -182,7 +182,7 @@ class SpeechProcess:
                     listens.set_result(None)
                 fate = await worker.lived()
             except Exception as error:
-                # Not expected, it is a fault of ours; but nobody would start another, or hear that the first is not coming.
+                # Another is started whatever it was, and who waits for the first is told.
                 expected = isinstance(error, OSError | EngineError)
                 log.error("a worker did not start: %s", error, exc_info=None if expected else error)
                 if not listens.done():
