@@ -23,7 +23,7 @@ def test_the_table_tells_every_figure() -> None:
 @pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
 @pytest.mark.parametrize("voice", VOICES)
 def test_every_text_has_a_span_for_each_word(voice: str) -> None:
-    for text in TEXTS.read_text("utf-8").splitlines():
+    for text in TEXTS.read_text("utf-8").splitlines()[VOICES.index(voice) :: len(VOICES)]:
         spans = np.array(read(text, voice).spans_ms)
         assert len(spans) == len(text.split())
         assert (np.diff(spans.ravel()) >= 0).all()

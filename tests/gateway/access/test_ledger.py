@@ -55,7 +55,7 @@ def test_one_that_found_no_room_owes_nothing_when_there_is_some() -> None:
 def test_nobody_is_forgotten_who_owes_text() -> None:
     ledger, _ = two()
     assert ledger.spend("ada", 600, 1.0, 60.0, 1.0) == 0.0
-    for number in range(20_000):
+    for number in range(6_000):
         ledger.spend(f"10.0.{number}", 1, 1.0, 60.0, 200.0)
     assert ledger.spend("ada", 1, 1.0, 60.0, 301.0) == 241.0
 
