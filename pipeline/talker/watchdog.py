@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class Watchdog:
     """Asked again and again: `hangs`, then `asks`. Synchronous; time comes in as an argument.
@@ -13,6 +15,7 @@ class Watchdog:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._asked_s: float | None = None
+        self._looked_s = math.inf
         self._spoke = False
         """It has said something since the last look."""
 
@@ -30,4 +33,8 @@ class Watchdog:
 
     def hangs(self, now_s: float, slowest_s: float) -> bool:
         """Whether it was silent too long; `slowest_s` is what it may have to do before it can answer."""
+        held_up, self._looked_s = now_s - self._looked_s >= self._limit_s, now_s
+        if held_up and self._asked_s is not None:
+            # We have not looked for so long ourselves, and may not have read what it said.
+            self._asked_s = now_s
         return self._asked_s is not None and now_s - self._asked_s >= self._limit_s + slowest_s

@@ -33,6 +33,15 @@ def test_anything_it_says_is_an_answer() -> None:
     assert not watchdog.hangs(100.0, 0.0)
 
 
+def test_who_has_not_looked_for_long_gives_it_the_time_anew() -> None:
+    watchdog = Watchdog(5)
+    assert not watchdog.hangs(1.0, 0.0)
+    watchdog.asks(1.0)
+    assert not watchdog.hangs(60.0, 0.0)
+    assert not watchdog.hangs(64.9, 0.0)
+    assert watchdog.hangs(65.0, 0.0)
+
+
 def test_an_engine_with_much_to_do_is_waited_for() -> None:
     watchdog = Watchdog(5)
     watchdog.asks(0.0)
