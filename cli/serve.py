@@ -181,11 +181,15 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
 
 
 def build_library(
-    settings: Settings, folder: Path, catalog: Catalog, announce: Callable[[], Awaitable[None]] | None = None
+    settings: Settings,
+    folder: Path,
+    catalog: Catalog,
+    announce: Callable[[], Awaitable[None]] | None = None,
+    turn: str | None = None,
 ) -> VoiceLibrary:
     """The stored voices beside the model in `folder`, none of them offered yet. Raises CheckpointError.
 
-    `announce` is awaited when a voice was made or removed by this process.
+    `announce` is awaited when a voice was made or removed by this process; `turn`: by which processes take turns at it.
     """
     from ..pipeline.cloning.library import VoiceLibrary
     from ..pipeline.cloning.service import CloningService
@@ -198,6 +202,7 @@ def build_library(
         settings.checkpoint,
         most_bytes=settings.voice_upload_mb << 20,
         most_s=settings.voice_upload_s,
+        turn=turn,
     )
     store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
     return VoiceLibrary(store, catalog, space, cloning if space else None, announce)

@@ -31,7 +31,8 @@ async def serve(sock: socket.socket) -> None:
     log.configure(settings.log_level, settings.log_format)
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     synthesizer = SharedSynthesizer(folder, synthesizer_options(settings), connected.link.send)
-    library = build_library(settings, folder, synthesizer, partial(announce_voices, connected.link))
+    announce, turn = partial(announce_voices, connected.link), f"voxgate-cloning-{os.getppid()}"
+    library = build_library(settings, folder, synthesizer, announce, turn)
     await library.refresh()
     observers = [] if tracing is None else [tracing]
     worker = Worker(welcome, settings, synthesizer, PacketEncoder, connected.link, library, observers)

@@ -98,7 +98,7 @@ async def test_cancelling_stops_the_process_and_frees_the_turn() -> None:
         with pytest.raises(asyncio.CancelledError):
             await making
     assert not hanging()
-    async with asyncio.timeout(20), cloning._turn:
+    async with asyncio.timeout(20), cloning._turn.taken(20):
         pass
 
 
