@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.talker.tables import SlotTables, TableShape
 
 HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
@@ -35,3 +38,19 @@ def checkpoint() -> TalkerCheckpoint:
 @pytest.fixture(scope="session")
 def tokenizer(checkpoint: TalkerCheckpoint) -> Tokenizer:
     return Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+
+
+@contextmanager
+def mapped_tables(shape: TableShape) -> Iterator[SlotTables]:
+    """Tables that the device can read, until the end: CUDA would not map the next ones where these were."""
+    tables, _ = SlotTables.create(shape)
+    if not HAS_GPU:
+        yield tables
+        return
+    from voxgate.pipeline.talker.gpu_tables import map_tables
+
+    map_tables(tables)
+    yield tables
+    torch.cuda.synchronize()
+    memory = torch.frombuffer(tables.buffer, dtype=torch.uint8)
+    assert int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())) == 0

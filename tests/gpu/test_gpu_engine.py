@@ -49,5 +49,5 @@ async def test_pieces_of_text_make_no_difference(engine: TalkerEngine, tokenizer
         tokens = tokenizer.encode(SENTENCES[number]).ids
         case = Case(tokens, 7 + number, options, 30, Spoken([], ended=False, margin=1.0))
         expected = await codes(engine, case, at_once)
-        assert len(expected) > 10
+        assert len(expected) > 4
         assert await codes(engine, case, feed) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -18,17 +20,16 @@ from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape
 from voxgate.pipeline.voice import ClonedVoice
 
 from ..pipeline.talker.small_model import small_checkpoint, small_weights
+from .conftest import mapped_tables
 
 SHAPE = TableShape(slots=3, prefix=24, text=6, frames=10, groups=4, hidden=24)
 NOBODY = SHAPE.slots
 
 
-def mapped(tables: SlotTables) -> SlotTables:
-    if torch.cuda.is_available():
-        from voxgate.pipeline.talker.gpu_tables import map_tables
-
-        map_tables(tables)
-    return tables
+@pytest.fixture
+def tables() -> Iterator[SlotTables]:
+    with mapped_tables(SHAPE) as tables:
+        yield tables
 
 
 def put(tables: SlotTables, slot: int, prompt: Prompt, text: list[int], closed: bool) -> None:
@@ -46,11 +47,10 @@ def put(tables: SlotTables, slot: int, prompt: Prompt, text: list[int], closed: 
 
 @pytest.mark.parametrize("layout", list(TextLayout))
 def test_every_position_is_what_the_plain_embedding_makes_of_it(
-    checkpoint: TalkerCheckpoint, device: torch.device, layout: TextLayout
+    checkpoint: TalkerCheckpoint, device: torch.device, tables: SlotTables, layout: TextLayout
 ) -> None:
     small = small_checkpoint(checkpoint)
     weights = small_weights(small)
-    tables = mapped(SlotTables.create(SHAPE)[0])
     vector = np.linspace(-1, 1, SHAPE.hidden, dtype=np.float32)
     put(tables, 0, custom_voice_prompt(small, "slt", "auto"), [7, 3, 11], closed=True)
     voice = ClonedVoice("ada", vector, "Hello.", np.array([[4, 3, 2, 1], [0, 5, 6, 7]]))
@@ -70,10 +70,11 @@ def test_every_position_is_what_the_plain_embedding_makes_of_it(
     assert copies.options[:3, : len(Option)].tolist() == tables.options.tolist()
 
 
-def test_ids_that_no_session_has_are_nobody_s(checkpoint: TalkerCheckpoint, device: torch.device) -> None:
+def test_ids_that_no_session_has_are_nobody_s(
+    checkpoint: TalkerCheckpoint, device: torch.device, tables: SlotTables
+) -> None:
     small = small_checkpoint(checkpoint)
     weights = {name: tensor.to(device) for name, tensor in small_weights(small).items()}
-    tables = mapped(SlotTables.create(SHAPE)[0])
     tables.control[:, Field.EPOCH] = 5
     copies = Copies.of(SHAPE.slots, device)
     codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32, device=device)

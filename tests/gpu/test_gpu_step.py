@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from voxgate.pipeline.talker.frames import HEADER, unpack
 from voxgate.pipeline.talker.tables import Field, Option, SlotTables, TableShape, look_up
 
 from ..pipeline.talker.small_model import small_checkpoint, small_weights
+from .conftest import mapped_tables
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -19,12 +21,9 @@ PREFIX = 5
 
 
 @pytest.fixture(scope="module")
-def tables() -> SlotTables:
-    from voxgate.pipeline.talker.gpu_tables import map_tables
-
-    tables, _ = SlotTables.create(SHAPE)
-    map_tables(tables)
-    return tables
+def tables() -> Iterator[SlotTables]:
+    with mapped_tables(SHAPE) as tables:
+        yield tables
 
 
 def test_a_store_is_seen_by_the_next_kernel(tables: SlotTables) -> None:
