@@ -94,10 +94,14 @@ DEVICE bool arrived(Arrival &arrival, int turn) {
 // Of 384 threads, all of whose warps start with as many registers: the first 256 get those that the others give up.
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
 DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
-// By the copy engine.
+// By the copy engine. What is read once a pass would only push other things out of the cache.
 DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)) : "memory");
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)), "l"(policy)
+                 : "memory");
 }
 // How far the shared memory of the cluster's block `rank` is from our own.
 typedef u32 Distance;

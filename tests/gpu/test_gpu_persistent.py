@@ -39,12 +39,16 @@ def misses(logits: Tensor, drawn: Tensor, noise: Tensor, top_k: int, top_p: floa
     best, _ = torch.sort(logits, dim=1, descending=True)
     mass = torch.softmax(best[:, : top_k or None] * heat, 1)
     best, upto = best[:, : mass.shape[1]], mass.cumsum(1)
-    kept = (upto < top_p).sum(1, keepdim=True).clamp(max=mass.shape[1] - 1)
-    at = noise * upto.gather(1, kept)[:, 0]
     logit = logits.gather(1, drawn[:, None])
     before = torch.where(best > logit + SLACK, mass, 0.0).sum(1)
     down_to = torch.where(best > logit - SLACK, mass, 0.0).sum(1)
-    return torch.maximum(before - at, at - down_to).clamp(min=0)
+    missed = torch.full_like(noise, torch.inf)
+    # Rounding also says which candidate is the last.
+    for limit in (top_p - SLACK / 2, top_p, top_p + SLACK / 2):
+        kept = (upto < limit).sum(1, keepdim=True).clamp(max=mass.shape[1] - 1)
+        at = noise * upto.gather(1, kept)[:, 0]
+        missed = torch.minimum(missed, torch.maximum(before - at, at - down_to).clamp(min=0))
+    return missed
 
 
 @pytest.fixture(scope="module")
