@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder import CodecDecoder
@@ -26,19 +29,26 @@ CONFIG = DecoderConfig(
     upsampling_ratios=(2, 2),
     upsample_rates=(2, 3),
 )
+LONG = replace(CONFIG, sliding_window=20, head_dim=32)
+"""Whose window takes several chunks to fill."""
 SLOTS = 5
 
 
-def test_chunks_of_streams_anywhere_in_the_slab_are_those_of_a_single_pass(device: torch.device) -> None:
-    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
-    codes = torch.randint(32, (2, 8, 4), generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize(
+    ("config", "chunks"), [(CONFIG, (1, 2, 4, 1)), (LONG, (1, 8, 4, 8, 2, 8))], ids=["short", "beyond the window"]
+)
+def test_chunks_of_streams_anywhere_in_the_slab_are_those_of_a_single_pass(
+    device: torch.device, config: DecoderConfig, chunks: tuple[int, ...]
+) -> None:
+    loaded = CodecDecoder(config, random_tensors(config))
+    codes = torch.randint(32, (2, sum(chunks), 4), generator=torch.Generator().manual_seed(1))
     decoder = GpuDecoder(loaded, SLOTS, torch.float32, device)
     # A stream that was there before leaves nothing behind.
     decoder.decode(
         codes[:1, :2].to(device), torch.tensor([3], device=device), torch.ones(1, dtype=torch.int64, device=device)
     )
     heard, at = [], 0
-    for frames in (1, 2, 4, 1):
+    for frames in chunks:
         # The last row of the slab is nobody's and disturbs none.
         slots = torch.tensor([3, 0, SLOTS], device=device)
         fresh = torch.tensor([at == 0, at == 0, True], device=device).long()
