@@ -49,7 +49,7 @@ def aims(results: Results) -> list[Aim]:
                 near == len(ratios),
             )
         )
-    found.append(Aim("first sound within two frames", "all", f"{overall.lead_near:.1%}", overall.lead_near == 1))
+    found.append(Aim("first sound within two frames", "all", f"{overall.lead_near:.2%}", overall.lead_near == 1))
     if results.speed is not None:
         factor = results.speed.real_time_factor
         found.append(
