@@ -112,7 +112,7 @@ def after(owner: Any, name: str, stage: str, keys: Callable[..., Iterable[Key]])
 
 def watch_gateway(llm: Any) -> None:
     """In the gateway's process, once; `llm` is vLLM's front."""
-    before(engine.TalkerEngine, "run", "asked", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005
+    before(engine.TalkerEngine, "run", "asked", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005 - as in what is watched
     # It is sent when the coroutine is first run, which is at once.
     before(llm.engine_core, "add_request_async", "sent", lambda request: [_epoch(request.request_id)])
     before(
@@ -125,7 +125,7 @@ def watch_gateway(llm: Any) -> None:
         client.CodecClient,
         "_submit",
         "codec asked",
-        lambda _, job, about: [("slot", slot) for slot in job.slots],  # noqa: ARG005
+        lambda _, job, about: [("slot", slot) for slot in job.slots],  # noqa: ARG005 - as in what is watched
     )
 
 
@@ -135,7 +135,7 @@ def watch_engine(worker_of_vllm: Any) -> None:
 
     core, executor = step_owners()
     after(core, "preprocess_add_request", "read", lambda got, *_: [_epoch(got[0].request_id)])
-    before(core, "add_request", "taken", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005
+    before(core, "add_request", "taken", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005 - as in what is watched
     fresh: list[Key] = []
 
     def order(call: Callable[..., Any], _: Any, __: Any) -> Any:

@@ -10,7 +10,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +80,32 @@ async def _first_pcm(synthesizer: QwenSynthesizer, rate_per_s: float | None, sec
         for _ in range(ALONE):
             await _hear(synthesizer, SHORT_FRAMES, reached)
     else:
-        chance, loop = random.Random(1), asyncio.get_running_loop()
-        due_s = loop.time()
-        end_s = due_s + seconds
-        hearing = []
-        while due_s < end_s:
-            await asyncio.sleep(max(0.0, due_s - loop.time()))
-            hearing.append(asyncio.create_task(_hear(synthesizer, FIRST_FRAMES, reached)))
-            due_s += chance.expovariate(rate_per_s)
-        _, still = await asyncio.wait(hearing, timeout=SETTLE_S)
-        # The rest of what they say tells nothing more.
-        for task in still:
-            task.cancel()
-        for ended in await asyncio.gather(*hearing, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
+        await arrive(lambda: _hear(synthesizer, FIRST_FRAMES, reached), rate_per_s, seconds)
     first = Spread.of(each["pcm"] for each in reached)
     stages = {f"{name}_mean": round(statistics.fmean(each[name] for each in reached), 2) for name in reached[0]}
     return {"count": first.count, "p50": round(first.p50, 2), "p95": round(first.p95, 2), **stages}
+
+
+async def arrive(hear: Callable[[], Coroutine[Any, Any, None]], rate_per_s: float, seconds: float) -> None:
+    """Hear utterances that arrive as a Poisson process, which waits for nobody, until SETTLE_S after the last came.
+
+    Raises what the first of them that failed has raised.
+    """
+    chance, loop = random.Random(1), asyncio.get_running_loop()
+    due_s = loop.time()
+    end_s = due_s + seconds
+    hearing = []
+    while due_s < end_s:
+        await asyncio.sleep(max(0.0, due_s - loop.time()))
+        hearing.append(asyncio.create_task(hear()))
+        due_s += chance.expovariate(rate_per_s)
+    _, still = await asyncio.wait(hearing, timeout=SETTLE_S)
+    # The rest of what they say tells nothing more.
+    for task in still:
+        task.cancel()
+    for ended in await asyncio.gather(*hearing, return_exceptions=True):
+        if isinstance(ended, Exception):
+            raise ended
 
 
 async def _hear(synthesizer: QwenSynthesizer, frames: int, reached: list[dict[str, float]]) -> None:

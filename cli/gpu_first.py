@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..pipeline.qwen_voice import SynthesizerOptions
 from ..pipeline.speech import SpeechRequest
 from ..pipeline.synthesizer import QwenSynthesizer
 from .first_stages import STAMPS, spread_of, stages_ms, step_spread, take_stamps, watch_engine, watch_gateway
-from .gpu_engine import CACHE_BYTES, FIRST_FRAMES, SETTLE_S, SHORT_FRAMES, play
+from .gpu_engine import CACHE_BYTES, FIRST_FRAMES, SHORT_FRAMES, arrive, play
 from .load.text import SENTENCES
 
 ALONE = 20
@@ -68,21 +67,7 @@ class Arrivals:
             await asyncio.sleep(0.05)
 
     async def at(self, rate_per_s: float, seconds: float) -> None:
-        """A Poisson process that waits for nobody."""
-        chance, loop = random.Random(1), asyncio.get_running_loop()
-        due_s = loop.time()
-        end_s = due_s + seconds
-        hearing = []
-        while due_s < end_s:
-            await asyncio.sleep(max(0.0, due_s - loop.time()))
-            hearing.append(asyncio.create_task(self._hear(FIRST_FRAMES)))
-            due_s += chance.expovariate(rate_per_s)
-        await asyncio.sleep(SETTLE_S)
-        for task in hearing:
-            task.cancel()
-        for ended in await asyncio.gather(*hearing, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
+        await arrive(lambda: self._hear(FIRST_FRAMES), rate_per_s, seconds)
 
     async def figures(self) -> Figures:
         rows, steps = pickle.loads(await self._synthesizer.talker.ask_worker(take_stamps))
