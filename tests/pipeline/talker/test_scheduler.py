@@ -367,7 +367,7 @@ class Order(list[str]):
 
 
 class OrderingPlainScheduler(PlainScheduler):
-    def schedule(self) -> Order:  # type: ignore[override]
+    def schedule(self) -> Order:
         return Order(super().schedule())
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> None:
