@@ -92,7 +92,8 @@ class Connection:
     async def _do(self, effect: Effect) -> None:
         match effect:
             case SendAudio():
-                await self._send(effect.message)
+                if effect.message is not None:
+                    await self._send(effect.message)
                 if (listening := self._listening.get(effect.utterance)) is not None:
                     listening[1].set()
             case SendMessage():

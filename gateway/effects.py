@@ -27,10 +27,10 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendAudio:
-    """A message with audio of `utterance`."""
+    """A packet of `utterance` leaves; None where the dialect has nothing to say for it (yet)."""
 
     utterance: Utterance
-    message: str | bytes
+    message: str | bytes | None
 
 
 @dataclass(frozen=True, slots=True)

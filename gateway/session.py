@@ -325,10 +325,9 @@ class Session:
         slow_s, cut_s = self._patience.with_s(utterance)
         if now_s < slow_s and (packet := utterance.release(now_s)) is not None:
             message = self._dialect.audio(utterance.name, packet, now_s)
-            if message is not None:
-                self._outgoing.add(SendAudio(utterance, message))
-                if utterance.paced and self._reading.ask(now_s):
-                    self._outgoing.add(Probe())
+            self._outgoing.add(SendAudio(utterance, message))
+            if message is not None and utterance.paced and self._reading.ask(now_s):
+                self._outgoing.add(Probe())
         utterance.credit(now_s)
         if (done := utterance.drained()) is not None:
             self._busy_until_s = utterance.pacer.played_out_s(now_s)

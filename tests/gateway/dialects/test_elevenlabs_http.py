@@ -60,13 +60,15 @@ async def test_times_line_by_line(client: aiohttp.ClientSession) -> None:
         assert 0.5 < ends[-1] < 1.0
 
 
-async def test_times_in_one_document(client: aiohttp.ClientSession) -> None:
-    async with gateway() as served:
+@pytest.mark.parametrize(("text", "chunk_frames"), [(TEXT, 1), (TEXT * 8, 25)])
+async def test_times_in_one_document(client: aiohttp.ClientSession, text: str, chunk_frames: int) -> None:
+    """Nothing is sent before the end: speech that comes in chunks as large as may wait must go on all the same."""
+    async with gateway(ToneSynthesizer(Script(chunk_frames=chunk_frames))) as served, asyncio.timeout(10):
         path = "/v1/text-to-speech/ada/with-timestamps"
-        async with client.post(url(served, path), params=PCM, json={"text": TEXT}) as answer:
+        async with client.post(url(served, path), params=PCM, json={"text": text}) as answer:
             whole = await answer.json()
-        assert base64.b64decode(whole["audio_base64"]) == s16le(tone_pcm(TEXT))
-        assert "".join(whole["alignment"]["characters"]) == TEXT + " "
+        assert base64.b64decode(whole["audio_base64"]) == s16le(tone_pcm(text))
+        assert "".join(whole["alignment"]["characters"]) == text + " "
 
 
 @pytest.mark.parametrize(
