@@ -12,11 +12,14 @@ from ..checked import Model, checked
 _READ_S = 10.0
 
 
-async def read_json(request: web.Request, model: type[Model]) -> Model:
-    """The body as a `model`. Raises BadMessage, whose `param` is the path of the first bad field."""
+async def read_json(request: web.Request, model: type[Model], default: bytes = b"") -> Model:
+    """The body, `default` when it is empty, as a `model`.
+
+    Raises BadMessage, whose `param` is the path of the first bad field; also when it takes too long to come.
+    """
     try:
         async with asyncio.timeout(_READ_S):
             body = await request.read()
     except TimeoutError:
         raise BadMessage("the body did not arrive in time") from None
-    return checked(model, body)
+    return checked(model, body or default)

@@ -13,6 +13,7 @@ import pytest
 from fakes.packets import FakeEncoder
 from fakes.tone import ToneSynthesizer
 from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.http import body
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 from websockets.asyncio.client import connect
@@ -33,8 +34,8 @@ async def serving() -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
         await served.close()
 
 
-async def ask(client: aiohttp.ClientSession, body: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
-    async with client.post("/v1/tokens", data=body, headers=headers) as response:
+async def ask(client: aiohttp.ClientSession, text: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
+    async with client.post("/v1/tokens", data=text, headers=headers) as response:
         if response.status == 201:
             assert response.headers["Cache-Control"] == "no-store"
         return response.status, json.loads(await response.read())
@@ -52,13 +53,22 @@ async def test_a_token_opens_a_socket_and_nothing_more_than_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "param"), [("{", None), ('{"ttl_s": 0}', "ttl_s"), ('{"ttl_s": 1e9}', "ttl_s"), ('{"ttl": 5}', "ttl")]
+    ("text", "param"), [("{", None), ('{"ttl_s": 0}', "ttl_s"), ('{"ttl_s": 1e9}', "ttl_s"), ('{"ttl": 5}', "ttl")]
 )
-async def test_a_bad_body_is_refused(body: str, param: str | None) -> None:
+async def test_a_bad_body_is_refused(text: str, param: str | None) -> None:
     async with serving() as (_, client):
-        status, document = await ask(client, body, Authorization="Bearer k")
+        status, document = await ask(client, text, Authorization="Bearer k")
         assert (status, document["error"]) == (400, "bad_message")
-        assert document["message"].startswith(param or "body")
+        assert document["message"].startswith(param or "Invalid JSON")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "_READ_S", 0.05)
+    async with serving() as (served, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"POST /v1/tokens HTTP/1.1\r\nHost: a\r\nxi-api-key: k\r\nContent-Length: 9\r\n\r\n{")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.close()
 
 
 async def test_without_a_key_there_are_no_tokens_and_no_voices() -> None:
