@@ -39,7 +39,8 @@ from .sessions import Sessions
 from .settings import SettingsError
 from .small_reads import SmallReads
 from .tls import load_certificate, tls_context
-from .websocket import CLOSE_S, WRITE_LIMIT_BYTES, BoundedConnection
+from .unsent import WRITE_LIMIT_BYTES
+from .websocket import CLOSE_S, BoundedConnection
 
 _HANDSHAKE_S = 5.0
 _LAST_S = 2.0

@@ -9,6 +9,9 @@ from .utterance import Utterance
 
 SLOW_AFTER_S = 1.0
 """A client that has not read, or played, for so long is warned."""
+UNPACED_TIMES = 10
+"""Where audio is sent as fast as it is made, a client may take nothing for so many times as long. A kernel whose
+buffers are full asks for more only when a good part of them was read; a player takes seconds for that."""
 
 
 class Patience:
@@ -18,9 +21,12 @@ class Patience:
         self._reading = reading
         self._limit_s = stall_limit_s
 
-    def after_s(self, since_s: float) -> tuple[float, float]:
-        """When a client that takes nothing since `since_s` counts as slow, and when it is cut."""
-        return since_s + SLOW_AFTER_S, since_s + self._limit_s
+    def after_s(self, since_s: float, *, paced: bool = True) -> tuple[float, float]:
+        """When a client that takes nothing since `since_s` counts as slow, and when it is cut.
+
+        One that takes audio as fast as it is made has more of it than it plays, and may stop reading for a while.
+        """
+        return since_s + SLOW_AFTER_S, since_s + self._limit_s * (1 if paced else UNPACED_TIMES)
 
     def with_s(self, utterance: Utterance) -> tuple[float, float]:
         """The same for the listener of `utterance` as it stands; infinity while it takes its audio.

@@ -282,7 +282,7 @@ class Session:
     def blocked(self, now_s: float, since_s: float) -> None:
         """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
         for utterance in self.active:
-            self._judge(utterance, now_s, *self._patience.after_s(since_s))
+            self._judge(utterance, now_s, *self._patience.after_s(since_s, paced=utterance.paced))
 
     def has_read(self) -> None:
         """The client has read all that was sent before the last Probe."""

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,9 +19,8 @@ from .access.caller import Caller
 from .dialects.dialect import Dialect
 from .dialects.endpoint import LateKey
 from .rates import TokenBucket
+from .unsent import keep_little_unsent
 
-WRITE_LIMIT_BYTES = 4096
-"""Above this, `drained` waits: with little between us and the network, a slow reader shows early."""
 SEND_BUFFER_BYTES = 16_384
 PINGS_PER_S = 20.0
 """The library answers each; nobody needs more."""
@@ -31,8 +29,6 @@ ABORT_ABOVE_BYTES = 131_072
 
 CLOSE_S = 1.0
 """How long a client may take to answer a close before its connection is cut; also one that answers no ping."""
-_TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
-
 
 _BINARY = 0x80 | Opcode.BINARY
 
@@ -93,12 +89,11 @@ class BoundedConnection(ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._pings = TokenBucket(PINGS_PER_S)
+        keep_little_unsent(transport)
         if (sock := transport.get_extra_info("socket")) is not None:
             with contextlib.suppress(OSError):  # a hint: speech works without it
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if _TCP_NOTSENT_LOWAT is not None:
-                    sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, SEND_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if self.request is not None and self.state is State.CONNECTING:

@@ -17,6 +17,7 @@ from ..access.credential import credential_of
 from ..access.origins import origin_and_host
 from .cors import CrossOrigin
 from .reply import Reply, error_reply, not_found, refusal
+from .unread import UnreadLimit
 
 MAX_BODY_BYTES = 1 << 20
 """Largest body of a request; a route that takes more reads it as a stream."""
@@ -87,7 +88,7 @@ class HttpService:
 
     def connection(self) -> asyncio.Protocol | None:
         """Serve one more connection: the protocol that does; None when there are too many."""
-        return self._server() if len(self._server.connections) < self._connections else None
+        return UnreadLimit(self._server()) if len(self._server.connections) < self._connections else None
 
     async def close(self) -> None:
         """Let answers under way finish for a moment, then cut every connection."""

@@ -9,6 +9,7 @@ from fakes.bench import PCM, Bench, say
 from fakes.packets import s16le
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
+from voxgate.gateway.patience import UNPACED_TIMES
 
 TEXT = "The quick brown fox jumps over the lazy dog. "
 
@@ -54,6 +55,30 @@ def test_a_reader_that_stops_is_cut_after_the_stall_limit() -> None:
                 ("slow_consumer", "a"),
                 ("slow_consumer", "b"),
             }
+            await asyncio.sleep(0.01)
+            assert bench.admission.active == 0
+
+    run(scene())
+
+
+def test_one_that_takes_audio_as_it_is_made_may_stop_reading_for_longer_but_not_for_ever() -> None:
+    async def scene() -> None:
+        async with Bench(Script(ahead_frames=25)) as bench:
+            player, gone = bench.connect(), bench.connect()
+            for socket in (player, gone):
+                say(socket, "a", TEXT * 20, pacing="none")
+                await asyncio.sleep(0.0)
+                socket.stop_reading()
+            for _ in range(3):  # what its buffers hold is played before they ask for more
+                await asyncio.sleep(8)
+                player.read_again()
+                await asyncio.sleep(0.0)
+                player.stop_reading()
+            player.read_again()
+            await player.until("done")
+            assert b"".join(p for _, p in player.audio()) == s16le(tone_pcm(TEXT * 20))
+            assert await gone.hung_up() == 4001
+            assert now_s() == pytest.approx(3 * UNPACED_TIMES, abs=0.6)
             await asyncio.sleep(0.01)
             assert bench.admission.active == 0
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from voxgate.gateway.patience import SLOW_AFTER_S, Patience
+from voxgate.gateway.patience import SLOW_AFTER_S, UNPACED_TIMES, Patience
 from voxgate.gateway.reading import PROBE_S, Reading
 
 
@@ -48,3 +48,7 @@ def test_pings_say_nothing_of_who_takes_audio_as_it_is_made_or_has_none_yet(clie
 
 def test_a_write_that_waits_counts_from_its_beginning() -> None:
     assert Patience(Reading(), 5.0).after_s(3.0) == (3.0 + SLOW_AFTER_S, 8.0)
+
+
+def test_who_takes_audio_as_it_is_made_may_take_nothing_for_longer() -> None:
+    assert Patience(Reading(), 5.0).after_s(3.0, paced=False) == (3.0 + SLOW_AFTER_S, 3.0 + 5.0 * UNPACED_TIMES)

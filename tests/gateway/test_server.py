@@ -13,6 +13,7 @@ import pytest
 from fakes.gateways import gateway
 from fakes.packets import FakeEncoder, s16le
 from fakes.tone import Script, ToneSynthesizer, tone_pcm
+from voxgate.gateway import patience
 from voxgate.gateway.audio_header import unpack
 from voxgate.gateway.server import Gateway, serve
 from voxgate.gateway.settings import Settings
@@ -304,7 +305,8 @@ async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
         assert socket.close_code == 1012
 
 
-async def test_a_client_that_does_not_read_is_cut() -> None:
+async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "UNPACED_TIMES", 1)
     synthesizer = ToneSynthesizer(max_characters=60_000)
     async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
         reader, writer = await raw(served)

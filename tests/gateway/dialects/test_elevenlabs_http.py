@@ -13,6 +13,7 @@ from fakes.gateways import gateway
 from fakes.packets import s16le
 from fakes.tone import Script, ToneSynthesizer, tone_pcm
 from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway import patience
 from voxgate.gateway.server import Gateway
 
 TEXT = "The quick brown fox."
@@ -110,7 +111,10 @@ async def test_a_client_that_goes_away_frees_its_slot(client: aiohttp.ClientSess
                 await asyncio.sleep(0.01)
 
 
-async def test_a_client_that_does_not_read_costs_nobody_else_anything(client: aiohttp.ClientSession) -> None:
+async def test_a_client_that_does_not_read_costs_nobody_else_anything(
+    client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "UNPACED_TIMES", 1)
     synthesizer = ToneSynthesizer(max_characters=60_000)
     async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)

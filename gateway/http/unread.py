@@ -1,0 +1,49 @@
+"""How long a client of plain HTTP may leave its answers unread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from ..unsent import WRITE_LIMIT_BYTES, keep_little_unsent
+
+UNREAD_S = 60.0
+"""The server's library would wait for ever. Speech has the session's patience, which ends before."""
+
+
+class UnreadLimit(asyncio.Protocol):
+    """Stands between a transport and `protocol`, which sees nothing of it; cuts a client that takes nothing."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self._protocol = protocol
+        self._deadline: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        keep_little_unsent(transport)
+        self._transport.set_write_buffer_limits(WRITE_LIMIT_BYTES)
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calm()
+        self._protocol.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        self._deadline = asyncio.get_running_loop().call_later(UNREAD_S, self._transport.abort)
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._calm()
+        self._protocol.resume_writing()
+
+    def _calm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
