@@ -152,7 +152,8 @@ class Front:
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
         if await self._door.introduce(websocket):
-            await self.sessions.run(websocket, websocket.caller, websocket.dialect)
+            assert websocket.place is not None, "it was introduced"
+            await self.sessions.run(websocket, websocket.place, websocket.dialect)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Raises Forbidden: the metrics name every key."""

@@ -13,7 +13,6 @@ from websockets.http11 import Request, Response
 
 from ..pipeline.errors import VoxgateError
 from .access.access import Access
-from .access.caller import Caller
 from .access.credential import credential_of
 from .access.origins import origin_and_host
 from .dialects.endpoint import Handshake, find_endpoint
@@ -24,6 +23,7 @@ from .http.reply import Reply, not_found
 from .observer import Observer
 from .opening import Offer
 from .sessions import Sessions
+from .socket_place import SocketPlace
 from .websocket import BoundedConnection, SocketClosed
 
 _SWITCHING = HTTPStatus.SWITCHING_PROTOCOLS
@@ -46,7 +46,7 @@ class Door:
         """Sockets whose key is still to come."""
 
     def admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Give the connection its caller and its dialect, and return None; or the refusal."""
+        """Give the connection its place and its dialect, and return None; or the refusal."""
         assert isinstance(connection, BoundedConnection)
         url = urlsplit(request.path)
         if (found := find_endpoint(ENDPOINTS, url.path)) is None:
@@ -60,10 +60,13 @@ class Door:
             if credential is None and self._access.keyed and self._strangers < _STRANGERS:
                 connection.late_key = endpoint.late_key
             if connection.late_key is None:
-                connection.caller = self._identify(connection, credential)
-            self._sessions.check_room()
+                connection.place = self._take_place(connection, credential)
+            else:
+                self._sessions.check_room()
             connection.dialect = endpoint.open(Handshake(parts, query), self._offer)
         except VoxgateError as error:
+            if connection.place is not None:
+                connection.place.give_back()
             return self._refuse(endpoint.refuse(error), error.code)
         return None
 
@@ -76,8 +79,7 @@ class Door:
             async with asyncio.timeout(_KEY_S):
                 connection.first = await connection.receive()
             key = late.find(connection.first) if isinstance(connection.first, str) else None
-            connection.caller = self._identify(connection, key)
-            self._sessions.check_room()
+            connection.place = self._take_place(connection, key)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
@@ -94,12 +96,10 @@ class Door:
             self._strangers -= 1
         return False
 
-    def _identify(self, connection: BoundedConnection, credential: str | None) -> Caller:
-        """Raises Unauthorized, KeyLimit."""
+    def _take_place(self, connection: BoundedConnection, credential: str | None) -> SocketPlace:
+        """Raises Unauthorized, KeyLimit, Draining, AtCapacity."""
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
-        caller = self._access.identify(credential, peer)
-        caller.check_socket(asyncio.get_running_loop().time())
-        return caller
+        return self._sessions.take_place(self._access.identify(credential, peer))
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)

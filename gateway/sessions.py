@@ -10,7 +10,7 @@ import random
 import secrets
 from collections.abc import Iterator
 
-from ..pipeline.errors import AtCapacity
+from ..pipeline.errors import AtCapacity, VoxgateError
 from .access.caller import Caller
 from .access.ledger import Ledger
 from .admission import Gate
@@ -21,6 +21,7 @@ from .observer import Observer
 from .opening import Offer
 from .retirement import Retirement
 from .session import Session
+from .socket_place import SocketPlace
 from .websocket import Socket
 
 _FULL_RETRY_MS = 2000
@@ -53,6 +54,8 @@ class Sessions:
         self._observer = observer
         self._ledger = ledger
         self._open: set[Session] = set()
+        self._taken = 0
+        """Places of this process's sockets, those in their handshake included."""
         self._drained_s: float | None = None
         """Draining: its deadline."""
         self._empty = asyncio.Event()
@@ -65,7 +68,7 @@ class Sessions:
     @property
     def open_everywhere(self) -> int:
         """Sockets of this gateway, those of its other processes included."""
-        return len(self._open) if self._ledger is None else self._ledger.open_sockets
+        return self._taken if self._ledger is None else self._ledger.open_sockets
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._open))
@@ -77,31 +80,51 @@ class Sessions:
 
     def check_room(self) -> None:
         """Raises Draining, AtCapacity."""
+        self._check_open()
+        if self.open_everywhere >= self._offer.settings.sockets:
+            raise _full()
+
+    def take_place(self, caller: Caller) -> SocketPlace:
+        """For a socket that `run` is to serve; given back when that ends, or before. Raises what refuses it:
+        KeyLimit, Draining, AtCapacity."""
+        now_s, limit = asyncio.get_running_loop().time, self._offer.settings.sockets
+        caller.take_socket(now_s())
+        try:
+            self._check_open()
+            if not (self._taken < limit if self._ledger is None else self._ledger.take_socket(limit)):
+                raise _full()
+        except VoxgateError:
+            caller.give_socket(now_s())
+            raise
+        self._taken += 1
+
+        def returned() -> None:
+            self._taken -= 1
+            if self._ledger is not None:
+                self._ledger.give_socket()
+            caller.give_socket(now_s())
+
+        return SocketPlace(caller, returned)
+
+    def _check_open(self) -> None:
         if self.draining:
             raise Draining("the gateway is shutting down", retry_after_ms=_DRAINING_RETRY_MS)
-        if self.open_everywhere >= self._offer.settings.sockets:
-            raise AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)
 
-    async def run(self, socket: Socket, caller: Caller, dialect: Dialect) -> None:
+    async def run(self, socket: Socket, place: SocketPlace, dialect: Dialect) -> None:
         """Serve one socket until it is closed; cancelling it gives every utterance up."""
+        caller = place.caller
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(socket, self._retirement)
         session = Session(name, caller, self._offer, self._admission, dialect, connection.wake, self._observer)
         self._open.add(session)
         self._observer.session_opened(dialect.name, caller.key)
-        loop = asyncio.get_running_loop()
-        caller.enter(loop.time())
-        if self._ledger is not None:
-            self._ledger.count_socket(1)
         if self.draining:  # its handshake was under way when the drain began
             self._tell_drain(session)
         log.info("session opened", extra={"session": name, "key": caller.name})
         try:
             await connection.run(session)
         finally:
-            caller.leave(loop.time())
-            if self._ledger is not None:
-                self._ledger.count_socket(-1)
+            place.give_back()
             self._open.discard(session)
             if not self._open:
                 self._empty.set()
@@ -137,3 +160,7 @@ class Sessions:
                 async with asyncio.timeout(timeout_s):
                     await self._empty.wait()
         return not self._open
+
+
+def _full() -> AtCapacity:
+    return AtCapacity("every socket is taken", retry_after_ms=_FULL_RETRY_MS)

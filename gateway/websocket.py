@@ -15,10 +15,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Event, State
 
-from .access.caller import Caller
 from .dialects.dialect import Dialect
 from .dialects.endpoint import LateKey
 from .rates import TokenBucket
+from .socket_place import SocketPlace
 from .unsent import keep_little_unsent
 
 SEND_BUFFER_BYTES = 16_384
@@ -76,12 +76,12 @@ class Socket(Protocol):
 class BoundedConnection(ServerConnection):
     """A server connection with small buffers, that is cut when its write buffer grows all the same."""
 
-    caller: Caller
-    """Whose socket it is; set during the handshake."""
+    place: SocketPlace | None = None
+    """Among the gateway's sockets, and whose it is; taken during the handshake."""
     dialect: Dialect
-    """What is spoken on it; likewise."""
+    """What is spoken on it; set likewise."""
     late_key: LateKey | None = None
-    """The caller is not known yet: the first message has the key."""
+    """Who calls is not known yet, and there is no place: the first message has the key."""
     first: str | bytes | None = None
     """A message that was read before there was anybody to receive it."""
     _probes = itertools.count()
@@ -94,6 +94,11 @@ class BoundedConnection(ServerConnection):
             with contextlib.suppress(OSError):  # a hint: speech works without it
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.place is not None:  # the handshake may have failed after it was taken
+            self.place.give_back()
 
     def data_received(self, data: bytes) -> None:
         if self.request is not None and self.state is State.CONNECTING:

@@ -42,25 +42,22 @@ class Caller:
             self._text = _bucket(limits)
         self.limits = limits
 
-    def enter(self, now_s: float) -> None:
-        """A socket of this key was opened."""
+    def take_socket(self, now_s: float) -> None:
+        """One more is to be opened. Raises KeyLimit when every socket of this key is open; nothing is counted then."""
+        limit = self.limits.sockets
+        if self._ledger is None:
+            free = limit is None or self.sockets < limit
+        else:
+            free = self._ledger.take_caller_socket(self.name, limit, now_s)
+        if not free:
+            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=_SOCKETS_RETRY_MS)
         self.sockets += 1
-        if self._ledger is not None:
-            self._ledger.count_caller_socket(self.name, 1, now_s)
 
-    def leave(self, now_s: float) -> None:
-        """A socket of this key was closed."""
+    def give_socket(self, now_s: float) -> None:
+        """One was closed."""
         self.sockets -= 1
         if self._ledger is not None:
-            self._ledger.count_caller_socket(self.name, -1, now_s)
-
-    def check_socket(self, now_s: float) -> None:
-        """Raises KeyLimit when every socket of this key is open."""
-        if (limit := self.limits.sockets) is None:
-            return
-        sockets = self.sockets if self._ledger is None else self._ledger.sockets(self.name, now_s)
-        if sockets >= limit:
-            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=_SOCKETS_RETRY_MS)
+            self._ledger.give_caller_socket(self.name, now_s)
 
     def check_utterance(self) -> None:
         """Raises KeyLimit when as many utterances are under way as this key may have."""

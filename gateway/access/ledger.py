@@ -68,9 +68,16 @@ class Ledger:
         """Of all processes."""
         return int(self._all.sum())
 
-    def count_socket(self, change: int) -> None:
-        """One more (or, with -1, less) is open here."""
-        self._all[self._process] += change
+    def take_socket(self, limit: int) -> bool:
+        """Have one more here, unless there are `limit` in all processes."""
+        with self._locked():
+            free = self.open_sockets < limit
+            self._all[self._process] += free
+            return free
+
+    def give_socket(self) -> None:
+        """One less is open here."""
+        self._all[self._process] -= 1
 
     def sockets(self, caller: str, now_s: float) -> int:
         """Of one caller, in all processes."""
@@ -78,11 +85,20 @@ class Ledger:
             row = self._find(caller, now_s)
             return 0 if row is None else int(row["sockets"].sum())
 
-    def count_caller_socket(self, caller: str, change: int, now_s: float) -> None:
+    def take_caller_socket(self, caller: str, limit: int | None, now_s: float) -> bool:
+        """As `take_socket`, of one caller."""
+        with self._locked():
+            if (row := self._find(caller, now_s)) is None:
+                return True
+            free = limit is None or int(row["sockets"].sum()) < limit
+            row["sockets"][self._process] += free
+            return free
+
+    def give_caller_socket(self, caller: str, now_s: float) -> None:
         with self._locked():
             if (row := self._find(caller, now_s)) is not None:
-                # One that found no room when it came is not counted when it goes either.
-                row["sockets"][self._process] = max(0, row["sockets"][self._process] + change)
+                # One that found no row when it came is not counted when it goes either.
+                row["sockets"][self._process] = max(0, row["sockets"][self._process] - 1)
 
     def spend(self, caller: str, tokens: float, rate_per_s: float, capacity: float, now_s: float) -> float:
         """As `TokenBucket.take`: 0.0, or the seconds until there are as many, and none was taken."""

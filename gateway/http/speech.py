@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -28,16 +27,14 @@ class HttpSpeech:
         self, request: web.Request, speech: OneShot, refuse: Callable[[Failed], Reply]
     ) -> web.StreamResponse:
         """Speak; cancelling it frees the slot at once. Raises Draining, AtCapacity, KeyLimit before it begins."""
-        caller = request[CALLER]
+        exchange = Exchange(request, speech.body.content_type)
         try:
-            caller.check_socket(asyncio.get_running_loop().time())
-            self._sessions.check_room()
+            place = self._sessions.take_place(request[CALLER])
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             raise
-        exchange = Exchange(request, speech.body.content_type)
         try:
-            await self._sessions.run(exchange, caller, speech)
+            await self._sessions.run(exchange, place, speech)
         finally:
             exchange.abandon()
         if speech.failed is not None:

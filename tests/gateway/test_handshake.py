@@ -75,3 +75,28 @@ async def test_other_dialects_want_it_in_the_handshake(path: str) -> None:
             async with dial(served, path):
                 pass
         assert refused.value.response.status_code == 401
+
+
+async def test_a_handshake_that_came_to_nothing_holds_no_place() -> None:
+    async with gateway(keys=KEYS, sockets=1, key_sockets=1) as served:
+        key = b"xi-api-key: key-of-ada\r\n"
+        upgrade = b"Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        for path, status in ((MULTI.replace("ada", "eve"), b"404"), (MULTI, b"400")):  # no such voice; no challenge
+            challenge = b"" if status == b"400" else b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"GET %s HTTP/1.1\r\n%s%s%s\r\n" % (path.encode(), upgrade, challenge, key))
+            async with asyncio.timeout(5):
+                assert status in await reader.readline()
+                await reader.read()
+            writer.close()
+        headers = {"xi-api-key": "key-of-ada"}
+        url = f"ws://127.0.0.1:{served.port}/v1/speech"
+        for _ in range(2):
+            async with connect(url, additional_headers=headers):
+                with pytest.raises(InvalidStatus) as refused:
+                    async with connect(url, additional_headers=headers):
+                        pass
+                assert refused.value.response.status_code == 429
+            async with asyncio.timeout(5):
+                while served._sessions.open_everywhere:
+                    await asyncio.sleep(0.01)

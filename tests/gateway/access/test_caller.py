@@ -10,12 +10,13 @@ from voxgate.gateway.errors import KeyLimit, RateLimited
 
 def test_sockets_and_utterances_up_to_the_limit() -> None:
     caller = Caller("ada", KeyLimits(sockets=1, utterances=2))
-    caller.check_socket(0.0)
-    caller.sockets = 1
+    caller.take_socket(0.0)
     with pytest.raises(KeyLimit, match="1 sockets") as refused:
-        caller.check_socket(0.0)
+        caller.take_socket(0.0)
     assert refused.value.retryable
     assert refused.value.retry_after_ms
+    caller.give_socket(0.0)
+    caller.take_socket(0.0)
     caller.utterances = 1
     caller.check_utterance()
     caller.utterances = 2
@@ -45,7 +46,7 @@ def test_a_text_longer_than_the_minute_is_taken_once_and_owed() -> None:
 def test_without_limits_there_are_none() -> None:
     caller = Caller("ada", KeyLimits())
     caller.sockets = caller.utterances = 10**6
-    caller.check_socket(0.0)
+    caller.take_socket(0.0)
     caller.check_utterance()
     caller.spend_text(10**9, 0.0)
 
