@@ -6,12 +6,15 @@ import asyncio
 import shutil
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from voxgate.pipeline.hub import checkpoint_folder
+from voxgate.pipeline.talker.scratch import PREFIX
 
 pytestmark = pytest.mark.engine
 
@@ -41,6 +44,18 @@ def still_running(processes: list[psutil.Process]) -> list[str]:
     return [str(process) for process in alive if runs(process)]
 
 
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """Where sockets can lie: the path of `tmp_path` is longer than one of theirs may be."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def names(temporary: Path) -> list[str]:
+    """What is there but compiled code, which is kept."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+
+
 def runs(process: psutil.Process) -> bool:
     """Not so for one that ended: a container's first process may not collect what it inherits."""
     try:
@@ -60,6 +75,24 @@ async def test_no_process_outlives_the_gateway(number: signal.Signals, workers: 
     async with asyncio.timeout(GONE_S):
         assert await process.wait() == (0 if number == signal.SIGTERM else -number)
     assert still_running(children) == []
+
+
+async def test_what_a_killed_gateway_leaves_in_the_temporary_folder_goes_at_the_next_start(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(short_tmp))
+    left: list[list[str]] = []
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = await serve("--slots", "2")
+        await until(process, "ready after")
+        children = family(process)
+        process.send_signal(number)
+        await process.wait()
+        assert still_running(children) == []
+        left.append(names(short_tmp))
+    (folder,), after = left
+    assert folder.startswith(PREFIX)
+    assert after == []
 
 
 async def test_a_broken_checkpoint_is_told_before_anything_is_started(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 from copy import copy
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import load_checkpoint
 from .buckets import graph_sizes
+from .scratch import scratch, temporary_folder
 from .wiring import Wiring
 
 MAX_PREFIX_TOKENS = 2048
@@ -58,7 +60,8 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         disable_log_stats=True,
         use_tqdm_on_load=False,
     )
-    return AsyncLLM.from_engine_args(arguments)
+    with temporary_folder(scratch()):
+        return AsyncLLM.from_engine_args(arguments)
 
 
 def shut_down_engine(llm: AsyncLLM) -> None:
@@ -165,6 +168,8 @@ def _set_environment(options: EngineOptions) -> None:
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "PYTHONWARNINGS": "ignore",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        # Its sockets' files.
+        "VLLM_RPC_BASE_PATH": str(scratch()),
     }
     if options.device == "cpu":
         settings |= {
@@ -175,5 +180,7 @@ def _set_environment(options: EngineOptions) -> None:
     else:
         settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}
     os.environ.update(settings)
+    # What was compiled is kept for the next start; by default it would lie among what is not.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
     # Here its records also reach our own log.
     logging.getLogger("vllm").setLevel(logging.ERROR)

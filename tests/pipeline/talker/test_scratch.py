@@ -1,0 +1,72 @@
+"""What vLLM leaves behind: whose it is, and when it goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+from voxgate.pipeline.talker.scratch import LONGEST_PARENT_BYTES, make_scratch, scratch, temporary_folder
+
+HOLD = """
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from voxgate.pipeline.talker.scratch import make_scratch
+folder = make_scratch(Path(sys.argv[1]))
+(folder / "socket").touch()
+print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_living_process_keeps_its_own_and_a_killed_one_s_goes_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "voxgate.txt").touch()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        theirs = Path(process.stdout.readline().strip())
+        ours = make_scratch(tmp_path)
+        assert ours != theirs
+        assert (theirs / "socket").exists()
+        process.kill()
+        process.wait()
+    next_one = make_scratch(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "voxgate.txt", ours, next_one])
+
+
+def test_nothing_is_followed_out_of_the_folder(tmp_path: Path) -> None:
+    elsewhere, temporary = tmp_path / "elsewhere", tmp_path / "temporary"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    temporary.mkdir()
+    (temporary / "voxgate-vllm-link").symlink_to(elsewhere)
+    make_scratch(temporary)
+    assert (elsewhere / "kept").exists()
+
+
+@pytest.mark.parametrize("usual", [None, "/var/tmp"])
+def test_the_temporary_folder_is_another_only_meanwhile(
+    usual: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    if usual is not None:
+        monkeypatch.setenv("TMPDIR", usual)
+    with temporary_folder(tmp_path):
+        assert os.environ["TMPDIR"] == str(tmp_path)
+    assert os.environ.get("TMPDIR") == usual
+
+
+def test_a_temporary_folder_of_too_long_a_name_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("n" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    folder = scratch.__wrapped__()
+    assert folder.parent == Path("/tmp")
+    # With the name of a socket as vLLM makes it.
+    assert len(str(Path("x" * LONGEST_PARENT_BYTES, folder.name, str(uuid.uuid4())))) <= 107
