@@ -101,18 +101,21 @@ class Utterance:
         """Stop speaking now; answers with what was heard until `played_ms` and what was not.
 
         Audio not yet listened to is dropped. It is answered after `done` too, while the last of
-        the speech is still to be heard. Raises SpeechError (`unknown_utterance`) later, and TimeoutError.
+        the speech is still to be heard. Whoever interrupts meanwhile shares the answer. Raises SpeechError
+        (`unknown_utterance`) later, and TimeoutError.
         """
         if self.interrupted is not None:
             return self.interrupted
         if self._failure is not None:
             raise self._failure
         self._inbox.discard()
-        self._interrupting = asyncio.get_running_loop().create_future()
-        command: dict[str, Any] = {"type": "interrupt", "utterance": self.id}
-        await self._send(command if played_ms is None else command | {"played_ms": played_ms})
         async with asyncio.timeout(timeout_s):
-            return await self._interrupting
+            if self._interrupting is None or self._interrupting.done():
+                self._interrupting = asyncio.get_running_loop().create_future()
+                command: dict[str, Any] = {"type": "interrupt", "utterance": self.id}
+                await self._send(command if played_ms is None else command | {"played_ms": played_ms})
+            # It may be awaited by several, any of whom may be cancelled.
+            return await asyncio.shield(self._interrupting)
 
     async def answered(self) -> None:
         """Wait until an interrupt under way, if there is one, has its answer or has failed."""

@@ -259,6 +259,7 @@ export class Utterance {
     this.error = null;
     this.wake = () => {};
     this.answer = null;
+    this.interrupting = null; // the promise of an answer under way
   }
 
   /** Appends a fragment of any length. @param {string} text */
@@ -283,20 +284,23 @@ export class Utterance {
 
   /**
    * Stops the speech now and drops what was not listened to. Resolves to the `interrupted` message with what was heard
-   * until `playedMs` and what was not; rejects with a VoxgateError.
+   * until `playedMs` and what was not; rejects with a VoxgateError. Who interrupts meanwhile shares the answer.
    * @param {number} [playedMs]
    * @returns {Promise<{played_ms: number, text_spoken: string, text_remaining: string}>}
    */
   interrupt(playedMs) {
+    if (this.error) return Promise.reject(this.error);
+    if (this.done?.type === "interrupted") return Promise.resolve(this.done);
     this.queue.length = 0;
     this.finish(null);
-    return new Promise((resolve, reject) => {
-      const late = () => reject(new VoxgateError("timeout", "the gateway did not answer an interrupt"));
+    this.interrupting ??= new Promise((resolve, reject) => {
+      const late = () => this.answer.reject(new VoxgateError("timeout", "the gateway did not answer an interrupt"));
       const timer = setTimeout(late, ANSWER_TIMEOUT_MS);
-      const settle = (how) => (value) => (clearTimeout(timer), how(value));
+      const settle = (how) => (value) => ((this.interrupting = null), clearTimeout(timer), how(value));
       this.answer = { resolve: settle(resolve), reject: settle(reject) };
       this.command({ type: "interrupt", ...(playedMs === undefined ? {} : { played_ms: Math.round(playedMs) }) });
     });
+    return this.interrupting;
   }
 
   /** Everything about the utterance in order; throws the VoxgateError that ended it. Leaving it stops the speech. */

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import struct
 from typing import Any
 
@@ -91,6 +92,18 @@ async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: Fak
         assert await utterance.interrupt() is answer
         with pytest.raises(SpeechError, match="utterance_ended"):
             await utterance.send("more")
+
+
+async def test_who_interrupts_twice_at_once_has_one_answer(gateway: FakeGateway) -> None:
+    gateway.paced = True
+    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(5):
+        await utterance.send("Stop right here")
+        await anext(aiter(utterance.audio()))
+        hasty = asyncio.create_task(utterance.interrupt(played_ms=80))
+        first, second = await asyncio.gather(*(utterance.interrupt(played_ms=80) for _ in range(2)))
+        hasty.cancel()
+        assert first == second == utterance.interrupted
+    assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
 
 
 async def test_an_interrupt_is_answered_while_the_last_of_the_speech_is_still_playing(

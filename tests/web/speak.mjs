@@ -58,6 +58,27 @@ const scenarios = {
       return [answer.text_spoken, answer.text_remaining];
     }
   },
+  async twice() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Stop here");
+    for await (const event of utterance) {
+      if (event.type !== "audio") continue;
+      const answers = await Promise.all([utterance.interrupt(80), utterance.interrupt(80)]);
+      answers.push(await utterance.interrupt());
+      session.close();
+      return answers.map(({ text_spoken }) => text_spoken);
+    }
+  },
+  async interrupt_lost() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Boom.");
+    await failure(() => heard(utterance));
+    const result = await failure(() => utterance.interrupt());
+    session.close();
+    return result;
+  },
   async late() {
     const session = await connect(url);
     const utterance = session.utterance();

@@ -63,6 +63,19 @@ async def test_leaving_and_interrupting_stop_the_speech() -> None:
     assert stops == [("u1", None), ("u2", 161)]
 
 
+async def test_who_interrupts_twice_has_one_answer() -> None:
+    async with fake_gateway(paced=True) as gateway:
+        assert await run(gateway, "twice") == ["S", "S", "S"]
+    assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
+
+
+async def test_what_is_lost_already_is_not_waited_for() -> None:
+    async with fake_gateway() as gateway:
+        gateway.script["Boom."] = [1011]
+        async with asyncio.timeout(8):  # less than the client waits for an answer
+            assert (await run(gateway, "interrupt_lost"))["code"] == "session_lost"
+
+
 async def test_what_was_sent_whole_can_still_be_interrupted() -> None:
     async with fake_gateway() as gateway:
         assert await run(gateway, "late") == "A"
