@@ -68,23 +68,22 @@ def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
 def run(parsed: argparse.Namespace) -> int:
     try:
         settings = settings_from(given_flags(parsed, Settings), parsed.config, settings_in(os.environ))
-    except SettingsError as error:
-        print(f"voxgate serve: {error}", file=sys.stderr)
-        return 2
-    try:
-        import uvloop
-
-        uvloop.run(_serve(settings))
+        _run(settings)
+    except SettingsError as error:  # some show only when what they name is opened
+        return _complain(str(error), status=2)
     except VoxgateError as error:
-        print(f"voxgate serve: {error}", file=sys.stderr)
-        return 1
+        return _complain(str(error))
     except OSError as error:
-        print(
-            f"voxgate serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}",
-            file=sys.stderr,
-        )
-        return 1
+        if error.filename is not None:
+            return _complain(f"{error.filename}: {error.strerror}")
+        return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}")
     return 0
+
+
+def _run(settings: Settings) -> None:
+    import uvloop
+
+    uvloop.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
@@ -247,3 +246,8 @@ def page_address(host: str, port: int) -> str:
 
 def _tell(text: str) -> None:
     print(f"voxgate: {text}", file=sys.stderr, flush=True)
+
+
+def _complain(text: str, status: int = 1) -> int:
+    print(f"voxgate serve: {text}", file=sys.stderr)
+    return status

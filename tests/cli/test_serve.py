@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,16 @@ def test_workers_are_as_many_as_told_or_as_suit_the_machine(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     assert choose_workers(settings) == workers
     assert synthesizer_options(settings).guests == (workers if workers > 1 else 0)
+
+
+@pytest.mark.parametrize("flag", ["--keys-file", "--tls-certificate", "--token-secret-file", "--checkpoint"])
+async def test_a_file_that_is_not_there_is_told_in_a_line(flag: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", flag, missing, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        (line,) = (await process.communicate())[1].decode().splitlines()
+    assert line.startswith("voxgate serve: ")
+    assert missing in line
+    assert process.returncode == (1 if flag == "--checkpoint" else 2)
