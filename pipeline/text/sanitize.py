@@ -31,6 +31,7 @@ class Sanitizer:
     def __init__(self, control_tokens: Iterable[str]) -> None:
         literals = frozenset(token for token in control_tokens if token)
         self._literals = literals
+        self._openings = frozenset(token[0] for token in literals)
         self._beginnings = frozenset(token[:n] for token in literals for n in range(1, len(token)))
         self._out = Trace()
         self._read = 0
@@ -43,6 +44,9 @@ class Sanitizer:
 
     def push(self, fragment: str) -> TracedText:
         """Take in a fragment as it was sent, even half a surrogate pair; returns what is now certain."""
+        if self._is_plain(fragment):
+            self._take_plain(fragment)
+            return self._out.take()
         for char in fragment:
             self._read += 1
             if self._high:
@@ -59,6 +63,29 @@ class Sanitizer:
             else:
                 self._clean(char, self._read)
         return self._out.take()
+
+    def _is_plain(self, fragment: str) -> bool:
+        """Whether all of it, apart from blanks at the start of the text, goes as it came: what most text is."""
+        return (
+            fragment.isascii()
+            and fragment.isprintable()
+            and not (self._high or self._pending)
+            and self._run + len(fragment) <= MAX_RUN
+            and self._openings.isdisjoint(fragment)
+        )
+
+    def _take_plain(self, fragment: str) -> None:
+        """As one character after another would, at a fraction of the time."""
+        text = fragment.lstrip() if self._at_start else fragment
+        self._at_start = self._at_start and not text
+        skipped, begin = len(fragment) - len(text), self._read
+        self._read += len(fragment)
+        self._out.extend(text, range(begin + skipped + 1, self._read + 1))
+        if fragment:
+            kind, count = _kind(fragment[-1]), len(fragment)
+            run = next((n for n, char in enumerate(reversed(fragment)) if _kind(char) != kind), count)
+            self._run = run + (self._run if run == count and kind == self._kind else 0)
+            self._kind, self._marks = kind, 0
 
     def flush(self) -> TracedText:
         """Return what was held back; what is pushed after it begins a new text."""
@@ -94,7 +121,7 @@ class Sanitizer:
 
     def _keeps(self, char: str, end: int) -> bool:
         """Cut a run of one kind that is too long: blanks are dropped, others parted by a blank."""
-        kind = "L" if char.isalpha() else "N" if char.isnumeric() else "Z" if char.isspace() else "O"
+        kind = _kind(char)
         if kind != self._kind:
             self._kind, self._run = kind, 0
         self._run += 1
@@ -131,3 +158,7 @@ class Sanitizer:
                 return
             self._at_start = False
         self._out.add(char, end)
+
+
+def _kind(char: str) -> str:
+    return "L" if char.isalpha() else "N" if char.isnumeric() else "Z" if char.isspace() else "O"

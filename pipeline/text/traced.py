@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,6 +30,11 @@ class Trace:
         """Append `text`, all of which stands for the client's text up to `end`."""
         self._parts.append(text)
         self._ends.extend([end] * len(text))
+
+    def extend(self, text: str, ends: Iterable[int]) -> None:
+        """Append `text`, whose characters stand for the client's text up to each of `ends`."""
+        self._parts.append(text)
+        self._ends.extend(ends)
 
     def take(self) -> TracedText:
         """What was written since the last call."""

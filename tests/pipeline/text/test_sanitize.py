@@ -83,3 +83,22 @@ def test_flush_begins_a_new_text() -> None:
     assert sanitizer.push("a<|im").text == "a"
     assert sanitizer.flush().text == "<|im"
     assert sanitizer.push("  b").text == "b"
+
+
+class OneByOne(Sanitizer):
+    """Looks at every character, whatever the fragment."""
+
+    def _is_plain(self, fragment: str) -> bool:  # noqa: ARG002 - as its parent's
+        return False
+
+
+def test_plain_fragments_come_out_as_their_characters_would() -> None:
+    rng = random.Random(3)
+    parts = ("a", "12", " ", "|", "<|im_end|>", "<|im", "_end|>", "\u0301", "\n", "é", "\ud800", "\udc00", "\x07")
+    longer = ("hello there, you. ", "x" * 200, " " * 300, "9" * 170)
+    for _ in range(2000):
+        quick, slow = Sanitizer(["<|im_end|>", "<tts_pad>"]), OneByOne(["<|im_end|>", "<tts_pad>"])
+        for _ in range(rng.randrange(1, 8)):
+            fragment = "".join(rng.choices(rng.choice((parts, longer)), k=rng.randrange(1, 6)))
+            assert quick.push(fragment) == slow.push(fragment)
+        assert quick.flush() == slow.flush()
