@@ -18,6 +18,7 @@ from ..pipeline.codec import client, worker
 from ..pipeline.codec.channels import Asked
 from ..pipeline.talker import engine, generation
 from ..pipeline.talker.frames import HEADER, FrameFlag, unpack
+from ..pipeline.talker.tables import Field
 from ..pipeline.talker.vllm_process import step_owners
 from .load.stats import Spread
 
@@ -37,7 +38,8 @@ STAGES = (
     "pcm",
 )
 """asked: the text's first tokens are in the tables; sent: vLLM's front has passed it on; read: the engine's process has
-it; taken: its loop does, between two steps; ordered: a step with it is; backbone, launched: so far has the host come
+it; taken: its loop does, between two steps (these three are not there where the prompt had been read); ordered: a
+step with it is; backbone, launched: so far has the host come
 with that step's kernels; made: its frame is on the host; heard of: the gateway has it; pcm: the first sound."""
 
 Key = tuple[str, int]
@@ -138,11 +140,11 @@ def watch_engine(worker_of_vllm: Any) -> None:
     before(core, "add_request", "taken", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005 - as in what is watched
     fresh: list[Key] = []
 
-    def order(call: Callable[..., Any], _: Any, __: Any) -> Any:
+    def order(call: Callable[..., Any], args: Any, _: Any) -> Any:
         begun_s = time.monotonic()
         result = call()
         now_s = time.monotonic()
-        fresh[:] = [_epoch(each.req_id) for each in result.scheduled_new_reqs]
+        fresh[:] = [_epoch(each.req_id) for each in result.scheduled_new_reqs] + _heirs(args[0], result)
         STAMPS.note("ordered", fresh, now_s)
         if result.total_num_scheduled_tokens:
             rows = len(result.num_scheduled_tokens)
@@ -206,8 +208,17 @@ def _firsts(message: bytes, groups: int) -> Iterable[Key]:
 
 
 def _epoch(request_id: str) -> Key:
-    """vLLM puts letters of its own behind the name that it was given."""
-    return "epoch", int(request_id.partition("-")[0])
+    """vLLM puts letters of its own behind the name that it was given. Who reads a prompt for later has no epoch."""
+    name = request_id.partition("-")[0]
+    return "epoch", int(name) if name.isdecimal() else 0
+
+
+def _heirs(scheduler: Any, order: Any) -> list[Key]:
+    """Generations that go on in this step from a prompt that had been read."""
+    control, rows = scheduler._control, scheduler._prompts
+    going_on = [rows[name] for name in scheduler._inherited if name in order.num_scheduled_tokens]
+    heirs = [int(control[row, Field.HEIR]) - 1 for row in going_on]
+    return [("epoch", int(control[heir, Field.EPOCH])) for heir in heirs if heir >= 0]
 
 
 def stages_ms(

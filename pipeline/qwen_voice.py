@@ -29,6 +29,9 @@ from .words import ORDINARY_PACE, SpokenClock
 GPU_FIRST_MS = 640
 """On a GPU a step takes far less than the 80 ms that are heard of it, so little is enough to begin with."""
 
+GPU_WARM = 32
+"""Utterances that may begin within some 50 ms and still find their prompt read."""
+
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
@@ -38,7 +41,8 @@ class SynthesizerOptions:
     from where it grows as he hears it (None: all of it, on a GPU GPU_FIRST_MS); `slots`: the most utterances there can
     be at once.
 
-    `guests`: other processes that share the engine, in slots lent to them.
+    `guests`: other processes that share the engine, in slots lent to them. `warm`: prompts that are read before they
+    are asked for (None: GPU_WARM on a GPU, none elsewhere).
 
     Without `slots`, more than the device is known to carry, as far as memory goes: how many it does carry is measured.
     """
@@ -58,6 +62,7 @@ class SynthesizerOptions:
     whole_predictor: bool = False
     start_timeout_s: float = 300.0
     guests: int = 0
+    warm: int | None = None
 
 
 class QwenVoice:

@@ -17,7 +17,7 @@ from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
 from .credit import rounds_in_turn
 from .errors import AtCapacity, EngineNotReady, VoxgateError
-from .qwen_voice import QwenVoice, SynthesizerOptions
+from .qwen_voice import GPU_WARM, QwenVoice, SynthesizerOptions
 from .shared.loan import Loan
 from .shared.messages import Attach
 from .speech import EngineState, Place, SpeechRequest
@@ -178,6 +178,7 @@ class QwenSynthesizer(QwenVoice):
                 codec=codec,
                 threads=options.talker_threads,
                 guests=options.guests,
+                warm=options.warm if options.warm is not None else GPU_WARM if options.device != "cpu" else 0,
                 kv_cache_bytes=options.kv_cache_bytes,
                 gpu_memory=options.gpu_memory,
                 own_kernels=options.own_kernels,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
 from ..step_times import StepTimes
+from .bell import BellRope
 from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
 from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
@@ -31,6 +32,7 @@ from .seat import Seat
 from .tables import Field, SlotTables, TableShape
 from .tenant import Tenant
 from .vllm_process import Requests, load_engine, shut_down_engine
+from .warm import WarmPrompts
 from .watchdog import Watchdog
 from .wiring import Wiring
 
@@ -64,6 +66,7 @@ class TalkerEngine:
             frames=options.max_frames,
             groups=checkpoint.groups,
             hidden=checkpoint.talker.hidden,
+            warm=options.warm,
         )
         self.options = replace(options, kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(options.device))
         self._free = list(reversed(range(options.slots)))
@@ -72,6 +75,8 @@ class TalkerEngine:
         self._llm: AsyncLLM | None = None
         self._requests: Requests | None = None
         self._tables: SlotTables | None = None
+        self._warm: WarmPrompts | None = None
+        self._read_requests = 0
         self._watching: asyncio.Task[None] | None = None
         self._watchdog = Watchdog(HANG_S)
         self._processes: set[BaseProcess] = set()
@@ -82,6 +87,7 @@ class TalkerEngine:
         self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
         self._run_id = uuid.uuid4().hex
+        self._bell: BellRope | None = None
         self.tables_path = ""
         """Where other processes find the tables, once it is started."""
 
@@ -89,9 +95,14 @@ class TalkerEngine:
         """Where the process of that number is to receive the engine's reports of its generations (`Inbox`)."""
         return f"voxgate-frames-{self._run_id}-{owner}"
 
+    @property
+    def bell_address(self) -> str:
+        """Where every process rings that has written the tables (`BellRope`)."""
+        return f"voxgate-bell-{self._run_id}"
+
     def _kv_cache_bytes(self, device: str) -> int | None:
         """On a CPU, what every slot needs to be full at once; vLLM would take a share of all memory otherwise."""
-        return self.slot_bytes * (self.shape.slots + 1) if device == "cpu" else None
+        return self.slot_bytes * (self.shape.rows + 1) if device == "cpu" else None
 
     @property
     def slot_bytes(self) -> int:
@@ -123,6 +134,8 @@ class TalkerEngine:
 
     async def _start(self) -> None:
         self._tables, tables_path = SlotTables.create(self.shape)
+        self._bell = BellRope(self.bell_address)
+        self._closing.callback(self._bell.close)
         self._closing.callback(Inbox(self.reports_address(0), self._receive).close)
         self.tables_path = tables_path
         wiring = Wiring(
@@ -131,10 +144,11 @@ class TalkerEngine:
             frames=tuple(map(self.reports_address, range(1 + self.options.guests))),
             owner_pid=os.getpid(),
             shape=self.shape,
+            bell=self.bell_address,
             codec=self.options.codec,
             own_kernels=self.options.own_kernels and self.options.device != "cpu",
             whole_predictor=self.options.whole_predictor,
-            graph_rows=max(graph_sizes(self.options.slots, own=self.options.own_kernels)),
+            graph_rows=max(graph_sizes(self.shape.rows, own=self.options.own_kernels)),
         )
         # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
         # start must still learn of the process to stop it.
@@ -144,7 +158,8 @@ class TalkerEngine:
         except (TimeoutError, asyncio.CancelledError):
             loading.add_done_callback(_shut_down_late)
             raise
-        self._requests = await Requests.of(self._llm, self.shape.frames + 1, self.shape.end_token)
+        self._requests = await Requests.of(self._llm, self.shape.frames + 2, self.shape.end_token)
+        self._warm = WarmPrompts(self, self._tables, self.shape.slots, self.shape.warm)
         self._watching = asyncio.create_task(self._watch(), name="talker-watchdog")
 
     @property
@@ -155,7 +170,7 @@ class TalkerEngine:
     def _load(self, wiring: Wiring) -> AsyncLLM:
         # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
         with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
-            write_engine_folder(self.checkpoint, self.shape.slots, self.max_positions, Path(name))
+            write_engine_folder(self.checkpoint, self.shape.rows, self.max_positions, Path(name))
             before = set(multiprocessing.active_children())
             llm = load_engine(Path(name), wiring, self.options, self.max_positions)
             self._processes = set(multiprocessing.active_children()) - before
@@ -178,6 +193,8 @@ class TalkerEngine:
         if watching is not None:
             watching.cancel()
             await asyncio.wait({watching})
+        if self._warm is not None:
+            self._warm.close()
         for generation in list(self._live.values()):
             generation.fail(EngineLost("the engine was stopped"))
         if llm is not None:
@@ -222,9 +239,23 @@ class TalkerEngine:
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `submit`, for a generation of any process."""
         assert self._requests is not None
+        if self._warm is not None and (begun := self._warm.take(slot)) is not None:
+            # At once: the event loop may have the rest of the text to read before its next turn.
+            self._wake_now()
+            return begun
         return asyncio.create_task(self._run(self._requests.make(f"{epoch}", slot, prompt_len)))
 
-    async def _run(self, request: EngineCoreRequest) -> int:
+    def read(self, row: int, positions: int) -> asyncio.Task[int]:
+        """Read a prompt before anybody needs it (`warm.py`); resolves as `submit` does for whoever takes it over."""
+        assert self._requests is not None
+        self._read_requests += 1
+        request = self._requests.make(f"warm{self._read_requests}", row, positions)
+        # What it says at the prompt's end is no frame.
+        reading = asyncio.create_task(self._run(request, unsaid=1))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return reading
+
+    async def _run(self, request: EngineCoreRequest, unsaid: int = 0) -> int:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         assert self._llm is not None
@@ -240,7 +271,7 @@ class TalkerEngine:
         except EngineDeadError as error:
             self._lose("the talker's engine died")
             raise EngineLost("the talker's engine died") from error
-        return steps
+        return steps - unsaid
 
     def _lose(self, reason: str) -> None:
         """Tell every generation under way, and make sure that the process is gone; only the first reason counts."""
@@ -267,15 +298,15 @@ class TalkerEngine:
             await asyncio.sleep(PULSE_S)
 
     def wake(self) -> None:
-        """Have the engine look at its held sessions again: one message per turn of the event loop, for all of them."""
+        """Have the engine look at its held sessions again: once per turn of the event loop, for all of them."""
         if not self._wake_due:
             self._wake_due = True
             asyncio.get_running_loop().call_soon(self._wake_now)
 
     def _wake_now(self) -> None:
         self._wake_due = False
-        # Any message ends the engine's wait; aborting a request that does not exist is the cheapest.
-        self._send_aborts([""])
+        if self._bell is not None:
+            self._bell.ring()
 
     def ask_release(self, tenant: Generation | Seat) -> None:
         """Have the engine confirm that it is done with an aborted generation."""
@@ -309,6 +340,10 @@ class TalkerEngine:
             self.times.record(first, second * 1e-6, now_s)
             return
         if flags & FrameFlag.PULSE:
+            return
+        if flags & FrameFlag.WARM:
+            if self._warm is not None:
+                self._warm.heard(first)
             return
         tenant = self._live.get(first)
         # Records of an earlier owner of the slot may still be on their way.

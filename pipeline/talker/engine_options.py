@@ -24,7 +24,8 @@ SLOW_FRAMES_PER_TOKEN = 4
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process.
-    `guests`: other processes that run generations in it, in slots that were lent to them.
+    `guests`: other processes that run generations in it, in slots that were lent to them. `warm`: prompts that are
+    read before they are asked for (`warm.py`).
 
     On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
     `graphs`: vLLM's name of what it captures of the backbone; `own_kernels`: ours for layers, input, first draw and
@@ -44,6 +45,7 @@ class EngineOptions:
     gpu_memory: float = 0.7
     threads: int = 1
     guests: int = 0
+    warm: int = 0
     kv_cache_bytes: int | None = None
     start_timeout_s: float = 300.0
 

@@ -58,6 +58,10 @@ class FrameFlag(IntFlag):
     FAILED = 32
     """With END: this session's numbers came out of order; its speech cannot go on."""
 
+    WARM = 64
+    """Not a frame: of a row for prompts. The first says that its prompt was read, the next that nobody needs it any
+    more. Sent without codes."""
+
 
 Records = NDArray[np.int32]
 """int32 [n, HEADER + groups]"""
@@ -93,6 +97,11 @@ def pack_release(slot: int, epoch: int) -> bytes:
 def pack_step(batch: int, seconds: float) -> bytes:
     """How long a step took that did nothing but make frames."""
     return np.array([batch, min(round(seconds * 1e6), 2**31 - 1), 0, FrameFlag.STEP], np.int32).tobytes()
+
+
+def pack_warm(row: int) -> bytes:
+    """News of a row for prompts."""
+    return np.array([row, 0, 0, FrameFlag.WARM], np.int32).tobytes()
 
 
 PULSE = np.array([0, 0, 0, FrameFlag.PULSE], np.int32).tobytes()

@@ -13,9 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .tables import SlotTables
+from .tables import Field, SlotTables
 
 _PORTABLE_AND_MAPPED = 3
+_HEIR = tl.constexpr(int(Field.HEIR))
 
 
 def map_tables(tables: SlotTables) -> None:
@@ -52,4 +53,21 @@ def look_up_mapped(table: Tensor, slots: Tensor, places: Tensor | None = None) -
         table, slots, slots if places is None else places, out, table.shape[0], table.stride(0), table.stride(1),
         WIDTH=width, SPAN=triton.next_power_of_2(width), DEEP=depth == 2, num_warps=1,
     )  # fmt: skip  # one argument list
+    return out
+
+
+@triton.jit
+def _inherit(ids, control, out, first, rows, line):
+    at = tl.program_id(0)
+    name = tl.load(ids + at)
+    row = name.to(tl.int64)
+    # The gateway may write meanwhile: what an earlier kernel read must not be taken from a cache.
+    heir = tl.load(control + row * line + _HEIR, mask=(row >= first) & (row < rows), other=0, volatile=True)
+    tl.store(out + at, tl.where(heir > 0, (heir - 1).to(name.dtype), name))
+
+
+def inherit_mapped(ids: Tensor, control: Tensor, first: int) -> Tensor:
+    """`tables.inherit` on the device, of a mapped table."""
+    out = torch.empty_like(ids)
+    _inherit[(len(ids),)](ids, control, out, first, len(control), control.stride(0), num_warps=1)
     return out

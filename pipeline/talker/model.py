@@ -28,6 +28,7 @@ from .frames import HEADER
 from .predictor import Predictor
 from .row_names import name_rows, read_names
 from .step import FrameStep
+from .tables import inherit
 from .wiring import Wiring, die_with
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class VoxgateTalker(nn.Module):
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         checkpoint, wiring = self._checkpoint, self._wiring
         tables = wiring.attach()
+        self._control = torch.from_numpy(tables.control)
         if self._device.type == "cuda":
             from .gpu_tables import map_tables
 
@@ -108,7 +110,7 @@ class VoxgateTalker(nn.Module):
             serve_beside(WorkerOptions.from_json(wiring.codec))
         with torch.inference_mode():
             shape = wiring.shape
-            codes = torch.zeros(shape.slots + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
+            codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
             embedding = InputEmbedding(weights, checkpoint, tables, codes)
             predictor = _predictor_for(self._device, wiring)(
                 weights,
@@ -126,11 +128,11 @@ class VoxgateTalker(nn.Module):
 
     def _known(self, embedding: InputEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
         # vLLM's warm-up passes ids that no session ever has.
-        last = self._wiring.shape.slots - 1
+        last = self._wiring.shape.rows - 1
         return lambda ids, positions: embedding(ids.long().clamp(0, last), positions)
 
     def _eager(self, step: FrameStep) -> Callable[[Tensor], Tensor]:
-        slots = self._wiring.shape.slots
+        slots = self._wiring.shape.rows
 
         def run(states: Tensor) -> Tensor:
             hidden, owners, positions = read_names(states)
@@ -145,7 +147,7 @@ class VoxgateTalker(nn.Module):
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], GraphedStep]:
         from .gpu_step import FrameSender, GraphedStep
 
-        slots = self._wiring.shape.slots
+        slots = self._wiring.shape.rows
         nobody = torch.full((1,), slots, device=self._device)
         idle = name_rows(torch.zeros(1, self._hidden, dtype=self._dtype, device=self._device), nobody, 0 * nobody)
         embed, make = (
@@ -161,7 +163,7 @@ class VoxgateTalker(nn.Module):
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
         from .gpu_frame_step import Copies, GpuFrameStep, GpuInput
 
-        slots = self._wiring.shape.slots
+        slots = self._wiring.shape.rows
         copies = Copies.of(slots, self._device)
         return GpuInput(embedding, copies), GpuFrameStep(step, predictor, self._checkpoint, copies, slots).make
 
@@ -169,7 +171,7 @@ class VoxgateTalker(nn.Module):
         self, embedding: InputEmbedding, step: FrameStep
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
         # The row behind the slots is nobody's: there go ids of vLLM's warm-up, and steps begun before speech ended.
-        slots = self._wiring.shape.slots
+        slots = self._wiring.shape.rows
 
         def make(states: Tensor) -> tuple[Tensor, Tensor]:
             hidden, owners, positions = read_names(states)
@@ -193,6 +195,8 @@ class VoxgateTalker(nn.Module):
         """Hidden states after the final norm with whose they are behind them, as of `name_rows`."""
         assert self._embed is not None, "weights are loaded before the first step"
         positions = positions.long()
+        if self._wiring.shape.warm:
+            input_ids = inherit(input_ids, self._control, self._wiring.shape.slots)
         embedded = self._embed(input_ids, positions)
         if self._backbone is not None and (made := self._backbone(input_ids, positions, embedded)) is not None:
             return made

@@ -12,3 +12,7 @@ def register() -> None:
         from .model import VoxgateTalker
 
         ModelRegistry.register_model(ARCHITECTURE, VoxgateTalker)
+
+    from .bell import hang_in_engine
+
+    hang_in_engine()

@@ -18,7 +18,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from ..speech import FRAME_MS
 from ..step_times import StepTimes
-from .frames import PULSE, PULSE_MARK, pack_release, pack_step, read_release_mark
+from .frames import PULSE, PULSE_MARK, pack_release, pack_step, pack_warm, read_release_mark
 from .late_order import OrderTimes
 from .step_clock import StepClock
 from .tables import Field
@@ -46,6 +46,11 @@ class _Holding(_Mixed):
         self._clock = StepClock()
         self._times = StepTimes()
         self._largest, self._looked_s = wiring.shape.slots, 0.0
+        self._slots = wiring.shape.slots
+        self._prompts: dict[str, int] = {}
+        """The row of each request that reads a prompt for later, until its heir's first step is over."""
+        self._inherited: set[str] = set()
+        """Those that have an heir."""
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         now_s = time.monotonic()
@@ -69,6 +74,8 @@ class _Holding(_Mixed):
         requests = self.requests.copy()
         result = super().update_from_output(scheduler_output, model_runner_output)
         keep_ends(result, requests)
+        if self._prompts:
+            self._tell_of_prompts(scheduler_output.num_scheduled_tokens, requests)
         now_s = time.monotonic()
         seconds = self._clock.outcome(scheduler_output, now_s)
         tokens: Sequence[int] = scheduler_output.num_scheduled_tokens.values()
@@ -95,6 +102,8 @@ class _Holding(_Mixed):
         result = super().finish_requests(request_ids, finished_status)
         names = [request_ids] if isinstance(request_ids, str) else request_ids or ()
         for name in names:
+            if name in self._prompts:
+                self._free_prompt(name)
             if name == PULSE_MARK:
                 self._reports.send(PULSE)
             elif (owner := read_release_mark(name)) is not None:
@@ -105,7 +114,7 @@ class _Holding(_Mixed):
         """The most rows that a step has time for."""
         if now_s - self._looked_s >= _BUDGET_LOOK_S:
             self._looked_s, curve = now_s, self._times.curve(now_s)
-            self._largest = max(1, curve.most_within(_BUDGET_S, self._control.shape[0]))
+            self._largest = max(1, curve.most_within(_BUDGET_S, self._slots))
         return self._largest
 
     def _split(self) -> tuple[list[Request], list[Request]]:
@@ -128,8 +137,40 @@ class _Holding(_Mixed):
         """
         running = self.running
         slots = [request.prompt_token_ids[0] for request in running]
+        if slots and max(slots) >= self._slots:
+            slots = [self._row_of(request) for request in running]
         computed = np.array([request.num_computed_tokens for request in running], np.int64)
         return computed, self._control[slots] if slots else self._control[:0]
+
+    # Prompts that are read before they are needed (`warm.py`)
+
+    def add_request(self, request: Request) -> None:
+        if (row := request.prompt_token_ids[0]) >= self._slots:
+            self._prompts[request.request_id] = row
+        super().add_request(request)
+
+    def _row_of(self, request: Request) -> int:
+        """A request's row of the tables: of a prompt's that has an heir, the heir's slot."""
+        row: int = request.prompt_token_ids[0]
+        if row < self._slots or (heir := int(self._control[row, Field.HEIR]) - 1) < 0:
+            return row
+        # From here on it is the heir's, also where it has to be computed once more.
+        for tokens in (request.prompt_token_ids, request._all_token_ids, request._output_token_ids):
+            tokens[:] = [heir] * len(tokens)
+        self._inherited.add(request.request_id)
+        return heir
+
+    def _tell_of_prompts(self, stepped: Mapping[str, int], requests: Mapping[str, Request]) -> None:
+        """Report rows whose prompt was read by this step, and those whose heir's first step it was."""
+        for name in [name for name in self._prompts if name in stepped]:
+            if name in self._inherited:
+                self._free_prompt(name)
+            elif requests[name].num_output_tokens:
+                self._reports.send(pack_warm(self._prompts[name]))
+
+    def _free_prompt(self, name: str) -> None:
+        self._inherited.discard(name)
+        self._reports.send(pack_warm(self._prompts.pop(name)))
 
 
 def keep_ends(outputs: Any, requests: Mapping[str, Request]) -> None:

@@ -42,11 +42,11 @@ class FrameStep:
         self._groups = checkpoint.groups
         self._predictor = predictor
         self.codes = codes
-        self._scratch = tables.shape.slots
+        self._scratch = tables.shape.rows
         self._end_token = tables.shape.end_token
         self._control = torch.from_numpy(tables.control)
         self._options = torch.from_numpy(tables.options)
-        slots = tables.shape.slots + 1
+        slots = tables.shape.rows + 1
         self._seen = torch.zeros(slots, self._end + 1, dtype=torch.bool, device=head.device)
         self._owner = torch.zeros(slots, dtype=torch.int64, device=head.device)
         self._frames = torch.zeros(slots, dtype=torch.int64, device=head.device)

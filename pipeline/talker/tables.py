@@ -47,6 +47,8 @@ class Field(IntEnum):
     """1 when end of speech may be drawn before all text was read, as the reference does."""
     HEARD = 11
     """Frames the listener has heard, or would have in real time; may be below zero before the first."""
+    HEIR = 12
+    """Of a row for prompts (`TableShape.warm`): one more than the slot that goes on from it; 0 while none does."""
 
 
 class Option(IntEnum):
@@ -63,7 +65,8 @@ class Option(IntEnum):
 class TableShape:
     """Capacity: `slots` sessions, each with a prompt, a text and frames of at most these lengths.
 
-    `groups`, `hidden`: codes of a frame, and the talker's width.
+    `groups`, `hidden`: codes of a frame, and the talker's width. `warm`: rows behind the slots, for prompts that are
+    read before anybody speaks (`warm.py`).
     """
 
     slots: int
@@ -72,16 +75,21 @@ class TableShape:
     frames: int
     groups: int
     hidden: int
+    warm: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.slots + self.warm
 
     @property
     def end_token(self) -> int:
-        """vLLM's "token" for end of speech; the tokens below it are slot ids."""
-        return self.slots
+        """vLLM's "token" for end of speech; the tokens below it are rows of the tables."""
+        return self.rows
 
     @property
     def nbytes(self) -> int:
         prefix = 4 * (1 + self.groups) * self.prefix
-        return self.slots * (8 * len(Field) + 4 * len(Option) + prefix + 4 * self.text + 4 * self.hidden)
+        return self.rows * (8 * len(Field) + 4 * len(Option) + prefix + 4 * self.text + 4 * self.hidden)
 
 
 def look_up(table: Tensor, *index: Tensor) -> Tensor:
@@ -98,6 +106,20 @@ def look_up(table: Tensor, *index: Tensor) -> Tensor:
     return table[index]
 
 
+def inherit(ids: Tensor, control: Tensor, first: int) -> Tensor:
+    """vLLM's tokens, int [n], with each row for prompts, from `first` on, that has an heir in its heir's name.
+
+    `control`: the table's; on a GPU it must have been mapped.
+    """
+    if ids.is_cuda:
+        from .gpu_tables import inherit_mapped
+
+        return inherit_mapped(ids, control, first)
+    heirs = control[ids.long().clamp(0, len(control) - 1), Field.HEIR]
+    named = (ids >= first) & (ids < len(control)) & (heirs > 0)
+    return ids.where(~named, (heirs - 1).to(ids.dtype))
+
+
 def any_of(mask: Tensor) -> bool:
     """Whether what `mask` marks is worth a closer look; always on a GPU, where asking would wait for the device."""
     return mask.is_cuda or bool(mask.any())
@@ -106,9 +128,9 @@ def any_of(mask: Tensor) -> bool:
 class SlotTables:
     """Views over one shared mapping.
 
-    `control`: int64 [slots, len(Field)]; `options`: float32 [slots, len(Option)]; `prefix`: int32 [slots, prefix,
+    `control`: int64 [rows, len(Field)]; `options`: float32 [rows, len(Option)]; `prefix`: int32 [rows, prefix,
     1 + groups], a position's text id and its row of every codebook's table (`prompt.NO_ENTRY` for none); `text`: int32
-    [slots, text]; `speaker`: float32 [slots, hidden], for positions that say `prompt.SPEAKER`.
+    [rows, text]; `speaker`: float32 [rows, hidden], for positions that say `prompt.SPEAKER`.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -123,11 +145,11 @@ class SlotTables:
             offset += array.nbytes
             return array
 
-        self.control: NDArray[np.int64] = view(np.int64, shape.slots, len(Field))  # type: ignore[assignment]  # view() is generic
-        self.options: NDArray[np.float32] = view(np.float32, shape.slots, len(Option))  # type: ignore[assignment]  # same
-        self.prefix: NDArray[np.int32] = view(np.int32, shape.slots, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # same
-        self.text: NDArray[np.int32] = view(np.int32, shape.slots, shape.text)  # type: ignore[assignment]  # same
-        self.speaker: NDArray[np.float32] = view(np.float32, shape.slots, shape.hidden)  # type: ignore[assignment]  # same
+        self.control: NDArray[np.int64] = view(np.int64, shape.rows, len(Field))  # type: ignore[assignment]  # view() is generic
+        self.options: NDArray[np.float32] = view(np.float32, shape.rows, len(Option))  # type: ignore[assignment]  # same
+        self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # same
+        self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # same
+        self.speaker: NDArray[np.float32] = view(np.float32, shape.rows, shape.hidden)  # type: ignore[assignment]  # same
 
     @classmethod
     def create(cls, shape: TableShape) -> tuple[SlotTables, str]:

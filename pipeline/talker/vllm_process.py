@@ -45,7 +45,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         skip_tokenizer_init=True,
         dtype=options.dtype or ("float32" if cpu else "bfloat16"),
         max_model_len=max_positions,
-        max_num_seqs=options.slots,
+        max_num_seqs=wiring.shape.rows,
         # Equal token ids are not equal content: every id is a slot.
         enable_prefix_caching=False,
         scheduler_cls=f"{__package__}.scheduler.{flavour}",
@@ -53,7 +53,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         **(
             {"enforce_eager": True, "kv_cache_memory_bytes": options.kv_cache_bytes}
             if cpu
-            else _graphs(options, _gpu_memory(wiring, options, max_positions))
+            else _graphs(options, wiring.shape.rows, _gpu_memory(wiring, options, max_positions))
         ),
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
@@ -114,17 +114,17 @@ def step_owners() -> tuple[type, type]:
     return EngineCore, UniProcExecutor
 
 
-def _graphs(options: EngineOptions, memory: Memory) -> dict[str, Any]:
+def _graphs(options: EngineOptions, rows: int, memory: Memory) -> dict[str, Any]:
     """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
     return {
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": options.graphs,
-            "cudagraph_capture_sizes": graph_sizes(options.slots, own=options.own_kernels),
+            "cudagraph_capture_sizes": graph_sizes(rows, own=options.own_kernels),
         },
         "kv_cache_memory_bytes": memory.cache_bytes,
         "gpu_memory_utilization": memory.share,
-        "max_num_batched_tokens": max(MAX_PREFIX_TOKENS, 2 * options.slots),
+        "max_num_batched_tokens": max(MAX_PREFIX_TOKENS, 2 * rows),
     }
 
 
@@ -155,7 +155,7 @@ def _gpu_memory(wiring: Wiring, options: EngineOptions, max_positions: int) -> M
         return Memory(options.kv_cache_bytes, min(options.gpu_memory, (options.kv_cache_bytes + 2 * weights) / total))
     size = checkpoint.talker
     per_position = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
-    positions = max(options.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
+    positions = max(wiring.shape.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
     return plan_memory(total, options.gpu_memory, weights, per_position * positions)
 
 

@@ -17,7 +17,8 @@ KEY = "voxgate"
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """`tables`: path of the shared tables; `frames`: for each process that runs generations, the address of the
-    `Inbox` that its records go to; `owner_pid`: of the process that started the engine.
+    `Inbox` that its records go to; `owner_pid`: of the process that started the engine; `bell`: where it is rung for
+    (`bell.py`).
 
     On a GPU: `codec`: the codec worker to serve beside the talker (`WorkerOptions` as JSON); `own_kernels`: whether to
     take our own; `whole_predictor`: whether one kernel makes a frame's codes, where it fits; `graph_rows`: rows of the
@@ -33,6 +34,7 @@ class Wiring:
     own_kernels: bool = False
     whole_predictor: bool = False
     graph_rows: int = 0
+    bell: str = ""
 
     def as_config(self) -> dict[str, Any]:
         return {KEY: asdict(self)}

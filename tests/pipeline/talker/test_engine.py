@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,25 @@ from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.talker.engine import HANG_S, TalkerEngine
 from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions
-from voxgate.pipeline.talker.frames import OWNERS, PULSE, PULSE_MARK, addressed, pack_release, pack_step, unpack
-from voxgate.pipeline.talker.tables import SlotTables, TableShape
+from voxgate.pipeline.talker.frames import (
+    OWNERS,
+    PULSE,
+    PULSE_MARK,
+    addressed,
+    pack_release,
+    pack_step,
+    pack_warm,
+    unpack,
+)
+from voxgate.pipeline.talker.generation import Generation, Sampling
+from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+from voxgate.pipeline.talker.warm import REFILL_S, WarmPrompts
 from voxgate.pipeline.voice import MAX_REFERENCE_FRAMES
 
 from ...fakes.virtual_time import run
+
+SAMPLING = Sampling(0.9, 50, 1.0, 1.05, 0.9, 50, 1.0, seed=1)
 
 
 def shape_of(checkpoint: TalkerCheckpoint, max_frames: int) -> TableShape:
@@ -128,6 +143,49 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
         assert (await anext(generation)).tolist() == codes.tolist()
         assert generation.frames == 1
         assert engine.times.curve(0.0).at(2) == pytest.approx(0.025)
+
+    run(scene())
+
+
+def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerCheckpoint) -> None:
+    async def scene() -> None:
+        engine = TalkerEngine(checkpoint, EngineOptions(slots=3, warm=2))
+        FakeVllm(engine)
+        assert engine._tables is not None
+        engine._warm = WarmPrompts(engine, engine._tables, 3, 2)
+        asked: list[tuple[str, int, int]] = []
+
+        def make(name: str, slot: int, prompt_len: int) -> asyncio.Future[int]:
+            asked.append((name, slot, prompt_len))
+            return asyncio.get_running_loop().create_future()
+
+        async def steps(request: asyncio.Future[int], unsaid: int = 0) -> int:
+            return await request - unsaid
+
+        engine._requests = SimpleNamespace(make=make)  # type: ignore[assignment] # a fake
+        engine._run = steps  # type: ignore[assignment] # a fake
+
+        def begin() -> Generation:
+            generation = engine.open()
+            generation.prepare(custom_voice_prompt(checkpoint, "slt", "auto"), SAMPLING, 9)
+            generation.feed([1, 2])
+            return generation
+
+        first = begin()
+        await asyncio.sleep(2 * REFILL_S)
+        positions = asked[0][2]
+        assert asked == [
+            (str(first.epoch), first.slot, positions),
+            ("warm1", 3, positions - 1),
+            ("warm2", 4, positions - 1),
+        ]
+        engine._take(unpack(pack_warm(3), 16)[0], 0.0)
+        second = begin()
+        assert len(asked) == 3, "nothing is asked of vLLM"
+        assert engine._tables.control[3, Field.HEIR] == second.slot + 1
+        third = begin()
+        await asyncio.sleep(0.01)
+        assert asked[3] == (str(third.epoch), third.slot, positions), "none is ready"
 
     run(scene())
 

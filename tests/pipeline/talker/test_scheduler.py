@@ -20,7 +20,7 @@ from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.wiring import Wiring
 
 PREFIX = 9
-SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8)
+SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8, warm=2)
 
 
 def row(*, tokens: int, closed: bool, credit: int, lead: int = 0) -> list[int]:
@@ -119,6 +119,9 @@ class PlainScheduler:
 
     def get_num_unfinished_requests(self) -> int:
         return len(self.running) + len(self.waiting)
+
+    def add_request(self, request: Any) -> None:
+        pass
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> str:
         self.ended.append((request_ids, finished_status))
@@ -413,3 +416,81 @@ def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
     assert len(slept) == 1
     assert launch() == ["a", "new"]
     scheduler._reports.close()
+
+
+# Prompts that are read before they are needed
+
+
+class PromptRequest:
+    """Reads a row's prompt, PREFIX positions of it."""
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = self.request_id = name
+        self.prompt_token_ids = [row] * PREFIX
+        self._all_token_ids = self.prompt_token_ids.copy()
+        self._output_token_ids: list[int] = []
+        self.num_computed_tokens = 0
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self._output_token_ids)
+
+    def read(self) -> None:
+        """The step that has read it is over."""
+        self.num_computed_tokens = PREFIX
+        self._output_token_ids.append(self.prompt_token_ids[0])
+        self._all_token_ids.append(self.prompt_token_ids[0])
+
+
+def stepped(*names: str) -> SimpleNamespace:
+    return SimpleNamespace(num_scheduled_tokens=dict.fromkeys(names, 2))
+
+
+def read_prompt(bench: Bench, row_number: int) -> PromptRequest:
+    """A request that has read the prompt of a row for prompts, and rests."""
+    bench.tables.control[row_number] = row(tokens=0, closed=False, credit=0)
+    request = PromptRequest(f"warm{row_number}", row_number)
+    bench.scheduler.add_request(request)
+    bench.scheduler.running = [request]
+    assert bench.scheduler.has_requests()
+    request.read()
+    bench.scheduler.requests = {request.name: request}
+    bench.scheduler.update_from_output(stepped(request.name), None)
+    return request
+
+
+def test_a_prompt_is_read_without_text_and_then_rests(bench: Bench) -> None:
+    read_prompt(bench, SHAPE.slots)
+    (record,) = unpack(bench.report(), 16)
+    assert record.tolist() == [SHAPE.slots, 0, 0, FrameFlag.WARM]
+    assert not bench.scheduler.has_requests()
+
+
+def test_its_heir_goes_on_in_his_own_slot(bench: Bench) -> None:
+    request = read_prompt(bench, SHAPE.slots + 1)
+    bench.report()
+    bench.hold(2)
+    bench.tables.control[SHAPE.slots + 1, Field.HEIR] = 2 + 1
+    assert not bench.scheduler.has_requests(), "he has no credit"
+    bench.tables.control[2, Field.CREDIT] = 1
+    assert bench.scheduler.schedule() == [request.name]
+    assert set(request.prompt_token_ids + request._all_token_ids + request._output_token_ids) == {2}
+    bench.scheduler.update_from_output(stepped(request.name), None)
+    (record,) = unpack(bench.report(), 16)
+    assert record.tolist() == [SHAPE.slots + 1, 0, 0, FrameFlag.WARM], "nobody needs the row any more"
+    bench.tables.control[SHAPE.slots + 1, Field.HEIR] = 0
+    assert bench.scheduler.has_requests(), "he goes by his slot"
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_an_heir_who_leaves_before_his_first_step_frees_the_row(bench: Bench, looked: bool) -> None:
+    request = read_prompt(bench, SHAPE.slots)
+    bench.report()
+    bench.tables.control[SHAPE.slots, Field.HEIR] = 1 + 1
+    if looked:
+        assert bench.scheduler.has_requests()
+    bench.scheduler.finish_requests([request.name], "aborted")
+    (record,) = unpack(bench.report(), 16)
+    assert record.tolist() == [SHAPE.slots, 0, 0, FrameFlag.WARM]
+    assert not bench.scheduler._prompts
+    assert not bench.scheduler._inherited
