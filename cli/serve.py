@@ -113,6 +113,7 @@ async def _serve_alone(settings: Settings, synthesizer: QwenSynthesizer, library
     from ..gateway.server import Gateway
     from ..gateway.tracing import tracing_from
 
+    synthesizer.run_ahead()
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     observers = [] if tracing is None else [tracing]
     uploads = library if settings.voice_uploads else None
@@ -128,6 +129,7 @@ async def _serve_by_workers(
 ) -> None:
     from ..gateway.workers.speech_process import SpeechProcess
 
+    synthesizer.run_ahead()
     command = [sys.executable, "-m", "voxgate.cli.serve_worker"]
     gateway = SpeechProcess(settings, synthesizer, folder, workers, command, library)
     await _serve_and_tell(settings, gateway, gateway)

@@ -24,6 +24,7 @@ from .speech import EngineState, Place, SpeechRequest
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
 from .talker.engine_options import EngineOptions
+from .talker.vllm_process import import_ahead
 from .utterance import UtteranceSpeech
 
 CUDA_SLOTS = 128
@@ -109,6 +110,10 @@ class QwenSynthesizer(QwenVoice):
         """The newest steps of "talker" and "codec" by batch size: sessions in a step, frames in a job."""
         stages = self._processes.capacity.stages if self._processes is not None else ()
         return {stage.name: stage.times.summaries() for stage in stages}
+
+    def run_ahead(self) -> None:
+        """Begin with what a start takes longest for and needs nothing else for; returns at once."""
+        import_ahead(self._options.device, self._options.talker_threads)
 
     async def start(self) -> None:
         """Start both processes side by side, and measure what they carry; after `close` again.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import threading
 import time
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import load_checkpoint
 from .buckets import graph_sizes
+from .forerunner import engine_context, run_ahead
 from .scratch import scratch, temporary_folder
 from .wiring import Wiring
 
@@ -32,13 +35,30 @@ if TYPE_CHECKING:
     from .engine_options import EngineOptions
 
 
+def import_ahead(device: str, threads: int) -> None:
+    """Have vLLM imported by a thread here, and what the engine's process needs by one that it is forked from."""
+    workers = ["cpu_worker"] if device == "cpu" else ["gpu_worker", "gpu.model_runner"]
+    ours = ["model"] if device == "cpu" else ["model", "gpu_backbone", "gpu_frame_step", "gpu_predictor", "gpu_step"]
+    modules = [*(f"vllm.v1.worker.{name}" for name in workers), *(f"{__package__}.{name}" for name in ours)]
+    environment = _environment(device, threads)
+    _set(environment)
+    with temporary_folder(scratch()):
+        run_ahead(["vllm.v1.engine.core", *modules], environment)
+    threading.Thread(target=_import_vllm, name="vLLM's import", daemon=True).start()
+
+
 def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positions: int) -> AsyncLLM:
     """Start vLLM on a folder of `write_engine_folder`; blocks until the model is loaded (tens of seconds)."""
     cpu = options.device == "cpu"
-    _set_environment(options)
+    environment = _environment(options.device, options.threads)
+    _set(environment)
+    _import_vllm()
     from vllm import AsyncEngineArgs
+    from vllm.v1.engine import utils
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    # By its own settings it would be an interpreter of its own.
+    utils.get_mp_context = partial(engine_context, environment)
     flavour = "HoldingScheduler" if cpu else "HoldingAsyncScheduler"
     arguments = AsyncEngineArgs(
         model=str(folder),
@@ -159,7 +179,20 @@ def _gpu_memory(wiring: Wiring, options: EngineOptions, max_positions: int) -> M
     return plan_memory(total, options.gpu_memory, weights, per_position * positions)
 
 
-def _set_environment(options: EngineOptions) -> None:
+def _set(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    # What was compiled is kept for the next start; by default it would lie among what is not.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
+
+
+def _import_vllm() -> None:
+    # Here its records also reach our own log.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    from vllm.v1.engine import async_llm  # noqa: F401  # what takes long is there from now on
+
+
+def _environment(device: str, threads: int) -> dict[str, str]:
+    """What vLLM reads, in the gateway's process and in the engine's."""
     settings = {
         "VLLM_NO_USAGE_STATS": "1",
         # What these would say is about serving text, or for their own developers; what concerns us is an exception.
@@ -171,16 +204,10 @@ def _set_environment(options: EngineOptions) -> None:
         # Its sockets' files.
         "VLLM_RPC_BASE_PATH": str(scratch()),
     }
-    if options.device == "cpu":
-        settings |= {
+    if device == "cpu":
+        return settings | {
             "VLLM_USE_V2_MODEL_RUNNER": "0",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": str(options.threads),
+            "OMP_NUM_THREADS": str(threads),
         }
-    else:
-        settings |= {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}
-    os.environ.update(settings)
-    # What was compiled is kept for the next start; by default it would lie among what is not.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
-    # Here its records also reach our own log.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
+    return settings | {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}

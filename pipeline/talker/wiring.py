@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
-import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,15 +53,17 @@ class Wiring:
         return SlotTables.attach(self.shape, self.tables)
 
 
-def die_with(owner_pid: int, poll_s: float = 1.0) -> None:
-    """End this process soon after the gateway's has ended, however it ended.
+def die_with(owner_pid: int) -> None:
+    """End this process as soon as the gateway's has ended, however it ended.
 
-    PR_SET_PDEATHSIG is tied to the thread that spawned us, which may end earlier than its process; polling is not.
+    PR_SET_PDEATHSIG is tied to the thread that started us, which may end earlier than its process; and our parent is
+    not the gateway where we were forked from one that ran ahead.
     """
 
     def watch() -> None:
-        while os.getppid() == owner_pid:
-            time.sleep(poll_s)
+        with suppress(ProcessLookupError):
+            owner = os.pidfd_open(owner_pid)
+            select.select([owner], [], [])
         os._exit(1)
 
     threading.Thread(target=watch, name="owner-watch", daemon=True).start()
