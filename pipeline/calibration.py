@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 FRAMES = 16
 """Frames that each utterance of a calibration has at most."""
+FEW = 16
+"""Beyond so many at once every second doubling is left out: each is as much work as all before it."""
 _TEXT = "One, two, three, four, five, six."
 _LEAST_S = 1.5
 """A machine that seems to carry little may have had a bad moment: that much time is always taken."""
@@ -22,7 +24,7 @@ _EVERYTHING_HEARD = 10**6
 
 
 async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Speech]) -> None:
-    """Speak with 1, 2, 4, ... utterances through talker and codec, until more than those would not be let in.
+    """Speak with 1, 2, 4, ..., 16, 64, ... utterances at once, until more than those would not be let in.
 
     `open_speech` opens one of `FRAMES` frames. Talker, codec and this process work at the same time, as they will
     later, so that what they take from each other is measured too. Raises EngineError when the voice cannot speak, or
@@ -41,7 +43,7 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Sp
                 enough = together >= capacity.utterances(loop.time()) and loop.time() - began_s >= _LEAST_S
                 if together >= slots or enough:
                     break
-                together = min(2 * together, slots)
+                together = min((2 if together < FEW else 4) * together, slots)
     except RequestError as error:
         log.warning("capacity is learnt only while speaking: %s", error.message)
     except TimeoutError:

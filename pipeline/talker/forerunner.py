@@ -10,20 +10,28 @@ import multiprocessing
 from collections.abc import Mapping
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
+from pathlib import Path
+
+from .scratch import temporary_folder
 
 _started_with: dict[str, str] | None = None
 """Settings in the environment of the process that runs ahead, which are its children's too."""
 
 
-def run_ahead(modules: list[str], settings: Mapping[str, str]) -> None:
+def run_ahead(modules: list[str], settings: Mapping[str, str], folder: Path) -> None:
     """Start the process, which imports `modules`; returns at once. `settings`: of our environment, which it gets.
 
-    There is one in a process; a second call changes nothing.
+    `folder`: for its socket, and the temporary one of all that is forked from it. There is one such process in a
+    process; a second call changes nothing.
     """
     global _started_with
-    if _started_with is None:
-        _started_with = dict(settings)
-        multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+    if _started_with is not None:
+        return
+    _started_with = dict(settings)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+    # Its socket's place is otherwise a folder that a `kill -9` would leave behind.
+    vars(multiprocessing.current_process())["_config"]["tempdir"] = str(folder)
+    with temporary_folder(folder):
         forkserver.ensure_running()
 
 

@@ -42,8 +42,7 @@ def import_ahead(device: str, threads: int) -> None:
     modules = [*(f"vllm.v1.worker.{name}" for name in workers), *(f"{__package__}.{name}" for name in ours)]
     environment = _environment(device, threads)
     _set(environment)
-    with temporary_folder(scratch()):
-        run_ahead(["vllm.v1.engine.core", *modules], environment)
+    run_ahead(["vllm.v1.engine.core", *modules], environment, scratch())
     threading.Thread(target=_import_vllm, name="vLLM's import", daemon=True).start()
 
 

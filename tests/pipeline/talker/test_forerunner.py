@@ -10,6 +10,7 @@ from pathlib import Path
 
 SCRIPT = """
 import os, sys
+from pathlib import Path
 from voxgate.pipeline.talker.forerunner import engine_context, run_ahead
 
 SETTINGS = {"VOXGATE_TEST_AHEAD": "1"}
@@ -20,7 +21,7 @@ def tell(name):
 
 if __name__ == "__main__":
     os.environ |= SETTINGS
-    run_ahead(["colorsys"], SETTINGS)
+    run_ahead(["colorsys"], SETTINGS, Path(sys.argv[1]))
     os.environ |= {"VOXGATE_TEST_AHEAD": "2"}
     for name, settings in (("same", SETTINGS), ("other", {"VOXGATE_TEST_AHEAD": "2"})):
         process = engine_context(settings).Process(target=tell, args=(name,))
@@ -44,7 +45,7 @@ os._exit(0)
 def test_a_process_with_the_same_settings_is_forked_from_the_one_ahead(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(SCRIPT)
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.splitlines() == ["same True True 1", "other False False 2"]
 
 
