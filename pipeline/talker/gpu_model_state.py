@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected
@@ -38,6 +39,8 @@ class TokenSampler:
 
     def __init__(self, req_states: Any) -> None:
         self._requests = req_states
+        self._one = torch.ones(req_states.max_num_reqs, dtype=torch.int32, device=req_states.device)
+        self._none = torch.zeros_like(self._one)
 
     def add_request(self, *_: Any) -> None:
         """Sampling options are the gateway's, in the slot's tables."""
@@ -46,6 +49,10 @@ class TokenSampler:
         """There are none."""
 
     def __call__(self, tokens: Tensor, input_batch: Any) -> SamplerOutput:
+        if isinstance(input_batch.logits_indices, slice):
+            # A step of frames alone (`gpu_inputs.py`): one token of each.
+            count = input_batch.num_reqs
+            return SamplerOutput(tokens.clone(), None, None, self._one[:count], self._none[:count])
         # None of a request whose prompt goes on in the next step.
         made, rejected = get_num_sampled_and_rejected(
             input_batch.seq_lens.new_ones(input_batch.num_reqs),

@@ -74,6 +74,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
             if cpu
             else _graphs(options, wiring.shape.rows, _gpu_memory(wiring, options, max_positions))
         ),
+        worker_cls=f"{__package__}.vllm_worker.TalkerWorker" if wiring.own_kernels else "auto",
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
