@@ -33,7 +33,9 @@ UTTERANCE_FRAMES = 63
 """Five seconds."""
 LISTENER_FRAMES = 150
 """Twelve seconds, for listeners who are all there at once."""
-LISTENERS_ARRIVE_S = 4.0
+LISTENERS_ARRIVE_S = 6.0
+LEAST_UTTERANCES = 12
+"""At a low rate utterances come until there are so many."""
 UNPACED_S = 6.0
 """How long new utterances are begun where each is made as fast as it goes."""
 BUFFER_MS = 200
@@ -54,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what to time without a socket; also engine-stock, first (default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
-    add("--seconds", type=float, default=10.0, help="of each rate (default: %(default)s)")
+    add("--seconds", type=float, default=10.0, help="of each rate, or until some have come (default: %(default)s)")
     add(
         "--listeners",
         default="128,256,384",
@@ -172,6 +174,7 @@ class Loads:
 
     async def arrivals(self, rate_per_s: float, seconds: float) -> None:
         """Utterances of five seconds that arrive by themselves, a Poisson process that waits for nobody."""
+        seconds = max(seconds, LEAST_UTTERANCES / rate_per_s)
         await self._run(f"{rate_per_s:g}/s", rate_per_s=rate_per_s, seconds=seconds, frames=UTTERANCE_FRAMES)
 
     async def most_listeners(self, counts: Sequence[int]) -> int:

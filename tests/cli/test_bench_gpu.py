@@ -128,9 +128,11 @@ async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) 
     loads = Loads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None)
     await loads.warm_up()
     await loads.arrivals(20, 8.0)
+    await loads.arrivals(1, 8.0)
     await loads.unpaced(64)
-    arrivals, unpaced = crowd.loads[1:]
+    arrivals, rare, unpaced = crowd.loads[1:]
     assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
     assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
+    assert (rare.rate_per_s, rare.seconds) == (1, 12.0), "so few tell nothing"
     assert (unpaced.streams, unpaced.options.paced) == (64, False)
-    assert [row.load for row in rows] == ["20/s", "64 unpaced"], "the warm-up is none of them"
+    assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is none of them"
