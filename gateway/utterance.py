@@ -97,6 +97,8 @@ class Utterance:
     def add_text(self, fragment: str, now_s: float) -> None:
         """Raises TextTooLong; then nothing of the fragment is taken."""
         state = self.check_text(fragment)
+        if not fragment:
+            return  # as language models send first: nothing is waited for since then
         if self.speech is not None:
             self._note_waiting(self.speech, now_s)
             self.speech.push_text(fragment)

@@ -77,6 +77,21 @@ def test_text_by_characters_comes_to_the_same_audio() -> None:
     run(scene())
 
 
+def test_an_empty_fragment_is_no_text_to_wait_for() -> None:
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.connect()
+            socket.put(type="start", utterance="a", format=PCM)
+            socket.put(type="text", utterance="a", text="")
+            await asyncio.sleep(1)
+            socket.put(type="text", utterance="a", text=TEXT)
+            socket.put(type="end", utterance="a")
+            assert (await socket.until("done"))["ttfa_ms"] == 0
+            check_audio(socket, TEXT)
+
+    run(scene())
+
+
 def test_several_utterances_at_once_on_one_socket() -> None:
     async def scene() -> None:
         async with Bench() as bench:
