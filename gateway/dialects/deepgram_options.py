@@ -13,6 +13,7 @@ from ..http.reply import Reply, json_reply, retry_headers, status_of
 from ..messages import Failed, FormatFields, Start
 from ..opening import Offer
 from .endpoint import Handshake
+from .speed import check_speed_in
 
 _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
 """Encodings on sockets, by our names."""
@@ -36,7 +37,7 @@ class SpeakOptions:
 
 
 def read_options(handshake: Handshake, offer: Offer) -> SpeakOptions:
-    """A socket's. Raises UnknownVoice, UnsupportedFormat, BadMessage, EngineNotReady."""
+    """A socket's. Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady."""
     encoding = handshake.query.get("encoding", "linear16")
     if encoding not in _RAW:
         raise UnsupportedFormat(f"encoding is one of {', '.join(_RAW)}", param="encoding")
@@ -56,6 +57,7 @@ def read_http_options(query: Mapping[str, str], offer: Offer) -> SpeakOptions:
 
 
 def _options(query: Mapping[str, str], offer: Offer, encoding: str, codec: str) -> SpeakOptions:
+    check_speed_in(query)
     model = query.get("model")
     voice = offer.default_voice if model is None else offer.find_voice(model)
     rate_hz = _whole_number(query, "sample_rate", _DEFAULT_RATES[encoding])

@@ -13,6 +13,7 @@ from .deepgram import VERSION, Deepgram, Incoming, Offset, say
 from .deepgram_options import SpeakOptions, read_options, refuse
 from .dialect import Output, Step
 from .endpoint import Endpoint
+from .speed import AS_IT_IS, ONE_SPEED
 from .turns import Turn
 
 
@@ -50,10 +51,9 @@ class SpeakV2(Deepgram):
             yield from self._cut(turn, played_ms)
 
     def _configured(self, speed: float | None) -> Output:
-        if speed is None or speed == 1.0:
+        if speed is None or speed == AS_IT_IS:
             return say(type="ConfigureSuccess", applied={} if speed is None else {"speed": speed})
-        description = "these voices speak at one speed"
-        return say(type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field="speed", description=description)
+        return say(type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field="speed", description=ONE_SPEED)
 
     def _greeting(self) -> Output:
         options = self._options

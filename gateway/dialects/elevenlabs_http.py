@@ -22,8 +22,15 @@ from .catalogue import voice_documents
 from .elevenlabs_options import read_options, refuse
 from .endpoint import Handshake
 from .one_shot import UTTERANCE, Body, OneShot
+from .speed import check_speed
 
 _PATH = "/v1/text-to-speech/{voice}"
+
+
+class _VoiceSettings(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    speed: float | None = None
 
 
 class _Wanted(BaseModel):
@@ -34,6 +41,7 @@ class _Wanted(BaseModel):
     text: str
     language_code: str | None = None
     seed: int | None = None
+    voice_settings: _VoiceSettings | None = None
 
 
 class _Timed(Body):
@@ -125,6 +133,8 @@ class ElevenLabsHttp:
 
     async def _answer(self, request: web.Request, timed: type[_Timed] | None) -> web.StreamResponse:
         wanted = await read_json(request, _Wanted)
+        if wanted.voice_settings is not None:
+            check_speed(wanted.voice_settings.speed, "voice_settings.speed")
         query: dict[str, Any] = dict(request.query)
         given = {"language_code": wanted.language_code, "seed": wanted.seed}
         query |= {name: str(value) for name, value in given.items() if value is not None}

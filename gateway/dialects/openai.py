@@ -19,6 +19,7 @@ from ..messages import INSTRUCTIONS_CHARACTERS, Done, Failed, FormatFields, Star
 from ..opening import Offer
 from ..outbox import AudioPacket
 from .one_shot import UTTERANCE, Body, OneShot
+from .speed import check_speed
 
 FORMATS = {
     "mp3": AudioFormat("mp3", 24_000, 128_000),
@@ -41,7 +42,7 @@ class _VoiceId(BaseModel):
 
 
 class _Wanted(BaseModel):
-    """`model` and `speed` are read and change nothing: there is one model, which speaks at one speed."""
+    """`model` is read and changes nothing: there is one."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -97,6 +98,7 @@ class OpenAIHttp:
 
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         wanted = await read_json(request, _Wanted)
+        check_speed(wanted.speed)
         if (audio_format := FORMATS.get(wanted.response_format)) is None:
             raise UnsupportedFormat(f"response_format is one of {', '.join(FORMATS)}", param="response_format")
         start = Start(

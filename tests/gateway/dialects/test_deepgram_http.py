@@ -61,6 +61,12 @@ async def test_refused_in_deepgrams_words(client: aiohttp.ClientSession) -> None
             assert answer.status == 400
             assert "linear16" in answer.headers["dg-error"]
             assert (await answer.json())["err_code"] == "UNSUPPORTED_FORMAT"
+        async with client.post(url(served, "speed=1.2"), json={"text": TEXT}) as answer:
+            assert (answer.status, (await answer.json())["err_code"]) == (400, "UNSUPPORTED_OPTION")
+        async with client.post(url(served, "speed=fast"), json={"text": TEXT}) as answer:
+            assert (answer.status, (await answer.json())["err_code"]) == (400, "BAD_MESSAGE")
+        async with client.post(url(served, "speed=1.0&encoding=linear16"), json={"text": TEXT}) as answer:
+            assert answer.status == 200
         async with client.get(url(served, "")) as answer:
             assert answer.status == 426
 

@@ -33,7 +33,7 @@ def url(served: Gateway, path: str) -> str:
 @pytest.mark.parametrize("path", ["/v1/text-to-speech/ada", "/v1/text-to-speech/ADA/stream"])
 async def test_text_in_audio_out(client: aiohttp.ClientSession, path: str) -> None:
     async with gateway() as served:
-        wanted = {"text": TEXT, "model_id": "eleven_flash_v2_5", "voice_settings": {"speed": 1.1}}
+        wanted = {"text": TEXT, "model_id": "eleven_flash_v2_5", "voice_settings": {"speed": 1.0, "style": 0.5}}
         async with client.post(url(served, path), params=PCM, json=wanted) as answer:
             assert (answer.status, answer.content_type) == (200, "audio/pcm")
             assert await answer.read() == s16le(tone_pcm(TEXT))
@@ -79,6 +79,7 @@ async def test_times_in_one_document(client: aiohttp.ClientSession, text: str, c
         ("/v1/text-to-speech/ada?output_format=flac", {"text": TEXT}, 400, "unsupported_format"),
         ("/v1/text-to-speech/ada", {"text": TEXT, "language_code": "xx"}, 400, "unknown_language"),
         ("/v1/text-to-speech/ada", {}, 400, "bad_message"),
+        ("/v1/text-to-speech/ada", {"text": TEXT, "voice_settings": {"speed": 1.1}}, 400, "unsupported_option"),
         ("/v1/text-to-speech/ada?output_format=pcm_24000", {"text": "  "}, 400, "empty_text"),
         ("/v1/text-to-speech/ada?output_format=pcm_24000", {"text": "x" * 5000}, 400, "text_too_long"),
     ],

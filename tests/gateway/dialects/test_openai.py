@@ -97,6 +97,7 @@ async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.Clien
         ({"input": " "}, "empty_text", None),
         ({"input": "x" * 5000}, "text_too_long", None),
         ({"speed": 9}, "bad_message", "speed"),
+        ({"speed": 1.1}, "unsupported_option", "speed"),
         ({"instructions": "Sing."}, "unsupported_option", "instructions"),
     ],
 )
