@@ -34,6 +34,9 @@ class AnsweringTone(ToneSynthesizer):
         self._probe: asyncio.Task[None] | None = None
         self._door: asyncio.Task[None] | None = None
 
+    def run_ahead(self) -> None:
+        """A tone needs nothing loaded."""
+
     async def start(self) -> None:
         await super().start()
         self._door = self._door or asyncio.create_task(self._answer())
