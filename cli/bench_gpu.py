@@ -36,7 +36,7 @@ LISTENER_FRAMES = 150
 LISTENERS_ARRIVE_S = 6.0
 LEAST_UTTERANCES = 12
 """At a low rate utterances come until there are so many."""
-UNPACED_S = 6.0
+UNPACED_S = 10.0
 """How long new utterances are begun where each is made as fast as it goes."""
 BUFFER_MS = 200
 """A step of listeners is carried when no player with this much of a start buffer runs dry."""
