@@ -39,5 +39,5 @@ def new_stream(priority: int = 0) -> torch.cuda.Stream:
 
 
 def new_event(*, timing: bool = False) -> torch.cuda.Event:
-    """An event to wait for without spinning."""
-    return torch.cuda.Event(enable_timing=timing, blocking=not timing)  # type: ignore[no-untyped-call]  # as above
+    """An event to wait for without spinning; `timing`: how long it was between two of them is known."""
+    return torch.cuda.Event(enable_timing=timing, blocking=True)  # type: ignore[no-untyped-call]  # as above

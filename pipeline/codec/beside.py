@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import torch
 
+from .answering import answer_jobs
 from .options import WorkerOptions
-from .worker import answer_jobs, load
+from .worker import load
 
 SWITCH_S = 0.0005
 """How long the talker's Python may keep the codec's waiting."""

@@ -6,24 +6,26 @@ process that stops reading its answers is cut off; the others hear nothing of it
 
 from __future__ import annotations
 
-import select
+import os
 import selectors
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ..speech import Pcm
+from .sound_memory import SoundMemory
 from .wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
 
-UNREAD_BYTES = 64 << 20
+UNREAD_BYTES = 1 << 20
 """Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
 _READ_BYTES = 1 << 20
+_CREDENTIALS = struct.Struct("3i")
 PATIENCE_S = 0.1
 """A chunk is made long where there is time for it, but not more than this."""
-FLUSH_S = 0.005
-"""Longest wait for those who read, once a batch; who does not read by then is not waited for until it has."""
 
 
 class Channel:
@@ -36,9 +38,9 @@ class Channel:
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._unread = 0
+        self._sound: SoundMemory | None = None
+        """What it showed at first."""
         self.open = True
-        self.lags = False
-        """It did not read its answers in time when it was last waited for."""
 
     @property
     def full(self) -> bool:
@@ -46,9 +48,11 @@ class Channel:
         return bool(self._out)
 
     def read(self) -> list[Job]:
-        """The jobs that are complete now; marks the channel closed at its end."""
+        """The jobs that are complete now; marks the channel closed at its end, or when it began with no memory."""
         try:
-            while data := self.sock.recv(_READ_BYTES):
+            if self._sound is None and (sound := SoundMemory.join(self.sock)) is not None:
+                self._sound = sound
+            while self._sound is not None and (data := self.sock.recv(_READ_BYTES)):
                 self._in += data
             self.open = False
         except (BlockingIOError, InterruptedError):
@@ -64,6 +68,16 @@ class Channel:
             jobs.append(Job.unpack(header, bytes(self._in[JOB_HEADER.size : end]), self._books))
             del self._in[:end]
         return jobs
+
+    def answer_sound(self, job: Job, pcm: Pcm, seconds: float) -> None:
+        """Put a job's sound where it belongs, and say so."""
+        try:
+            if self._sound is not None:
+                self._sound.write(job.place, pcm)
+        except ValueError as error:
+            self.answer(AnswerKind.FAILED, job.serial, str(error).encode())
+        else:
+            self.answer(AnswerKind.PCM, job.serial, b"", seconds)
 
     def answer(self, kind: AnswerKind, serial: int, payload: bytes | memoryview = b"", seconds: float = 0.0) -> None:
         """Send, now or when there is room; never waits."""
@@ -126,7 +140,10 @@ def together(waiting: Iterable[Asked], max_rows: int, max_frames: int, now_s: fl
 
 
 class Channels:
-    """The owner's channel and, through an abstract socket, those of others; the owner's end is the end of all."""
+    """The owner's channel and, through an abstract socket, those of the same user's other processes.
+
+    The owner's end is the end of all.
+    """
 
     def __init__(self, owner: socket.socket, address: str | None, greeting: bytes, books: int) -> None:
         self._books, self._greeting = books, greeting
@@ -142,20 +159,27 @@ class Channels:
             self._selector.register(self._door, selectors.EVENT_READ, None)
         self.owner = self._take_in(owner)
 
-    def next_batch(self, max_rows: int, max_frames: int) -> list[Asked]:
-        """Have the last answers written, and wait for jobs; those to be decoded next, together.
+    def next_batch(
+        self, max_rows: int, max_frames: int, gather_s: float = 0.0, wait_s: float | None = None
+    ) -> list[Asked]:
+        """Jobs to be decoded next, together: of those that come within `gather_s`, or else the first to come.
 
-        Empty when the owner has gone.
+        Empty when the owner has gone, and when none comes within `wait_s` after that.
         """
-        self._flush()
-        while self.owner.open:
-            self._look(None if not self._waiting else 0.0)
-            if self._waiting:
-                batch = together(self._waiting, max_rows, max_frames, time.monotonic())
-                taken = {id(asked) for asked in batch}
-                self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
-                return batch
-        return []
+        end_s = time.monotonic() + gather_s
+        while self.owner.open and (left_s := end_s - time.monotonic()) > 0:
+            self._look(left_s)
+        self._look(0.0)
+        while self.owner.open and not self._waiting:
+            self._look(wait_s)
+            if wait_s is not None:
+                break
+        if not (self.owner.open and self._waiting):
+            return []
+        batch = together(self._waiting, max_rows, max_frames, time.monotonic())
+        taken = {id(asked) for asked in batch}
+        self._waiting = deque(asked for asked in self._waiting if id(asked) not in taken)
+        return batch
 
     def close(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -167,22 +191,6 @@ class Channels:
         self._channels.append(channel)
         self._selector.register(sock, selectors.EVENT_READ, channel)
         return channel
-
-    def _flush(self) -> None:
-        """Give who reads a moment to take what the kernel could not: it must not lie here while the next is decoded."""
-        end_s = time.monotonic() + FLUSH_S
-        while writing := [channel for channel in self._channels if channel.full and not channel.lags]:
-            left_s = end_s - time.monotonic()
-            if left_s <= 0:
-                for channel in writing:
-                    channel.lags = True
-                break
-            _, ready, _ = select.select([], [channel.sock for channel in writing], [], left_s)
-            for channel in writing:
-                if channel.sock in ready:
-                    channel.write()
-        for channel in list(self._channels):
-            self._tend(channel)
 
     def _look(self, timeout_s: float | None) -> None:
         for key, events in self._selector.select(timeout_s):
@@ -200,8 +208,12 @@ class Channels:
     def _let_in(self) -> None:
         assert self._door is not None
         with suppress(BlockingIOError, ConnectionAbortedError):
-            guest = self._take_in(self._door.accept()[0])
-            guest.answer(AnswerKind.READY, 0, self._greeting)
+            sock = self._door.accept()[0]
+            _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if user != os.getuid():
+                sock.close()
+                return
+            self._take_in(sock).answer(AnswerKind.READY, 0, self._greeting)
 
     def _tend(self, channel: Channel) -> None:
         """Forget one that is gone; look for room to write where something waits."""
@@ -213,7 +225,6 @@ class Channels:
             # Its slots may be somebody else's by now.
             self._waiting = deque(asked for asked in self._waiting if asked.channel is not channel)
             return
-        channel.lags = channel.lags and channel.full
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.full else 0)
         if self._selector.get_key(channel.sock).events != wanted:
             self._selector.modify(channel.sock, wanted, channel)

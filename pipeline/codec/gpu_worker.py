@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from ..speech import Pcm
 from .planner import CHUNK_FRAMES
 from .wire import Job
 
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 INAUDIBLE_DB = 40.0
 """Signal to error that half precision must reach against float32, on this checkpoint's own weights, to be used."""
 TRIED_FRAMES = 8
@@ -68,23 +67,64 @@ class _Captured:
     pcm: Tensor
 
 
+class _Passage:
+    """The host's memory for a batch on its way to the device and back."""
+
+    def __init__(self, max_frames: int, books: int, frame_samples: int) -> None:
+        self._codes = torch.empty(max_frames * books, dtype=torch.int64, pin_memory=True)
+        self._owners = torch.empty(2 * ROWS[-1], dtype=torch.int64, pin_memory=True)
+        self._pcm = torch.empty(max_frames * frame_samples, dtype=torch.float32, pin_memory=True)
+        self.begun, self.done = new_event(timing=True), new_event(timing=True)
+
+    def owners(self, rows: int) -> Tensor:
+        return self._owners[: 2 * rows].view(2, rows)
+
+    def codes(self, rows: int, frames: int, books: int) -> Tensor:
+        return self._codes[: rows * frames * books].view(rows, frames, books)
+
+    def pcm(self, rows: int, decoded: Tensor) -> Tensor:
+        return self._pcm[: rows * decoded.shape[1]].view(rows, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A batch that the device works on."""
+
+    passage: _Passage
+    sound: Tensor
+
+    @property
+    def over(self) -> bool:
+        return bool(self.passage.done.query())  # type: ignore[no-untyped-call]  # torch has no types for it
+
+    def pcm(self) -> Pcm:
+        self.passage.done.synchronize()
+        audio: Pcm = self.sound.numpy()
+        return audio
+
+    @property
+    def seconds(self) -> float:
+        return float(self.passage.begun.elapsed_time(self.passage.done)) / 1000
+
+
 class GpuWorker:
     """Decodes jobs on the device; a batch runs in the smallest captured shape that it fits in."""
+
+    ahead = 2
 
     def __init__(self, decoder: GpuDecoder, max_rows: int, max_frames: int) -> None:
         """Captures every shape; the first time compiles the kernels, which takes a while."""
         self.decoder, self._nobody = decoder, decoder.slots
         # Ahead of the talker's kernels: a chunk is short, and somebody waits for it. Graphs keep the priority.
-        self._stream, self._done = new_stream(priority=-1), new_event()
+        self._stream = new_stream(priority=-1)
         self._captured: dict[int, dict[int, _Captured]] = {}
         pool = None
         for rows, frames in shapes_for(max_rows, max_frames):
             captured = self._capture(rows, frames, pool)
             pool = pool or captured.graph.pool()
             self._captured.setdefault(frames, {})[rows] = captured
-        self._codes = torch.empty(max_frames * decoder.books, dtype=torch.int64, pin_memory=True)
-        self._owners = torch.empty(2 * ROWS[-1], dtype=torch.int64, pin_memory=True)
-        self._pcm = torch.empty(max_frames * decoder.frame_samples, dtype=torch.float32, pin_memory=True)
+        self._captured = {frames: dict(sorted(sizes.items())) for frames, sizes in self._captured.items()}
+        self._free = deque(_Passage(max_frames, decoder.books, decoder.frame_samples) for _ in range(self.ahead))
 
     def _capture(self, rows: int, frames: int, pool: Any) -> _Captured:
         device = self.decoder.device
@@ -93,28 +133,28 @@ class GpuWorker:
         graph, pcm = capture(lambda: self.decoder.decode(codes, owners[0], owners[1]), self._stream, pool)
         return _Captured(graph, codes, owners, pcm)
 
-    def decode(self, job: Job) -> Pcm:
-        """float32 [rows, frames * 1920]."""
+    def launch(self, job: Job) -> _Launched:
+        """At most `ahead` of them before the first one's sound is taken."""
         rows, frames, books = job.codes.shape
         sizes = self._captured[frames]
-        size = sorted(sizes)[bisect_left(sorted(sizes), rows)]
+        size = next(size for size in sizes if size >= rows)
         captured = sizes[size]
-        owners = self._owners[: 2 * size].view(2, size)
-        owners[:, :rows] = torch.tensor([job.slots, job.resets])
-        owners[0, rows:], owners[1, rows:] = self._nobody, 1
-        codes = self._codes[: rows * frames * books].view(rows, frames, books)
-        codes.copy_(torch.from_numpy(job.codes.astype(np.int64)))
-        pcm = self._pcm[: rows * captured.pcm.shape[1]].view(rows, -1)
+        passage = self._free[0]
+        self._free.rotate(-1)
+        owners, codes, pcm = passage.owners(size), passage.codes(rows, frames, books), passage.pcm(rows, captured.pcm)
+        numbers = owners.numpy()
+        numbers[:, :rows] = job.slots, job.resets
+        numbers[0, rows:], numbers[1, rows:] = self._nobody, 1
+        codes.numpy()[:] = job.codes
         with torch.cuda.stream(self._stream):
+            passage.begun.record()
             captured.owners.copy_(owners, non_blocking=True)
             captured.codes[:rows].copy_(codes, non_blocking=True)
             captured.graph.replay()
             pcm.copy_(captured.pcm[:rows], non_blocking=True)
-            self._done.record()
-        self._done.synchronize()
-        audio: Pcm = pcm.numpy()
-        return audio
+            passage.done.record()
+        return _Launched(passage, pcm)
 
-    def decode_apart(self, job: Job) -> Pcm:
-        """For `Worker`'s sake: on a GPU what goes wrong is the device, and goes wrong for all."""
-        return self.decode(job)
+    def decode(self, job: Job) -> Pcm:
+        """float32 [rows, frames * 1920]."""
+        return self.launch(job).pcm()

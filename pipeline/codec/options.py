@@ -9,7 +9,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest batch.
+    """`socket_fd`: the inherited end of the socket pair; `max_rows`, `max_frames`: the largest job of one process;
+    `batch_frames`: the most frames of a batch, in which jobs of several are decoded together.
 
     `address`: instead of the pair, the abstract socket that a worker inside another process connects to. `shared`:
     other processes have jobs too; when it is ready it listens for them.
@@ -22,6 +23,7 @@ class WorkerOptions:
     threads: int
     max_rows: int
     max_frames: int
+    batch_frames: int
     socket_fd: int
     parent_pid: int
     device: str = "cpu"

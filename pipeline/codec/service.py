@@ -24,6 +24,8 @@ MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows: some 40 ms of work on one core, so that a new stream is soon heard."""
 MAX_GPU_JOB_FRAMES = 128
 """On a GPU: a few milliseconds."""
+GPU_BATCH_FRAMES = 256
+"""On a GPU, of jobs of several processes together."""
 PULSE_S = 1.0
 """With other processes speaking through the worker, it is asked for a sign of life so often."""
 
@@ -59,6 +61,7 @@ class CodecService(CodecClient):
             raise ValueError("on a GPU the codec decodes with state only")
         most_frames = max_job_frames or (MAX_JOB_FRAMES if device == "cpu" else MAX_GPU_JOB_FRAMES)
         super().__init__(slots, most_frames, job_deadline_s, on_death)
+        self._batch_frames = most_frames if device == "cpu" else max(most_frames, GPU_BATCH_FRAMES)
         self.checkpoint_dir, self.mode = checkpoint_dir, mode
         self.left_context, self.threads, self.device = left_context, threads, device
         self._address = f"voxgate-codec-{uuid.uuid4().hex}"
@@ -161,6 +164,7 @@ class CodecService(CodecClient):
             threads=self.threads,
             max_rows=self.slots,
             max_frames=self.max_job_frames,
+            batch_frames=self._batch_frames,
             socket_fd=socket_fd,
             parent_pid=os.getpid(),
             device=self.device,
@@ -175,11 +179,13 @@ class CodecService(CodecClient):
                 door.bind(f"\0{self._address}")
                 door.listen(1)
                 ours, _ = await asyncio.get_running_loop().sock_accept(door)
+            self._sound.show(ours)
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             return
         ours, theirs = socket.socketpair()
         with theirs:
             options = self._options(theirs.fileno())
+            self._sound.show(ours)
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -1,9 +1,11 @@
 """Messages between the codec service and its worker process, over a stream socket; little endian.
 
-job     serial u32, rows u16, frames u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
-answer  kind u8, serial u32, micros u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED,
-        float32 pcm [rows, frames * 1920] when PCM, of NaN where a row alone could not be decoded;
+job     serial u32, rows u16, frames u16, place u16; rows x (slot u16, reset u16); codes int16 [rows, frames, books]
+answer  kind u8, serial u32, micros u32, length u32; payload: JSON when READY, a reason in UTF-8 when FAILED;
         micros is how long the job took, and those that were decoded with it
+
+Before its first job a process shows the memory that its sound goes to (`sound_memory.py`). When a job is answered with
+PCM, float32 [rows, frames * 1920] lie in its place there, NaN where a row alone could not be decoded.
 
 A job without rows asks for a sign of life. TOOK is told to the service's own process of a batch that others had jobs
 in: how many frames it had (in place of serial) and how long they took.
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 Codes = NDArray[np.int16]
 """int16 [frames, books] of one stream, or [rows, frames, books] of a batch."""
 
-JOB_HEADER = struct.Struct("<IHH")
+JOB_HEADER = struct.Struct("<IHHH")
 ANSWER_HEADER = struct.Struct("<BIII")
 ROW_BYTES = 4
 
@@ -36,18 +38,22 @@ class AnswerKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The next frames of several streams; `resets` tells which slots begin a new stream with them."""
+    """The next frames of several streams; `resets` tells which slots begin a new stream with them.
+
+    `place`: of the asker's `SoundMemory`, for what comes of it.
+    """
 
     serial: int
     slots: tuple[int, ...]
     resets: tuple[bool, ...]
     codes: Codes
+    place: int = 0
 
     def pack(self) -> bytes:
         rows, frames, _ = self.codes.shape
         owners = np.array((self.slots, self.resets), dtype="<u2").T
         codes = np.ascontiguousarray(self.codes, dtype="<i2")
-        return JOB_HEADER.pack(self.serial, rows, frames) + owners.tobytes() + codes.tobytes()
+        return JOB_HEADER.pack(self.serial, rows, frames, self.place) + owners.tobytes() + codes.tobytes()
 
     @classmethod
     def joined(cls, jobs: Sequence[Job]) -> Job:
@@ -59,15 +65,15 @@ class Job:
     @classmethod
     def body_bytes(cls, header: bytes, books: int) -> int:
         """How many bytes follow this header."""
-        _, rows, frames = JOB_HEADER.unpack(header)
+        _, rows, frames, _ = JOB_HEADER.unpack(header)
         return int(rows * ROW_BYTES + rows * frames * books * 2)
 
     @classmethod
     def unpack(cls, header: bytes, body: bytes, books: int) -> Job:
-        serial, rows, frames = JOB_HEADER.unpack(header)
+        serial, rows, frames, place = JOB_HEADER.unpack(header)
         owners = np.frombuffer(body, dtype="<u2", count=2 * rows).reshape(rows, 2)
         codes = np.frombuffer(body, dtype="<i2", offset=rows * ROW_BYTES).reshape(rows, frames, books)
-        return cls(serial, tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1])), codes)
+        return cls(serial, tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1])), codes, place)
 
 
 @dataclass(frozen=True, slots=True)

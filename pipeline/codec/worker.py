@@ -8,14 +8,13 @@ socket.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,17 +25,16 @@ from ...codecs.neural.document import CodecFormatError
 from ...codecs.neural.history import StreamState
 from ...codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
 from ..speech import Pcm
-from .channels import Asked, Channel, Channels
+from .answering import UNDECODABLE, Decoded, answer_jobs
 from .options import WorkerOptions
 from .planner import usual_shapes
-from .wire import ANSWER_HEADER, Announcement, AnswerKind, Job
+from .wire import ANSWER_HEADER, AnswerKind, Job
 
 if TYPE_CHECKING:
     from .gpu_worker import GpuWorker
 
 WARM_UP_ROUNDS = 2
 PR_SET_PDEATHSIG = 1
-_UNDECODABLE = (RuntimeError, IndexError, ValueError)
 
 
 @dataclass(slots=True)
@@ -45,6 +43,17 @@ class Worker:
 
     decoder: StreamingDecoder
     slab: StreamState
+
+    ahead = 1
+
+    def launch(self, job: Job) -> Decoded:
+        """Decode it now; where it cannot be, each of its rows by itself. Raises UNDECODABLE."""
+        began_s = time.monotonic()
+        try:
+            pcm = self.decode(job)
+        except UNDECODABLE:
+            pcm = self.decode_apart(job)
+        return Decoded(pcm, time.monotonic() - began_s)
 
     def decode(self, job: Job) -> Pcm:
         """float32 [rows, frames * 1920]. When it raises, no slot has moved on."""
@@ -64,7 +73,7 @@ class Worker:
         for row, (slot, reset) in enumerate(zip(job.slots, job.resets, strict=True)):
             try:
                 rows.append(self.decode(Job(job.serial, (slot,), (reset,), job.codes[row : row + 1])))
-            except _UNDECODABLE as error:
+            except UNDECODABLE as error:
                 last = error
                 print(f"codec: a stream cannot be decoded: {error!r}", file=sys.stderr, flush=True)
                 rows.append(np.full((1, job.codes.shape[1] * self.decoder.frame_samples), np.nan, np.float32))
@@ -97,55 +106,13 @@ def load(channel: socket.socket, options: WorkerOptions) -> Worker | GpuWorker |
         return None
 
 
-@torch.inference_mode()
-def answer_jobs(channel: socket.socket, worker: Worker | GpuWorker, options: WorkerOptions) -> None:
-    """Answer jobs, those that fit together in one batch, until the socket of the service's own process closes."""
-    decoder = worker.decoder
-    about = Announcement(decoder.codebook_size, decoder.books, decoder.frame_samples)
-    greeting = json.dumps(asdict(about)).encode()
-    channels = Channels(channel, options.jobs_address if options.shared else None, greeting, decoder.books)
-    channels.owner.answer(AnswerKind.READY, 0, greeting)
-    try:
-        while batch := channels.next_batch(options.max_rows, options.max_frames):
-            _decode(worker, batch, channels.owner)
-    finally:
-        channels.close()
-
-
-def _decode(worker: Worker | GpuWorker, batch: list[Asked], owner: Channel) -> None:
-    jobs = [asked.job for asked in batch]
-    job = jobs[0] if len(jobs) == 1 else Job.joined(jobs)
-    if not job.slots:
-        for asked in batch:
-            asked.channel.answer(AnswerKind.PCM, asked.job.serial)
-        return
-    began_s = time.monotonic()
-    try:
-        try:
-            pcm = worker.decode(job)
-        except _UNDECODABLE:
-            pcm = worker.decode_apart(job)
-    except _UNDECODABLE as error:
-        for asked in batch:
-            asked.channel.answer(AnswerKind.FAILED, asked.job.serial, f"{type(error).__name__}: {error}".encode())
-        return
-    seconds = time.monotonic() - began_s
-    first = 0
-    for asked in batch:
-        rows = len(asked.job.slots)
-        asked.channel.answer(AnswerKind.PCM, asked.job.serial, pcm[first : first + rows].tobytes(), seconds)
-        first += rows
-    if any(asked.channel is not owner for asked in batch):
-        owner.answer(AnswerKind.TOOK, len(job.slots) * job.codes.shape[1], b"", seconds)
-
-
 def _worker(directory: Path, options: WorkerOptions) -> Worker | GpuWorker:
     if options.device != "cpu":
         # Its compiler is there only where there is a GPU.
         from .gpu_worker import GpuWorker, load_gpu_decoder
 
         device = torch.device(options.device)
-        return GpuWorker(load_gpu_decoder(directory, options.slots, device), options.max_rows, options.max_frames)
+        return GpuWorker(load_gpu_decoder(directory, options.slots, device), options.max_rows, options.batch_frames)
     decoder = load_streaming_decoder(directory, options.mode, options.left_context)
     worker = Worker(decoder, decoder.initial_state(options.slots))
     worker.warm_up(options.max_rows, options.max_frames)

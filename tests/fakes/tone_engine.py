@@ -17,9 +17,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from voxgate.pipeline.codec.answering import Decoded, answer_jobs
 from voxgate.pipeline.codec.options import WorkerOptions
 from voxgate.pipeline.codec.wire import Job
-from voxgate.pipeline.codec.worker import answer_jobs
 from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
 from voxgate.pipeline.qwen_voice import QwenVoice, SynthesizerOptions
 from voxgate.pipeline.shared.loan import Loan
@@ -45,6 +45,8 @@ def tones() -> np.ndarray:
 class ToneCodec:
     """Serves jobs in a thread of this process, as the codec's worker does."""
 
+    ahead = 1
+
     def __init__(self, slots: int, job_s: float = 0.0) -> None:
         self._tones = tones()
         self._job_s = job_s
@@ -58,6 +60,7 @@ class ToneCodec:
             threads=1,
             max_rows=slots,
             max_frames=JOB_FRAMES,
+            batch_frames=JOB_FRAMES,
             socket_fd=-1,
             parent_pid=os.getpid(),
             address=f"voxgate-tone-{uuid.uuid4().hex}",
@@ -80,12 +83,9 @@ class ToneCodec:
         self._ours.shutdown(socket.SHUT_RDWR)
         self._thread.join(5)
 
-    def decode(self, job: Job) -> np.ndarray:
+    def launch(self, job: Job) -> Decoded:
         self.jobs += 1
-        return self._tones[job.codes[:, :, 0]].reshape(len(job.slots), -1)
-
-    def decode_apart(self, job: Job) -> np.ndarray:
-        return self.decode(job)
+        return Decoded(self._tones[job.codes[:, :, 0]].reshape(len(job.slots), -1), self._job_s)
 
 
 class ToneEngine(QwenVoice):

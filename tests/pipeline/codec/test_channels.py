@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 import numpy as np
-from voxgate.pipeline.codec.channels import Asked, Channel, Channels, together
+from voxgate.pipeline.codec.channels import UNREAD_BYTES, Asked, Channel, Channels, together
+from voxgate.pipeline.codec.sound_memory import SoundMemory
 from voxgate.pipeline.codec.wire import ANSWER_HEADER, AnswerKind, Job
+from voxgate.pipeline.speech import FRAME_SAMPLES
 
 BOOKS = 16
 
 
-def job(serial: int, slots: tuple[int, ...], frames: int) -> Job:
-    return Job(serial, slots, (False,) * len(slots), np.full((len(slots), frames, BOOKS), serial, np.int16))
+def job(serial: int, slots: tuple[int, ...], frames: int, place: int = 0) -> Job:
+    return Job(serial, slots, (False,) * len(slots), np.full((len(slots), frames, BOOKS), serial, np.int16), place)
 
 
 def channel() -> Channel:
@@ -56,6 +57,7 @@ def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
 def test_a_job_arrives_whole_in_whatever_pieces() -> None:
     ours, theirs = socket.socketpair()
     reader, sent = Channel(ours, BOOKS), job(7, (3, 5), 2)
+    SoundMemory.create(1, 4).show(theirs)
     packed = sent.pack()
     for byte in packed[:-1]:
         theirs.send(bytes([byte]))
@@ -69,30 +71,56 @@ def test_a_job_arrives_whole_in_whatever_pieces() -> None:
     assert not reader.open
 
 
-def test_an_answer_larger_than_the_kernel_takes_is_written_before_anything_else_is_waited_for() -> None:
+def test_sound_lies_in_the_place_that_was_asked_for() -> None:
+    ours, theirs = socket.socketpair()
+    reader, memory = Channel(ours, BOOKS), SoundMemory.create(2, 4)
+    memory.show(theirs)
+    theirs.send(job(7, (3, 5), 2, place=1).pack())
+    (asked,) = reader.read()
+    pcm = np.arange(2 * 2 * FRAME_SAMPLES, dtype=np.float32).reshape(2, -1)
+    reader.answer_sound(asked, pcm, 0.001)
+    assert ANSWER_HEADER.unpack(theirs.recv(1 << 16)) == (AnswerKind.PCM, 7, 1000, 0)
+    np.testing.assert_array_equal(memory.read(1, 2, 2 * FRAME_SAMPLES), pcm)
+    assert not memory.read(0, 4, FRAME_SAMPLES).any()
+
+
+def test_sound_that_has_no_place_is_refused_by_name() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Channel(ours, BOOKS)
+    SoundMemory.create(1, 4).show(theirs)
+    theirs.send(job(7, (3,), 2, place=1).pack() + job(8, (3, 4, 5), 2).pack())
+    for asked in reader.read():
+        reader.answer_sound(asked, np.zeros((len(asked.slots), 2 * FRAME_SAMPLES), np.float32), 0.0)
+    answers = theirs.recv(1 << 16)
+    assert answers.count(b"no room for") == 2
+    assert reader.open
+
+
+def test_one_that_shows_no_memory_is_no_guest() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Channel(ours, BOOKS)
+    theirs.send(job(7, (3,), 2).pack())
+    assert reader.read() == []
+    assert not reader.open
+
+
+def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
     owner, ours = socket.socketpair()
     channels = Channels(ours, None, b"", BOOKS)
-    payload = bytes(4 << 20)
-    channels.owner.answer(AnswerKind.PCM, 1, payload)
-    assert channels.owner.full
-    waiting = threading.Thread(target=channels.next_batch, args=(8, 64))
-    waiting.start()  # nobody sends a job
-    owner.settimeout(20)
-    received = 0
-    while received < ANSWER_HEADER.size + len(payload):
-        received += len(owner.recv(1 << 20))
+    SoundMemory.create(1, 4).show(owner)
+    assert channels.next_batch(8, 64, wait_s=0.0) == []
+    owner.send(job(1, (1,), 1).pack() + job(2, (2,), 1).pack())
+    assert serials(channels.next_batch(8, 64, 0.001, 0.0)) == [1, 2]
     owner.close()
-    waiting.join(20)
-    assert not waiting.is_alive()
+    assert channels.next_batch(8, 64) == []
     channels.close()
 
 
-def test_one_that_does_not_read_is_not_waited_for_again() -> None:
+def test_one_that_does_not_read_is_cut_off() -> None:
     _owner, ours = socket.socketpair()
     channels = Channels(ours, None, b"", BOOKS)
-    channels.owner.answer(AnswerKind.PCM, 1, bytes(4 << 20))
-    channels._flush()
-    assert channels.owner.lags
-    channels.owner.answer(AnswerKind.PCM, 2, bytes(80 << 20))
+    channels.owner.answer(AnswerKind.FAILED, 1, bytes(UNREAD_BYTES // 2))
+    assert channels.owner.open
+    channels.owner.answer(AnswerKind.FAILED, 2, bytes(UNREAD_BYTES))
     assert not channels.owner.open, "what it leaves unread is bounded"
     channels.close()
