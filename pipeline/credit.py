@@ -49,14 +49,26 @@ class CreditRounds:
             grant()
 
 
-def rounds_in_turn(device: str, *, aligned: bool = False) -> Iterator[CreditRounds]:
-    """For one speech after another, the rounds that it is to join.
+class RoundsInTurn:
+    """Which rounds one speech after another is to join.
 
-    On a CPU, where a step's time goes with its sessions, all of them in the same. On a GPU all at once would be in the
+    On a CPU, where a step's time goes with its sessions, all of them the same. On a GPU all at once would be in the
     way of whoever begins then: some 20 ms of steps for 300, where a quarter of them takes 12, and what the codec gets
-    to do at a time is as uneven. The moments are the machine's, so they are the same in all processes.
+    to do at a time is as uneven. So those that are listened to take turns. Those that are not want many frames at a
+    time, which cost least when all of them step together.
+
+    The moments are the machine's, so they are the same in all processes.
     """
-    if device == "cpu":
-        return itertools.repeat(CreditRounds(aligned=aligned))
-    apart_s = INTERVAL_S / GPU_GROUPS
-    return itertools.cycle([CreditRounds(aligned=True, offset_s=n * apart_s) for n in range(GPU_GROUPS)])
+
+    def __init__(self, device: str, *, aligned: bool = False) -> None:
+        if device == "cpu":
+            self._unpaced = CreditRounds(aligned=aligned)
+            self._paced: Iterator[CreditRounds] = itertools.repeat(self._unpaced)
+        else:
+            self._unpaced = CreditRounds(aligned=True)
+            apart_s = INTERVAL_S / GPU_GROUPS
+            self._paced = itertools.cycle([CreditRounds(aligned=True, offset_s=n * apart_s) for n in range(GPU_GROUPS)])
+
+    def next(self, *, paced: bool) -> CreditRounds:
+        """The next speech's."""
+        return next(self._paced) if paced else self._unpaced

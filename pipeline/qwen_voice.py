@@ -32,6 +32,10 @@ GPU_FIRST_MS = 640
 GPU_WARM = 32
 """Utterances that may begin within some 50 ms and still find their prompt read."""
 
+UNPACED_AHEAD = 2
+"""On a GPU speech that nobody listens to may be so many times as far ahead of what was sent: a step of many costs less
+a frame, and nobody should be held back from it by how long his sound is on its way."""
+
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
@@ -130,7 +134,7 @@ class QwenVoice:
             prompt=self._catalog.prompt(request),
             sampling=self._sampling(request.sampling, seed),
             max_frames=request.max_frames,
-            ahead_frames=-(-self._options.ahead_ms // FRAME_MS),
+            ahead_frames=-(-self._options.ahead_ms // FRAME_MS) * (1 if request.paced or cpu else UNPACED_AHEAD),
             first_frames=None if first_ms is None else -(-first_ms // FRAME_MS),
             undecoded_frames=None if cpu else 1,
             rules=self._rules,

@@ -15,7 +15,7 @@ from .calibration import FRAMES, calibrate
 from .capacity import Capacity, Stage
 from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
-from .credit import rounds_in_turn
+from .credit import RoundsInTurn
 from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .qwen_voice import GPU_WARM, QwenVoice, SynthesizerOptions
 from .shared.loan import Loan
@@ -74,7 +74,7 @@ class QwenSynthesizer(QwenVoice):
         super().__init__(folder, options)
         self.slots = options.slots or self._ample_slots()
         self._speeches: set[UtteranceSpeech] = set()
-        self._rounds = rounds_in_turn(options.device)
+        self._rounds = RoundsInTurn(options.device)
         self._processes: _Processes | None = None
         self._idle_state = EngineState.STARTING
         self._lent = 0
@@ -162,7 +162,7 @@ class QwenSynthesizer(QwenVoice):
     def _build(self) -> _Processes:
         codec = self._build_codec()
         talker = self._build_talker(self.slots, codec.invitation)
-        stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.max_job_frames))
+        stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.batch_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
     def _ample_slots(self) -> int:
@@ -221,7 +221,7 @@ class QwenSynthesizer(QwenVoice):
             processes.talker.open,
             # Speech goes on from the reference in the talker, so in the codec too.
             processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            next(self._rounds),
+            self._rounds.next(paced=request.paced),
             lambda speech: self._closed(self._name(request), speech),
         )
         self._speeches.add(speech)

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
+from ..speech import FRAME_MS, Pcm
 from ..step_times import StepTimes
 from .planner import frames_to_decode, plan
 from .sound_memory import SoundMemory
@@ -66,7 +67,10 @@ class CodecClient:
         self._serial = 0
         self._answered = asyncio.Event()
         self._planning: asyncio.Handle | None = None
+        self._looking: asyncio.Handle | None = None
         self._overdue: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
+        """When the worker was last heard, or the first job sent after a rest."""
         self.times = StepTimes()
         """What its jobs take, by the number of frames over all rows."""
 
@@ -104,6 +108,9 @@ class CodecClient:
     async def close(self) -> None:
         """Open streams raise EngineLost. Safe to call twice."""
         self._fail_all(EngineLost("the codec was closed"))
+        for handle in (self._planning, self._looking):
+            if handle is not None:
+                handle.cancel()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
@@ -157,6 +164,8 @@ class CodecClient:
             view = stream.view(asyncio.get_running_loop().time())
             if frames_to_decode(view, self.max_job_frames):
                 self._plan_soon()
+            elif not stream.paced:
+                self._look_again()
 
     def _plan_soon(self) -> None:
         """Plan once this turn of the loop is over: streams pushed to in the same turn share a batch."""
@@ -168,11 +177,14 @@ class CodecClient:
         now_s = asyncio.get_running_loop().time()
         while self._about is not None and (under_way := len(self._in_flight)) < FIRST_IN_FLIGHT:
             # Most streams wait for frames at any one moment; looking at each would cost more than all the rest.
-            views = [stream.view(now_s) for stream in self._streams.values() if stream.pending]
+            pending = [stream for stream in self._streams.values() if stream.pending]
+            views = [stream.view(now_s) for stream in pending]
             if under_way >= JOBS_IN_FLIGHT:
                 views = [view for view in views if not view.decoded]
             batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
             if batch is None:
+                if not all(stream.paced for stream in pending):
+                    self._look_again()
                 return
             streams = tuple(self._streams[slot] for slot in batch.slots)
             serial = self._next_serial()
@@ -182,34 +194,48 @@ class CodecClient:
             job = Job(serial, batch.slots, resets, np.stack(codes), place)
             self._submit(job, InFlight(streams, batch.frames, place))
 
+    def _look_again(self) -> None:
+        """No listener's progress tells that it is time for those who are not heard as they are decoded."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(FRAME_MS / 1000, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self._plan_soon()
+
     def _next_serial(self) -> int:
         self._serial = (self._serial + 1) & 0xFFFF_FFFF
         return self._serial
 
     def _submit(self, job: Job, about: InFlight) -> None:
         assert self._writer is not None
+        if not self._in_flight:
+            self._heard_s = asyncio.get_running_loop().time()
         self._in_flight[job.serial] = about
         self._writer.write(job.pack())
         if self._overdue is None:
             self._expect_answer()
 
     def _expect_answer(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        self._overdue = None
-        if self._in_flight:
-            loop = asyncio.get_running_loop()
-            # What is slow does not hang: two jobs may lie before the one that is waited for.
-            slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
-            due_s = loop.time() + self._job_deadline_s + 4 * slowest_s
-            self._overdue = loop.call_at(due_s, self._missing, due_s)
+        """Look at whether there was one when it would be overdue."""
+        loop = asyncio.get_running_loop()
+        # What is slow does not hang: two jobs may lie before the one that is waited for.
+        slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
+        due_s = self._heard_s + self._job_deadline_s + 4 * slowest_s
+        self._overdue = loop.call_at(due_s, self._missing, due_s, self._heard_s)
 
-    def _missing(self, due_s: float) -> None:
-        if asyncio.get_running_loop().time() - due_s > HELD_UP_S:
+    def _missing(self, due_s: float, heard_s: float) -> None:
+        self._overdue = None
+        if not self._in_flight:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if now_s - due_s > HELD_UP_S:
             # Stopped or held up ourselves, we may not have read what was answered long ago.
-            self._expect_answer()
-        else:
+            self._heard_s = now_s
+        elif self._heard_s <= heard_s:
             self._lose("the codec worker hangs")
+            return
+        self._expect_answer()
 
     async def _read(self) -> None:
         """Deliver answers until the worker is gone."""
@@ -235,27 +261,25 @@ class CodecClient:
         if kind is AnswerKind.TOOK:
             self.times.record(serial, seconds, now_s)
             return
+        self._heard_s = now_s
         job = self._in_flight.pop(serial)
-        if job.place is not None:
-            self._places.append(job.place)
         self._answered.set()
-        if kind is AnswerKind.PCM and job.streams:
-            self.times.record(len(job.streams) * job.frames, seconds, now_s)
-            assert job.place is not None
-            assert self._about is not None
-            pcm = self._sound.read(job.place, len(job.streams), job.frames * self._about.frame_samples)
-            sound = np.isfinite(pcm).all()
-            for stream, row in zip(job.streams, pcm, strict=True):
-                if sound or np.isfinite(row).all():
-                    stream.deliver(row, job.frames)
-                else:
-                    # A stream's history holds on to what is no number; other streams have their own.
-                    stream.fail(GenerationFailed("the codec could not decode the speech"))
+        sound: Pcm | None = None
+        if job.place is not None:
+            if kind is AnswerKind.PCM:
+                assert self._about is not None
+                sound = self._sound.read(job.place, len(job.streams), job.frames * self._about.frame_samples)
+                self.times.record(len(job.streams) * job.frames, seconds, now_s)
+            self._places.append(job.place)
+        # The worker first: what is done with its answer takes milliseconds where many listen.
+        if self._planning is not None:
+            self._planning.cancel()
+        self._dispatch()
+        if sound is not None:
+            _deliver(job, sound)
         elif kind is AnswerKind.FAILED:
             for stream in job.streams:
                 stream.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
-        self._expect_answer()
-        self._plan_soon()
 
     async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
         kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
@@ -270,3 +294,13 @@ class CodecClient:
             self._overdue = None
         for stream in self._streams.values():
             stream.fail(error)
+
+
+def _deliver(job: InFlight, sound: Pcm) -> None:
+    sane = np.isfinite(sound).all()
+    for stream, row in zip(job.streams, sound, strict=True):
+        if sane or np.isfinite(row).all():
+            stream.deliver(row, job.frames)
+        else:
+            # A stream's history holds on to what is no number; other streams have their own.
+            stream.fail(GenerationFailed("the codec could not decode the speech"))

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 CHUNK_FRAMES = (1, 2, 4, 8)
 """The chunk sizes in use; few, so that every shape can be warmed up."""
 _CHUNKS = [max(size for size in CHUNK_FRAMES if size <= max(frames, 1)) for frames in range(CHUNK_FRAMES[-1] + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamView(NamedTuple):
     """What the planner sees of a stream.
 
     `pending`: frames not yet given to a batch; `decoded`: frames given to batches so far; `heard`: of those,

@@ -61,7 +61,7 @@ class CodecService(CodecClient):
             raise ValueError("on a GPU the codec decodes with state only")
         most_frames = max_job_frames or (MAX_JOB_FRAMES if device == "cpu" else MAX_GPU_JOB_FRAMES)
         super().__init__(slots, most_frames, job_deadline_s, on_death)
-        self._batch_frames = most_frames if device == "cpu" else max(most_frames, GPU_BATCH_FRAMES)
+        self.batch_frames = most_frames if device == "cpu" else max(most_frames, GPU_BATCH_FRAMES)
         self.checkpoint_dir, self.mode = checkpoint_dir, mode
         self.left_context, self.threads, self.device = left_context, threads, device
         self._address = f"voxgate-codec-{uuid.uuid4().hex}"
@@ -164,7 +164,7 @@ class CodecService(CodecClient):
             threads=self.threads,
             max_rows=self.slots,
             max_frames=self.max_job_frames,
-            batch_frames=self._batch_frames,
+            batch_frames=self.batch_frames,
             socket_fd=socket_fd,
             parent_pid=os.getpid(),
             device=self.device,

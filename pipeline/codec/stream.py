@@ -37,7 +37,7 @@ class CodecStream:
         """`context`: int16 [n, 16] that the stream goes on from; decoded first, its audio is nobody's."""
         self.slot = slot
         self.closed = False
-        self._paced = paced
+        self.paced = paced
         self._began_s = 0.0
         """When its first frames were taken."""
         self._check, self._changed, self._release = check, changed, release
@@ -115,13 +115,13 @@ class CodecStream:
         Nobody listens to a stream that is not paced: it is due as if somebody did, and what is ahead of that can wait.
         """
         pending = self.pending
-        heard = self._heard if self._paced else int((now_s - self._began_s) * 1000) // FRAME_MS
+        heard = self._heard if self.paced else int((now_s - self._began_s) * 1000) // FRAME_MS
         return StreamView(
             slot=self.slot,
             pending=pending,
             decoded=self._decoded,
             heard=min(self._context + heard, self._decoded),
-            ended=self._finished or not self._paced,
+            ended=self._finished,
             served=self._served,
             context=max(0, self._context - self._decoded),
         )

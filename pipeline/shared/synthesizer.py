@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..codec.client import CodecClient
-from ..credit import rounds_in_turn
+from ..credit import RoundsInTurn
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
 from ..qwen_voice import QwenVoice, SynthesizerOptions
 from ..speech import EngineState, Place, SpeechRequest
@@ -51,7 +51,7 @@ class SharedSynthesizer(QwenVoice):
         self.told = EngineState.STARTING
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self._send = send
-        self._rounds = rounds_in_turn(options.device, aligned=True)
+        self._rounds = RoundsInTurn(options.device, aligned=True)
         self._talker: SharedTalker | None = None
         self._codec: CodecClient | None = None
         self._attaching: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class SharedSynthesizer(QwenVoice):
             self._clock(request),
             partial(talker.open, place.talker),
             codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            next(self._rounds),
+            self._rounds.next(paced=request.paced),
             lambda speech: self._pace.update({self._name(request): speech.pace}),
             settled=partial(codec.settled, place.codec),
         )

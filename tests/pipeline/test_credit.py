@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from fakes.virtual_time import run
-from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S, CreditRounds, rounds_in_turn
+from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S, RoundsInTurn
 
 
-def ordinary() -> Iterator[CreditRounds]:
-    return rounds_in_turn("cpu")
+def ordinary() -> RoundsInTurn:
+    return RoundsInTurn("cpu")
 
 
 def rounds_of(
-    *joins: tuple[float, str], at: Callable[[], Iterator[CreditRounds]] = ordinary
+    *joins: tuple[float, str], at: Callable[[], RoundsInTurn] = ordinary, paced: bool = True
 ) -> list[tuple[float, str]]:
     """Who was granted when, for (moment, name) of each `join`; speeches began in the order of their first."""
     granted: list[tuple[float, str]] = []
@@ -23,7 +23,7 @@ def rounds_of(
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         rounds, begun = at(), loop.time()
-        credit = {name: next(rounds) for name in dict.fromkeys(name for _, name in joins)}
+        credit = {name: rounds.next(paced=paced) for name in dict.fromkeys(name for _, name in joins)}
         grants = {name: (lambda name=name: granted.append((round(loop.time() - begun, 3), name))) for _, name in joins}
         for moment, name in joins:
             await asyncio.sleep(max(0.0, begun + moment - loop.time()))
@@ -54,7 +54,7 @@ def test_nothing_happens_while_nobody_wants_credit() -> None:
 
 def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
-    granted = rounds_of(*((0.0, name) for name in names), at=partial(rounds_in_turn, "cuda"))
+    granted = rounds_of(*((0.0, name) for name in names), at=partial(RoundsInTurn, "cuda"))
     moments = {name: moment for moment, name in granted}
     # The clock of the test begins at a multiple of the interval, or a hair behind one.
     assert moments["ada"] == moments["eve"]
@@ -63,16 +63,23 @@ def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
     assert [round(moment - others[0], 3) for moment in others] == [round(n * apart_s, 3) for n in range(GPU_GROUPS)]
 
 
+def test_on_a_gpu_speech_that_nobody_listens_to_steps_together() -> None:
+    names = ("ada", "bob", "cyd", "dan", "eve")
+    granted = rounds_of(*((0.0, name) for name in names), at=partial(RoundsInTurn, "cuda"), paced=False)
+    assert sorted(name for _, name in granted) == sorted(names)
+    assert len({moment for moment, _ in granted}) == 1
+
+
 def test_rounds_of_several_processes_are_at_the_same_moments() -> None:
     granted: list[tuple[float, str]] = []
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        one, other = rounds_in_turn("cuda", aligned=True), rounds_in_turn("cuda", aligned=True)
+        one, other = RoundsInTurn("cuda", aligned=True), RoundsInTurn("cuda", aligned=True)
         await asyncio.sleep(0.05)
-        next(one).join(lambda: granted.append((loop.time(), "one")))
+        one.next(paced=True).join(lambda: granted.append((loop.time(), "one")))
         await asyncio.sleep(0.03)
-        next(other).join(lambda: granted.append((loop.time(), "other")))
+        other.next(paced=True).join(lambda: granted.append((loop.time(), "other")))
         await asyncio.sleep(1)
 
     run(scene())

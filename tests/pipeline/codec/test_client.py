@@ -48,3 +48,18 @@ async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
                 await anext(stream)
         assert len(lost) == 1
         await client.close()
+
+
+async def test_what_nobody_listens_to_is_decoded_though_nothing_more_comes() -> None:
+    async with QuietCodec().open() as codec:
+        client = CodecClient(1, 8)
+        await client.connect(codec.address)
+        stream = client.open_in(0, paced=False)
+        heard = 0
+        async with asyncio.timeout(5):
+            for frames in (1, 1, 2, 1):
+                stream.push(CODES.repeat(frames, 0))
+                # The last one alone would wait for a fuller chunk, were there anybody to be waited for.
+                heard += len(await anext(stream))
+        assert heard == 5 * 1920
+        await client.close()

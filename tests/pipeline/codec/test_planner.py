@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,7 +74,7 @@ def test_a_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
 
 @given(streams=views())
 def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> None:
-    left = {stream.slot: replace(stream, ended=True) for stream in streams}
+    left = {stream.slot: stream._replace(ended=True) for stream in streams}
     work = sum(stream.pending for stream in streams)
     for _ in range(work):
         batch = plan(left.values(), ROWS, FRAMES)
@@ -84,7 +82,7 @@ def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> No
             break
         for slot in batch.slots:
             stream = left[slot]
-            left[slot] = replace(stream, pending=stream.pending - batch.frames, decoded=stream.decoded + batch.frames)
+            left[slot] = stream._replace(pending=stream.pending - batch.frames, decoded=stream.decoded + batch.frames)
     assert all(stream.pending == 0 for stream in left.values())
 
 
@@ -98,7 +96,7 @@ def test_a_chunk_is_never_more_than_the_lead_covers(lead: int, pending: int, hea
 def test_listening_ends_every_wait_before_the_stream_runs_dry(lead: int, pending: int) -> None:
     stream = StreamView(0, pending, decoded=lead, heard=0)
     while frames_to_decode(stream) == 0:
-        stream = replace(stream, heard=stream.heard + 1)
+        stream = stream._replace(heard=stream.heard + 1)
     assert stream.lead >= min(lead, 2)
 
 
@@ -151,7 +149,7 @@ def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_wa
             stream = streams[slot]
             heard = stream.heard + batch.frames
             decoded = stream.decoded + batch.frames
-            streams[slot] = replace(stream, decoded=decoded, heard=heard, served=turn)
+            streams[slot] = stream._replace(decoded=decoded, heard=heard, served=turn)
             waited[slot] = -1
         for slot in [slot for slot in batch.slots if slot >= 100]:
             del streams[slot], waited[slot]
@@ -163,6 +161,6 @@ def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_wa
 def test_what_nobody_hears_goes_in_full_chunks() -> None:
     fresh = StreamView(0, pending=13, decoded=0, heard=0, context=11)
     assert frames_to_decode(fresh) == 8
-    assert frames_to_decode(replace(fresh, pending=5, decoded=8, heard=8, context=3)) == 2
+    assert frames_to_decode(fresh._replace(pending=5, decoded=8, heard=8, context=3)) == 2
     # What follows is heard, and the first of it at once.
-    assert frames_to_decode(replace(fresh, pending=2, decoded=11, heard=11, context=0)) == 1
+    assert frames_to_decode(fresh._replace(pending=2, decoded=11, heard=11, context=0)) == 1
