@@ -28,6 +28,9 @@ from .text.utterance import SpeechToken, UtteranceText
 
 log = logging.getLogger(__name__)
 
+FIRST_CHARACTERS = 16
+"""Of a long first fragment, so many are read before the rest: enough for a token, and the talker begins with one."""
+
 MAX_TRIMMED_FRAMES = 12
 """Most of the silence before the first word that is cut off when asked for, about 1 s."""
 
@@ -85,6 +88,8 @@ class UtteranceSpeech:
         self._segments: deque[tuple[int, int]] = deque()
         self._capped = False
         self._error: VoxgateError | None = None
+        self._unopened: Exception | None = None
+        """Why the first generation could not be begun at once."""
         self._over = False
         self._spoken_segments = 0
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
@@ -110,6 +115,10 @@ class UtteranceSpeech:
         return self._clock.pace
 
     def push_text(self, fragment: str) -> None:
+        if not self.characters and len(fragment) > FIRST_CHARACTERS:
+            self._text.check(fragment)
+            self._take(self._text.push(fragment[:FIRST_CHARACTERS]))
+            fragment = fragment[FIRST_CHARACTERS:]
         self._take(self._text.push(fragment))
 
     def flush(self) -> None:
@@ -141,7 +150,18 @@ class UtteranceSpeech:
 
     def _take(self, tokens: Sequence[SpeechToken]) -> None:
         self._queue.extend(tokens)
-        self._feed()
+        if tokens and not (self._spoken_segments or self._over or self._full):
+            self._begin_at_once()
+        else:
+            self._feed()
+
+    def _begin_at_once(self) -> None:
+        """The first generation, before the event loop's next turn; what goes wrong is told where others would be."""
+        try:
+            self._begin()
+        except Exception as error:
+            self._unopened = error
+        self._news.set()
 
     def _feed(self) -> None:
         """Hand waiting tokens to the generation under way, up to where it is to be closed."""
@@ -221,8 +241,8 @@ class UtteranceSpeech:
             self._codec.finish()
 
     async def _has_text(self) -> bool:
-        """Wait for a token to begin a generation with; False when none will come."""
-        while True:
+        """Wait for a generation that was begun, or a token to begin one with; False when none will come."""
+        while self._generation is None and self._unopened is None:
             while self._queue and isinstance(self._queue[0], _Break):
                 self._queue.popleft()
             if self._full and (self._queue or self._capped):
@@ -234,23 +254,31 @@ class UtteranceSpeech:
                 return False
             self._news.clear()
             await self._news.wait()
+        return True
 
     @property
     def _full(self) -> bool:
         return self._plan.max_frames is not None and self._frames >= self._plan.max_frames
 
+    def _begin(self) -> None:
+        """Open the next generation, with the text that waits."""
+        # Each segment draws its own noise, or like words would sound alike to the sample.
+        sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
+        self._spoken_segments += 1
+        generation = self._generation = self._open_generation()
+        self.holds_slot, self._text_closed, self._before = True, False, self._frames
+        generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
+        self._grant()
+        self._feed()
+
     async def _speak_segment(self) -> None:
-        generation = self._open_generation()
-        self.holds_slot = True
         try:
-            # Each segment draws its own noise, or like words would sound alike to the sample.
-            sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
-            self._spoken_segments += 1
-            generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
-            self._generation, self._text_closed, self._before = generation, False, self._frames
-            self._grant()
-            self._feed()
-            async for codes in generation:
+            if self._unopened is not None:
+                raise self._unopened
+            if self._generation is None:
+                self._begin()
+            assert self._generation is not None
+            async for codes in self._generation:
                 if self._full:
                     # The talker's own cap waits for the end of the text; it is cut here where that is still to come.
                     self._capped = True
@@ -262,13 +290,17 @@ class UtteranceSpeech:
                 self._frames += 1
                 self._first_codes.append(codes[0])
                 self._codec.push(codes[None])
-            self._capped |= generation.finish_reason is FinishReason.LENGTH
+            self._capped |= self._generation.finish_reason is FinishReason.LENGTH
             assert self._last_token is not None
             self._segments.append((self._frames, self._last_token.source_end))
         finally:
-            self._generation, self._text_closed = None, False
+            await self._leave_generation()
+
+    async def _leave_generation(self) -> None:
+        generation, self._generation, self._text_closed = self._generation, None, False
+        if generation is not None:
             await generation.aclose()
-            self.holds_slot = False
+        self.holds_slot = False
 
     def __aiter__(self) -> UtteranceSpeech:
         return self
@@ -341,5 +373,7 @@ class UtteranceSpeech:
             self._speaking.cancel()
         try:
             await asyncio.wait({self._speaking})
+            # It may have been begun for a task that never came to its turn.
+            await self._leave_generation()
         finally:
             await self._codec.aclose()

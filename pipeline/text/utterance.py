@@ -61,13 +61,16 @@ class UtteranceText:
             self._fragments = ["".join(self._fragments)]
         return self._fragments[0] if self._fragments else ""
 
+    def check(self, fragment: str) -> None:
+        """Raises TextTooLong when there is no room for it."""
+        if (received := self.characters + len(fragment)) > self._max_characters:
+            raise TextTooLong(self._max_characters, received)
+
     def push(self, fragment: str) -> list[SpeechToken]:
         """Accept a fragment and return the tokens it settles. Raises TextTooLong, taking nothing of it."""
-        received = self.characters + len(fragment)
-        if received > self._max_characters:
-            raise TextTooLong(self._max_characters, received)
+        self.check(fragment)
         self._fragments.append(fragment)
-        self.characters = received
+        self.characters += len(fragment)
         return self._speech(self._tokenizer.push(self._say(self._form.push(self._sanitizer.push(fragment)))))
 
     def flush(self) -> list[SpeechToken]:

@@ -23,8 +23,8 @@ from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.talker.tables import Field
 from voxgate.pipeline.text.rules import FrameLimits, TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
-from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES, UtteranceSpeech
+from voxgate.pipeline.text.utterance import SpeechToken, UtteranceText
+from voxgate.pipeline.utterance import FIRST_CHARACTERS, MAX_TRIMMED_FRAMES, UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
 from ..fakes.engine import END_OF_TEXT, FakeEngine
@@ -888,5 +888,59 @@ def test_whole_text_speech_waits_for_its_text(bench: Callable[..., Bench]) -> No
             b.speech.end()
             await b.listen()
             assert b.segments() == ["one two three."]
+
+    run(scene())
+
+
+def test_the_first_words_are_on_their_way_before_the_rest_is_read(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            read: list[tuple[int, int]] = []
+            push = b.speech._text.push
+
+            def note(fragment: str) -> list[SpeechToken]:
+                read.append((len(fragment), len(b.engine.opened)))
+                return push(fragment)
+
+            monkeypatch.setattr(b.speech._text, "push", note)
+            b.speech.push_text(STORY)
+            assert read == [(FIRST_CHARACTERS, 0), (len(STORY) - FIRST_CHARACTERS, 1)]
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_what_was_begun_for_nobody_is_given_back(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text(STORY)
+            assert len(b.engine.free_slots) == 1
+        assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_an_engine_that_cannot_begin_is_told_of_when_sound_is_awaited(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.engine.dead = True
+            b.speech.push_text(STORY)
+            with pytest.raises(EngineLost):
+                await b.listen()
+
+    run(scene())
+
+
+def test_a_first_fragment_that_is_too_long_leaves_nothing_behind(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=30) as b:
+            with pytest.raises(TextTooLong):
+                b.speech.push_text("a" * 31)
+            assert b.speech.characters == 0
+            b.speech.push_text("b" * 30)
 
     run(scene())
