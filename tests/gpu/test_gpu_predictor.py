@@ -55,7 +55,7 @@ def test_codes_are_those_of_the_plain_predictor(
     assert drawn.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("height", [1, 3, 16, 17])
+@pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])
 @pytest.mark.parametrize("end", [STORE.value, ADD.value, GATED.value], ids=["store", "add", "gated"])
 def test_products_of_few_and_of_many_rows(
     checkpoint: TalkerCheckpoint, device: torch.device, height: int, end: int
