@@ -22,13 +22,18 @@ DEVICE void *shared_memory() {
     return shared;
 }
 DEVICE void sync_block() { __syncthreads(); }
-// Of the first WARPS warps of a block.
-DEVICE void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory"); }
 DEVICE void sync_warp() { __syncwarp(); }
+// Of the first WARPS warps of a block. Lanes that have waited for something come here one after the other; unless they
+// are brought together first, the barrier takes each group of them for a whole warp, and opens too early.
+DEVICE void sync_workers() {
+    sync_warp();
+    asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+}
 DEVICE void sync_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 template <class T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+template <class T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 template <class T> DEVICE T shuffle_up(T value, int by) { return __shfl_up_sync(0xffffffffu, value, by); }
 DEVICE u32 add_lanes(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
 DEVICE u32 max_lanes(u32 value) { return __reduce_max_sync(0xffffffffu, value); }

@@ -47,6 +47,7 @@ class Shape:
     layers: int
     groups: int
     ring: int = 7
+    looks: int = 8
 
     @property
     def blocks(self) -> int:
@@ -81,7 +82,7 @@ class Shape:
         )
 
 
-def packed(matrices: Tensor, clusters: int, depth: int) -> Tensor:
+def packed(matrices: Tensor, clusters: int, depth: int, *, whole: bool) -> Tensor:
     """[n, out, in] in the order in which blocks, units, warps and lanes take it; `out` is by cluster already.
 
     [n, cluster, rank, unit of columns, unit of depth, warp, pair of steps, lane, eight numbers].
@@ -91,6 +92,8 @@ def packed(matrices: Tensor, clusters: int, depth: int) -> Tensor:
         count, clusters, width // clusters // UNIT_COLUMNS, WARPS, 8, RANKS, inner // RANKS // depth, depth // 32,
         2, 2, 4, 2,
     )  # fmt: skip  # one argument list
+    if whole:
+        return cut.permute(0, 1, 3, 2, 6, 5, 7, 4, 10, 8, 9, 11).reshape(count, width, inner).contiguous()
     return cut.permute(0, 1, 5, 2, 6, 3, 7, 4, 10, 8, 9, 11).reshape(count, width, inner).contiguous()
 
 
@@ -115,15 +118,16 @@ class PersistentPredictor:
             launch = kernel.launch
         self._launch = launch
 
-        def cut(matrices: Sequence[Tensor]) -> Tensor:
-            return packed(torch.stack(list(matrices)), shape.kv, shape.hidden // RANKS)
+        def cut(matrices: Sequence[Tensor], *, whole: bool) -> Tensor:
+            return packed(torch.stack(list(matrices)), shape.kv, shape.hidden // RANKS, whole=whole)
 
         layers = folded.layers
         by_cluster = [_by_cluster(layer, shape) for layer in layers]
         self._weights = [
-            cut([qkv for qkv, _ in by_cluster]), cut([layer.out.t() for layer in layers]),
-            cut([gate_up for _, gate_up in by_cluster]), cut([layer.down.t() for layer in layers]),
-            cut([head.t() for head in folded.heads]),
+            cut([qkv for qkv, _ in by_cluster], whole=True), cut([layer.out.t() for layer in layers], whole=False),
+            cut([gate_up for _, gate_up in by_cluster], whole=True),
+            cut([layer.down.t() for layer in layers], whole=False),
+            cut([head.t() for head in folded.heads], whole=True),
             torch.stack([layer.turn for layer in layers]), torch.stack([layer.cross for layer in layers]),
             *(table.contiguous() for table in folded.inputs),
             *(table.float().square().sum(1) for table in folded.inputs),

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <random>
 #include <vector>
 
 #define CLUSTER_KERNEL(name, threads, blocks) KERNEL(name, threads)
@@ -71,6 +73,8 @@ struct Fiber {
 inline ucontext_t scheduler;
 inline Fiber *running;
 inline std::vector<std::unique_ptr<Block>> blocks;
+// What a copy engine or the way to another block has not delivered yet.
+inline std::vector<std::function<void()>> on_their_way;
 
 inline void yield() { swapcontext(&running->context, &scheduler); }
 inline void meet(Meeting &meeting, int wanted) {
@@ -125,6 +129,9 @@ DEVICE void sync_cluster() {
 }
 template <class T> DEVICE T shuffle_xor(T value, int mask) {
     return cpu::cooked<T>(cpu::exchange({cpu::raw(value)})[(thread_index() % 32) ^ mask].of[0]);
+}
+template <class T> DEVICE T shuffle(T value, int lane) {
+    return cpu::cooked<T>(cpu::exchange({cpu::raw(value)})[lane].of[0]);
 }
 template <class T> DEVICE T shuffle_up(T value, int by) {
     const int lane = thread_index() % 32;
@@ -182,19 +189,23 @@ DEVICE bool arrived(Arrival &arrival, int turn) {
 DEVICE void more_registers() {}
 DEVICE void fewer_registers() {}
 DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
-    std::memcpy(to, from, bytes);
-    arrival.bytes -= bytes;
-    arrival.settle();
+    cpu::on_their_way.push_back([=, &arrival] {
+        std::memcpy(to, from, bytes);
+        arrival.bytes -= bytes;
+        arrival.settle();
+    });
 }
 using Distance = std::ptrdiff_t;
 DEVICE Distance distance_to(const void *, int rank) {
     return cpu::blocks[cpu::running->block / cpu::CLUSTER * cpu::CLUSTER + rank]->shared - cpu::block().shared;
 }
 DEVICE void send(float4 *own, Distance distance, float4 value, Arrival &arrival) {
-    *(float4 *)((char *)own + distance) = value;
     Arrival &there = *(Arrival *)((char *)&arrival + distance);
-    there.bytes -= 16;
-    there.settle();
+    cpu::on_their_way.push_back([=, &there] {
+        *(float4 *)((char *)own + distance) = value;
+        there.bytes -= 16;
+        there.settle();
+    });
 }
 DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     const cpu::Words *all = cpu::exchange({{a[0], a[1], a[2], a[3], b0, b1}});
@@ -227,7 +238,8 @@ inline void begin() {
 
 } // namespace cpu
 
-extern "C" inline __attribute__((used, visibility("default"))) void launch(const Params *params) {
+// `order` says how blocks, warps and what is on its way take turns: 0 all of them in each round, else by chance.
+extern "C" inline __attribute__((used, visibility("default"))) void launch(const Params *params, unsigned order) {
     using namespace cpu;
     launched = params;
     std::vector<std::unique_ptr<Fiber>> fibers;
@@ -246,11 +258,24 @@ extern "C" inline __attribute__((used, visibility("default"))) void launch(const
             fibers.push_back(std::move(fiber));
         }
     }
+    std::mt19937 chance(order);
+    std::vector<unsigned> pause(BLOCKS * (ALL / 32 + 1));
     for (bool busy = true; busy;) {
         busy = false;
+        for (unsigned &rounds : pause)
+            if (rounds > 0) --rounds;
+            else if (order > 0 && chance() % 64 == 0) rounds = chance() % 32;
+        for (size_t i = on_their_way.size(); i-- > 0;) {
+            if (order > 0 && chance() % 4 > 0) continue;
+            on_their_way[i]();
+            on_their_way[i] = std::move(on_their_way.back());
+            on_their_way.pop_back();
+        }
         for (auto &fiber : fibers) {
             if (fiber->done) continue;
             busy = true;
+            const unsigned *own = &pause[fiber->block * (ALL / 32 + 1)];
+            if (own[0] > 0 || own[1 + fiber->thread / 32] > 0) continue;
             running = fiber.get();
             swapcontext(&scheduler, &fiber->context);
         }

@@ -12,8 +12,11 @@ import pytest
 from voxgate.pipeline.talker.gpu_compile import Launch
 
 
-def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path) -> Launch:
-    """Of the kernel in `source`, built in `folder`; BLOCKS of `macros` is how many blocks there always are."""
+def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path, order: int = 0) -> Launch:
+    """Of the kernel in `source`, built in `folder`; BLOCKS of `macros` is how many blocks there always are.
+
+    `order`: how its threads, and what is on its way, take turns: a seed, or 0 for all in each round.
+    """
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -22,4 +25,4 @@ def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path) -> Launch:
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-x", "c++", f"-I{Path(__file__).parent}"]
     subprocess.run([compiler, *flags, *given, "-o", library, source], check=True)
     run = ctypes.CDLL(str(library)).launch
-    return lambda _blocks, _threads, argument: run(argument)
+    return lambda _blocks, _threads, argument: run(argument, order)
