@@ -28,6 +28,7 @@ EMPTY = {
     "Step time of the codec, p90",
     "VoxgateDown",
     "VoxgateEngineNotReady",
+    "VoxgateLate",
     "VoxgateEngineLost",
     "VoxgateGaps",
     "VoxgateSlowToStart",
