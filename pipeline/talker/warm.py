@@ -125,8 +125,11 @@ class WarmPrompts:
             self._refill_soon()
 
     def close(self) -> None:
-        """No more are read."""
-        self.rows = {}
+        """No more are read, and what was read for nobody is aborted."""
+        rows, self.rows = self.rows, {}
+        for row in rows.values():
+            if row.request is not None:
+                row.request.cancel()
         if self._refill is not None:
             self._refill.cancel()
 

@@ -150,3 +150,20 @@ def test_a_closed_pool_reads_nothing() -> None:
         assert engine.pool.take(0) is None
 
     run(scene())
+
+
+def test_what_was_read_for_nobody_ends_with_the_pool() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        await engine.begin(0, 7)
+        engine.read_all()
+        engine.write(1, 7)
+        request = engine.pool.take(1)
+        assert request is not None
+        engine.pool.close()
+        await asyncio.sleep(0.01)
+        assert engine.aborted == [9, 10, 11]
+        assert not request.done(), "it is a generation's now"
+        request.cancel()
+
+    run(scene())
