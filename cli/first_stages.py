@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ..pipeline.codec import client, worker
+from ..pipeline.codec import answering, client
 from ..pipeline.codec.channels import Asked
 from ..pipeline.talker import engine, generation
 from ..pipeline.talker.frames import HEADER, FrameFlag, unpack
@@ -186,8 +186,8 @@ def watch_engine(worker_of_vllm: Any) -> None:
         width = sender._free.queue[0][0].shape[1]
         before(sender, "_send", "made", lambda message: _firsts(message, width - HEADER))
         # On a GPU the codec is a thread of this process.
-        before(worker, "_decode", "codec begins", lambda _, batch, __: _slots(batch))
-        after(worker, "_decode", "codec ends", lambda _, __, batch, ___: _slots(batch))
+        before(answering._Answering, "_launch", "codec begins", lambda _, batch: _slots(batch))
+        after(answering._Answering, "_answer", "codec ends", lambda _, __, done: _slots(done.batch))
 
 
 def take_stamps(_: Any) -> bytes:

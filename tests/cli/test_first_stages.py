@@ -74,3 +74,14 @@ def test_only_a_first_frame_counts_as_made() -> None:
     frame[2, 3] = FrameFlag.END
     assert first_stages._firsts(frame.tobytes(), 2) == [("epoch", 64), ("epoch", 256)]
     assert first_stages._firsts(pack_step(3, 0.1), 2) == []
+
+
+def test_what_is_watched_is_there() -> None:
+    for owner, names in (
+        (first_stages.answering._Answering, ("_launch", "_answer")),
+        (first_stages.client.CodecClient, ("_submit",)),
+        (first_stages.engine.TalkerEngine, ("run",)),
+        (first_stages.generation.Generation, ("take",)),
+    ):
+        for name in names:
+            assert callable(getattr(owner, name))
