@@ -6,6 +6,7 @@ process that stops reading its answers is cut off; the others hear nothing of it
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import socket
@@ -193,6 +194,13 @@ class Channels:
         return channel
 
     def _look(self, timeout_s: float | None) -> None:
+        """Take what has come; waits for it no longer than that, and shorter where that is not a whole millisecond."""
+        if timeout_s is not None:
+            # epoll knows of no less, and waits for a whole one where it is told less.
+            whole_ms = math.floor(1000 * timeout_s)
+            if timeout_s > 0 and not whole_ms:
+                time.sleep(timeout_s)
+            timeout_s = whole_ms / 1000
         for key, events in self._selector.select(timeout_s):
             channel: Channel | None = key.data
             if channel is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 
 import numpy as np
+import pytest
+from voxgate.pipeline.codec import channels as channels_module
 from voxgate.pipeline.codec.channels import UNREAD_BYTES, Asked, Channel, Channels, together
 from voxgate.pipeline.codec.sound_memory import SoundMemory
 from voxgate.pipeline.codec.wire import ANSWER_HEADER, AnswerKind, Job
@@ -124,3 +126,17 @@ def test_one_that_does_not_read_is_cut_off() -> None:
     channels.owner.answer(AnswerKind.FAILED, 2, bytes(UNREAD_BYTES))
     assert not channels.owner.open, "what it leaves unread is bounded"
     channels.close()
+
+
+def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(channels_module.time, "sleep", slept.append)
+    ours, theirs = socket.socketpair()
+    channels = Channels(ours, None, b"", BOOKS)
+    waited: list[float | None] = []
+    monkeypatch.setattr(channels._selector, "select", lambda timeout: waited.append(timeout) or [])
+    for look_s in (0.0003, 0.0025, 0.0, None):
+        channels._look(look_s)
+    assert (slept, waited) == ([0.0003], [0.0, 0.002, 0.0, None]), "epoll rounds up to whole milliseconds"
+    channels.close()
+    theirs.close()
