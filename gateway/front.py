@@ -118,15 +118,18 @@ class Front:
         log.info("listening on %s:%d", settings.host, self.port)
 
     def reload(self) -> None:
-        """Read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
+        """Read keys and certificate anew, each for itself; what cannot be used is logged, and the old ones stay."""
+        self._reload("keys", lambda: self._access.replace_keys(configured_keys(self._settings)))
+        if (tls := self._tls) is not None:
+            self._reload("certificate", lambda: load_certificate(tls, self._settings))
+
+    def _reload(self, what: str, load: Callable[[], None]) -> None:
         try:
-            self._access.replace_keys(configured_keys(self._settings))
-            if self._tls is not None:
-                load_certificate(self._tls, self._settings)
+            load()
         except SettingsError as error:
-            log.error("not reloaded: %s", error)
+            log.error("%s not reloaded: %s", what, error)
         else:
-            log.info("keys and certificate reloaded")
+            log.info("%s reloaded", what)
 
     async def drain(self, deadline_s: float) -> None:
         """Take nothing new, let speech under way finish until the deadline, then close what is left."""

@@ -179,6 +179,20 @@ async def test_tls_and_a_renewed_certificate(tmp_path: Path) -> None:
             await next_of(socket, "session")
 
 
+async def test_a_broken_file_of_keys_does_not_keep_an_old_certificate(tmp_path: Path) -> None:
+    first, key = self_signed(tmp_path, "first")
+    second, second_key = self_signed(tmp_path, "second")
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[keys.ada]\nhash = "{hash_of("key-of-ada")}"\n')
+    async with gateway(tls_certificate=first, tls_key=key, keys_file=file) as served:
+        file.write_text("[keys.")
+        key.write_bytes(second_key.read_bytes())
+        first.write_bytes(second.read_bytes())
+        served.reload()
+        async with dial(served, ADA, ssl=ssl.create_default_context(cafile=str(second))) as socket:
+            await next_of(socket, "session")
+
+
 def test_certificates_that_cannot_be_used_are_explained(tmp_path: Path) -> None:
     good, _ = self_signed(tmp_path, "good")
     _, other_key = self_signed(tmp_path, "other")
