@@ -33,6 +33,8 @@ const REMEMBERED = 8; // ended utterances that may still be interrupted, as long
  * @property {AudioFormat} [format] 16 bit PCM at 24 kHz unless given
  * @property {object} [sampling]
  * @property {number} [seed]
+ * @property {"streaming"|"non_streaming"} [layout] speak along with the text, or read all of it first
+ * @property {boolean} [trim_silence] cut off the silence before the first word
  * @property {boolean} [words] whether to tell when words are heard
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
