@@ -57,8 +57,8 @@ class Decoded:
         return self._pcm
 
 
-class Speaker(Protocol):
-    """The dimensions of a codec."""
+class Dimensions(Protocol):
+    """Of a codec: what an `Announcement` tells."""
 
     @property
     def codebook_size(self) -> int: ...
@@ -72,7 +72,7 @@ class Decoder(Protocol):
     """What decodes jobs, one after another; `ahead`: how many may be under way."""
 
     @property
-    def decoder(self) -> Speaker: ...
+    def decoder(self) -> Dimensions: ...
 
     @property
     def ahead(self) -> int: ...

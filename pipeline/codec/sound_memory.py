@@ -6,17 +6,19 @@ thousand listeners to see to, and the worker would hold it until then.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import socket
+import struct
 import weakref
 
 import numpy as np
 
 from ..speech import FRAME_SAMPLES, Pcm
 
-_GREETING = b"\0"
-"""A descriptor travels with a byte."""
+_SHOWN = struct.Struct("<II")
+"""Places and frames, which the descriptor travels with."""
 
 
 class SoundMemory:
@@ -27,36 +29,37 @@ class SoundMemory:
 
     def __init__(self, descriptor: int, places: int, frames: int) -> None:
         """Takes the descriptor, which is closed with it."""
-        buffer = mmap.mmap(descriptor, 4 * places * frames * FRAME_SAMPLES)
+        weakref.finalize(self, os.close, descriptor)
+        buffer = mmap.mmap(descriptor, _size(places, frames))
         self.places, self.frames, self._descriptor = places, frames, descriptor
         self._samples = np.frombuffer(buffer, np.float32).reshape(places, frames * FRAME_SAMPLES)
-        weakref.finalize(self, os.close, descriptor)
 
     @classmethod
     def create(cls, places: int, frames: int) -> SoundMemory:
         """All zeros, and without a name in any file system."""
-        descriptor = os.memfd_create("voxgate-sound")
-        os.ftruncate(descriptor, 4 * places * frames * FRAME_SAMPLES)
+        descriptor = os.memfd_create("voxgate-sound", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, _size(places, frames))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         return cls(descriptor, places, frames)
 
     def show(self, sock: socket.socket) -> None:
         """Have the other end of a Unix socket, where nothing was said yet, join in (`join`)."""
-        sent = np.array([self.places, self.frames], "<u4").tobytes()
-        socket.send_fds(sock, [_GREETING + sent], [self._descriptor])
+        socket.send_fds(sock, [_SHOWN.pack(self.places, self.frames)], [self._descriptor])
 
     @classmethod
     def join(cls, sock: socket.socket) -> SoundMemory | None:
-        """What the other end shows, read from a socket that has something to read; None when it shows nothing."""
-        greeting, descriptors, *_ = socket.recv_fds(sock, len(_GREETING) + 8, 1)
-        if len(descriptors) != 1 or len(greeting) != len(_GREETING) + 8:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            return None
-        places, frames = np.frombuffer(greeting, "<u4", offset=len(_GREETING)).tolist()
-        if os.fstat(descriptors[0]).st_size < 4 * places * frames * FRAME_SAMPLES or not places * frames:
-            os.close(descriptors[0])
-            return None
-        return cls(descriptors[0], places, frames)
+        """What the other end shows, read from a socket that has something to read; None when that is none.
+
+        It must be sealed: were it to shrink, whoever writes to it would die.
+        """
+        shown, descriptors, *_ = socket.recv_fds(sock, _SHOWN.size, 1)
+        if len(descriptors) == 1 and len(shown) == _SHOWN.size:
+            places, frames = _SHOWN.unpack(shown)
+            if 0 < _size(places, frames) <= _sealed_bytes(descriptors[0]):
+                return cls(descriptors[0], places, frames)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
 
     def write(self, place: int, pcm: Pcm) -> None:
         """float32 [rows, samples]. Raises ValueError when the place does not exist, or is too small."""
@@ -68,3 +71,16 @@ class SoundMemory:
         """float32 [rows, samples], a copy of its own."""
         pcm: Pcm = self._samples[place, : rows * samples].reshape(rows, samples).copy()
         return pcm
+
+
+def _size(places: int, frames: int) -> int:
+    return 4 * places * frames * FRAME_SAMPLES
+
+
+def _sealed_bytes(descriptor: int) -> int:
+    """The size that it will not fall below."""
+    try:
+        sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    except OSError:  # no memory at all
+        return 0
+    return os.fstat(descriptor).st_size if sealed else 0

@@ -13,7 +13,7 @@ from voxgate.pipeline.codec.wire import ANSWER_HEADER, JOB_HEADER, Announcement,
 from voxgate.pipeline.speech import FRAME_SAMPLES
 
 BOOKS = 16
-SHOWN_BYTES = 9
+SHOWN_BYTES = 8
 
 
 class QuietCodec:
