@@ -93,7 +93,7 @@ class Session:
     @property
     def backlog(self) -> int:
         """What was not dealt with yet, in messages; the driver stops reading the socket while there is much."""
-        return len(self._outgoing) + self._dialect.backlog
+        return len(self._outgoing)
 
     def open(self) -> None:
         """Greet the client."""

@@ -66,10 +66,6 @@ class Deepgram(Dialect):
         self._turns = Turns(options.start)
         self._closing = False
 
-    @property
-    def backlog(self) -> int:
-        return self._turns.backlog
-
     def receive(self, payload: str, now_s: float) -> Iterable[Step]:
         del now_s
         incoming = checked(Incoming, payload)

@@ -45,11 +45,6 @@ class Dialect:
     slow_consumer: ClassVar[CloseCode] = CloseCode.POLICY
     """What closes a socket whose client stopped reading."""
 
-    @property
-    def backlog(self) -> int:
-        """What it holds back itself, counted in messages; its socket is left unread while there is much."""
-        return 0
-
     def receive(self, payload: str, now_s: float) -> Iterable[Step]:
         """A message of the client; `tick` was called before when it was due.
 

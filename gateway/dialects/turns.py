@@ -7,11 +7,17 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from ...pipeline.errors import TextTooLong
+from ..errors import RateLimited
 from ..messages import End, Start, Text
 from .dialect import Step
 
-_CHARACTERS_A_MESSAGE = 64
-"""Held back text counts as a message for every so many characters."""
+MOST_HELD = 65_536
+"""Characters that wait for their turn: an hour of speech. A socket that is left unread would not do: what interrupts
+the speech could not be read either, nor the pongs that tell a client that listens from one that is gone."""
+MOST_WAITING = 256
+"""Turns."""
+_RETRY_MS = 1000
 
 
 class Turn:
@@ -50,14 +56,14 @@ class Turns:
     def idle(self) -> bool:
         return self.live is None and not self._waiting
 
-    @property
-    def backlog(self) -> int:
-        """What is held back, in messages."""
-        return sum(1 + len(turn.held) // _CHARACTERS_A_MESSAGE for turn in self._waiting)
-
     def speak(self, text: str) -> Iterable[Step]:
-        """Text for the turn that is open, or for a new one."""
-        turn = self.open_turn or self._add()
+        """Text for the turn that is open, or for a new one. Raises TextTooLong, RateLimited; it is not taken then."""
+        turn = self.open_turn
+        if not self.idle and (turn is None or turn is not self.live):
+            held = len(text) + sum(len(waiting.held) for waiting in self._waiting)
+            if held > MOST_HELD:
+                raise TextTooLong(MOST_HELD, held)
+        turn = turn or self._add()
         turn.held += text
         if turn is self.live:
             yield from self._give(turn)
@@ -71,7 +77,7 @@ class Turns:
     def complete(self) -> Iterable[Step]:
         """The text of the open turn has ended; without one, an empty turn takes its place in the row.
 
-        Afterwards `finished` may be true at once.
+        Afterwards `finished` may be true at once. Raises RateLimited when too many wait.
         """
         turn = self.open_turn or self._add()
         turn.complete = True
@@ -101,6 +107,8 @@ class Turns:
         self.live = None
 
     def _add(self) -> Turn:
+        if len(self._waiting) >= MOST_WAITING:
+            raise RateLimited(f"{MOST_WAITING} turns wait to be spoken", retry_after_ms=_RETRY_MS)
         turn = Turn(f"turn-{next(self._numbers)}")
         if self.idle:
             self.live = turn

@@ -11,6 +11,7 @@ from fakes.packets import s16le
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
+from voxgate.gateway.dialects import turns
 from voxgate.gateway.dialects.deepgram_options import refuse
 from voxgate.pipeline.errors import AtCapacity, RequestError
 
@@ -107,17 +108,39 @@ def test_short_turns_do_not_add_up_to_a_long_lead(url: str) -> None:
 
 
 @VERSIONS
-def test_much_early_text_leaves_the_socket_unread(url: str) -> None:
+def test_however_much_text_is_early_an_interrupt_is_read_at_once(url: str) -> None:
     async def scene() -> None:
         async with Bench() as bench:
             socket = bench.dial(url)
-            for i in range(30):
+            for i in range(50):
                 socket.put(type="Speak", text=f"{i} " + "x" * 398)
                 socket.put(type="Flush")
             await asyncio.sleep(1)
-            assert len(socket._incoming) > 20
-            await socket.until("Flushed", 2)
-            socket.disconnect()
+            socket.put(type="Clear" if url == V1 else "Interrupt")
+            await asyncio.sleep(0.1)
+            assert kinds(socket)[-1] == ("Cleared" if url == V1 else "SpeechInterrupted")
+            assert not socket.of("Error")
+
+    run(scene())
+
+
+@VERSIONS
+def test_more_early_text_than_may_wait_is_refused_and_the_rest_goes_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MOST_HELD", 30)
+
+    async def scene() -> None:
+        async with Bench() as bench:
+            socket = bench.dial(url)
+            for text in ("The first one.", "The second one.", "A third that is too much.", "The last."):
+                socket.put(type="Speak", text=text)
+                socket.put(type="Flush")
+            socket.put(type="Close")
+            await socket.hung_up()
+            assert [error["code"] for error in socket.of("Error")] == ["TEXT_TOO_LONG" if url == V1 else "BIG-0000"]
+            said = ("The first one.", "The second one.", "The last.")
+            assert heard(socket) == b"".join(s16le(tone_pcm(text)) for text in said)
 
     run(scene())
 

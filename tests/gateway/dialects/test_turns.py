@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from voxgate.gateway.dialects.turns import Turns
+import pytest
+from voxgate.gateway.dialects.turns import MOST_HELD, MOST_WAITING, Turns
+from voxgate.gateway.errors import RateLimited
 from voxgate.gateway.messages import End, Start, Text
+from voxgate.pipeline.errors import TextTooLong
 
 
 def row() -> Turns:
@@ -38,12 +41,22 @@ def test_blanks_alone_ask_for_no_utterance() -> None:
     assert turns.finished
 
 
-def test_what_waits_counts() -> None:
+def test_what_waits_is_bounded() -> None:
     turns = row()
-    [*turns.speak("x"), *turns.complete()]
-    assert turns.backlog == 0
-    [*turns.speak("y" * 6400), *turns.complete(), *turns.complete()]
-    assert turns.backlog == 102
+    [*turns.speak("x" * (MOST_HELD + 1)), *turns.complete()]
+    [*turns.speak("y" * MOST_HELD)]
+    with pytest.raises(TextTooLong):
+        [*turns.speak("z")]
+    [*turns.complete()]
+    with pytest.raises(TextTooLong):
+        [*turns.speak("z")]
+    for _ in range(MOST_WAITING - 1):
+        [*turns.complete()]
+    with pytest.raises(RateLimited):
+        [*turns.complete()]
+    turns.live = None
+    [*turns.next()]
+    assert [*turns.speak("z")] == [], "there is room again"
 
 
 def test_an_utterance_that_is_over_takes_in_the_rest_of_its_text() -> None:
