@@ -72,7 +72,8 @@ def random_layers(size: TransformerSize, most: int, past: int, device: torch.dev
     """A step of up to `most` sessions through `GpuLayers`, in bfloat16 on a GPU, each `past` positions on."""
     import torch
 
-    from ..pipeline.talker.gpu_layers import GpuLayers, Layer, Rows
+    from ..pipeline.talker.gpu_layer_parts import Layer, Rows
+    from ..pipeline.talker.gpu_layers import GpuLayers
     from ..pipeline.talker.predictor_weights import rotary
 
     # Triton's interpreter cannot multiply bfloat16.

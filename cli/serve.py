@@ -177,6 +177,7 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         guests=workers if workers > 1 else 0,
         gpu_memory=settings.gpu_memory,
         own_kernels=settings.gpu_kernels == "own",
+        streamed_layers=settings.gpu_layers == "streamed",
         whole_predictor=settings.gpu_predictor == "whole",
     )
 

@@ -142,6 +142,11 @@ class Settings(BaseModel):
         "own",
         description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
     )
+    gpu_layers: Literal["library", "streamed"] = Field(
+        "library",
+        description="The talker's layers on a GPU, for up to 16 rows: multiplied by the library, or by two kernels of "
+        "our own a layer, which are not proven yet (see docs/gpu.md).",
+    )
     gpu_predictor: Literal["chain", "whole"] = Field(
         "chain",
         description="A frame's codes on a GPU, for up to 16 rows: by a chain of kernels, or by one (see docs/gpu.md).",

@@ -187,6 +187,7 @@ class QwenSynthesizer(QwenVoice):
                 kv_cache_bytes=options.kv_cache_bytes,
                 gpu_memory=options.gpu_memory,
                 own_kernels=options.own_kernels,
+                streamed_layers=options.streamed_layers,
                 whole_predictor=options.whole_predictor,
                 start_timeout_s=options.start_timeout_s,
             ),

@@ -7,12 +7,19 @@
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef long long i64;
 typedef unsigned long long u64;
 #define CLUSTER_KERNEL(name, threads, blocks) \
     extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1) \
+        name(const __grid_constant__ Params p)
+// Of threads that have so many registers each, so that blocks of other kernels fit beside its own.
+#define SHARING_KERNEL(name, blocks, registers) \
+    extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __maxnreg__(registers) \
         name(const __grid_constant__ Params p)
 
 DEVICE int thread_index() { return threadIdx.x; }
@@ -38,6 +45,8 @@ template <class T> DEVICE T shuffle_up(T value, int by) { return __shfl_up_sync(
 DEVICE u32 add_lanes(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
 DEVICE u32 max_lanes(u32 value) { return __reduce_max_sync(0xffffffffu, value); }
 DEVICE u32 min_lanes(u32 value) { return __reduce_min_sync(0xffffffffu, value); }
+// Where a warp waits, it goes on as one.
+DEVICE bool all_lanes(bool value) { return __all_sync(0xffffffffu, value); }
 DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
 DEVICE float float_of(u32 value) { return __uint_as_float(value); }
 // From the second level cache: what kernels before this one have written.
@@ -45,6 +54,17 @@ DEVICE float load_float(const float *from) {
     float value;
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from));
     return value;
+}
+DEVICE uint4 load_words(const void *from) {
+    uint4 words;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "l"(from));
+    return words;
+}
+DEVICE u32 load_word(const u32 *from) {
+    u32 word;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(word) : "l"(from));
+    return word;
 }
 DEVICE float fast_exp(float value) { return __expf(value); }
 DEVICE float load_once(const float *from) { return __ldg(from); }
@@ -67,6 +87,13 @@ DEVICE Packets look(const u64 *from) {
                  : "=l"(packets.first), "=l"(packets.second) : "l"(from) : "memory");
     return packets;
 }
+// A count that other blocks raise when what they have written is there.
+DEVICE u32 look_at(const u32 *from) {
+    u32 count;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(from) : "memory");
+    return count;
+}
+DEVICE void count_up(u32 *count) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory"); }
 DEVICE u64 look_at_one(const u64 *from) {
     u64 packet;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
@@ -96,9 +123,28 @@ DEVICE bool arrived(Arrival &arrival, int turn) {
                  "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
     return there;
 }
+// Likewise, where nothing came from another block.
+DEVICE bool arrived_here(Arrival &arrival, int turn) {
+    u32 there;
+    asm volatile("{\n"
+                 ".reg .pred there;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 there, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, there;\n"
+                 "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
+    return there;
+}
 // Of 384 threads, all of whose warps start with as many registers: the first 256 get those that the others give up.
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
 DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+// By the copy engine.
+DEVICE void copy_kept(void *to, const void *from, u32 bytes, Arrival &arrival) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)) : "memory");
+}
+// Into the second level cache, for who comes for it later.
+DEVICE void expect_soon(const void *from, u32 bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // By the copy engine. What is read once a pass would only push other things out of the cache.
 DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
     u64 policy;

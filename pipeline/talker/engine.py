@@ -147,6 +147,7 @@ class TalkerEngine:
             bell=self.bell_address,
             codec=self.options.codec,
             own_kernels=self.options.own_kernels and self.options.device != "cpu",
+            streamed_layers=self.options.streamed_layers,
             whole_predictor=self.options.whole_predictor,
             graph_rows=max(graph_sizes(self.shape.rows, own=self.options.own_kernels)),
         )

@@ -29,7 +29,8 @@ class EngineOptions:
 
     On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
     `graphs`: vLLM's name of what it captures of the backbone; `own_kernels`: ours for layers, input, first draw and
-    token instead of vLLM's and torch's; `whole_predictor`: one kernel for a frame's codes, where it fits;
+    token instead of vLLM's and torch's; `streamed_layers`: of these, the layers of a few rows without the library;
+    `whole_predictor`: one kernel for a frame's codes, where it fits;
     `gpu_memory`: most of the device's memory that it may take, as a share.
     """
 
@@ -41,6 +42,7 @@ class EngineOptions:
     dtype: str | None = None
     graphs: str = "FULL"
     own_kernels: bool = True
+    streamed_layers: bool = False
     whole_predictor: bool = False
     gpu_memory: float = 0.7
     threads: int = 1

@@ -9,7 +9,8 @@ from torch import Tensor
 from vllm.forward_context import get_forward_context
 
 from ..checkpoint import TransformerSize
-from .gpu_layers import GpuLayers, Layer, Rows
+from .gpu_layer_parts import Layer, Rows
+from .gpu_layers import layers_for
 
 _BACKEND = "FLASH_ATTN"
 """vLLM's attention whose cache `attend_pages` can read."""
@@ -21,7 +22,8 @@ class GpuBackbone:
     `model`: vLLM's, its weights loaded. The norms' weights are multiplied into the matrices behind them, for both.
     """
 
-    def __init__(self, model: Any, size: TransformerSize, max_rows: int) -> None:
+    def __init__(self, model: Any, size: TransformerSize, max_rows: int, *, streamed: bool = False) -> None:
+        """`streamed`: as of `layers_for`."""
         self._attention = [layer.self_attn.attn for layer in model.layers]
         self.max_rows = max_rows
         layers = []
@@ -40,7 +42,7 @@ class GpuBackbone:
                 )
             )
         angles = model.layers[0].self_attn.rotary_emb.cos_sin_cache
-        self._layers = GpuLayers(layers, model.norm.weight, angles, size, max_rows)
+        self._layers = layers_for(layers, model.norm.weight, angles, size, max_rows, streamed=streamed)
 
     @staticmethod
     def can_take(model: Any) -> bool:

@@ -14,8 +14,8 @@ from ..errors import EngineError
 
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
-MAX_SHARED_ATTRIBUTE = 8
-"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+MAX_SHARED_ATTRIBUTE, CARVEOUT_ATTRIBUTE = 8, 9
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
 
 
 def supported() -> bool:
@@ -96,6 +96,10 @@ class CudaKernel:
         )
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
         self._check(self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, arguments, None))
+
+    def share_most(self) -> None:
+        """Have most of the first level cache as shared memory, so that blocks of other kernels fit beside its own."""
+        self._check(self._driver.cuFuncSetAttribute(self._function, CARVEOUT_ATTRIBUTE, 100))
 
     def clusters_at_once(self, blocks: int, threads: int) -> int:
         """How many clusters of so many blocks the GPU can run side by side."""

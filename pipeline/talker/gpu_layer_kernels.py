@@ -136,6 +136,25 @@ def start_rows(embedded, x, kept, hidden, eps, SPAN: tl.constexpr, EARLY: tl.con
 
 
 @triton.jit
+def begin_rows(
+    embedded, x, kept, squares, done, hidden, counts,
+    SPAN: tl.constexpr, SUMS: tl.constexpr, COUNTS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Begin the residual stream as `layer_rest` has it: `x` is `kept`, `squares` [n, SUMS] its squares, `done` zero."""
+    begin(EARLY)
+    wait(EARLY)
+    row, columns = tl.program_id(0), tl.arange(0, SPAN)
+    inside = columns < hidden
+    given = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0)
+    value = given.to(tl.float32)
+    tl.store(kept + row * hidden + columns, value, mask=inside)
+    tl.store(x + row * hidden + columns, given.to(x.dtype.element_ty), mask=inside)
+    part, count = tl.arange(0, SUMS), tl.arange(0, COUNTS)
+    tl.store(squares + row * SUMS + part, tl.where(part == 0, tl.sum(value * value, 0), 0.0))
+    tl.store(done + count, count * 0, mask=(count < counts) & (row == 0))
+
+
+@triton.jit
 def add_rows(added, x, kept, hidden, eps, SPAN: tl.constexpr, EARLY: tl.constexpr):
     """Add `added` [n, hidden] to the residual stream `kept` (float32); `x` becomes its new value, normed."""
     begin(EARLY)

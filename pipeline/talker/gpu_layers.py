@@ -1,54 +1,27 @@
 """The talker's layers on a GPU, in fewer and smaller kernels than vLLM has for them, over vLLM's own cache.
 
 The library multiplies; attention with all that goes before it, the gate, and the sums with their norms are a kernel
-each. Products of our own that begin early and read their weights ahead were tried, and took longer at every size.
+each. A few rows can go another way (`gpu_few_layers.py`), with products of our own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import triton
 from torch import Tensor
 
 from ..checkpoint import TransformerSize
+from .gpu_few_layers import TRIED_ROWS, FewLayers, few_layers_for
 from .gpu_layer_kernels import add_rows, attend_pages, end_rows, gate_rows, start_rows
+from .gpu_layer_parts import Layer, Rows
 from .row_names import CHANNELS
 
 TOGETHER = 16
 """Rows of a prompt that are weighed at once."""
 _REQUESTS = (16, 64, 256, 1024, 4096)
 """Sizes of batches that `attend_pages` is compiled for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Matrices are [out, in]; `qkv` and `gate_up` carry the norm that precedes them. `q_norm`, `k_norm`: [head_dim]."""
-
-    qkv: Tensor
-    out: Tensor
-    gate_up: Tensor
-    down: Tensor
-    q_norm: Tensor
-    k_norm: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Whose the rows of a batch are, and where.
-
-    `slots`: int [n]; `positions`, `places`: int64 [n], `places` where its key and value go, below zero for nobody's;
-    `pages`: int32 [requests, pages], where a request's positions lie in the cache; `starts`: int32 [requests + 1],
-    where its rows begin.
-    """
-
-    slots: Tensor
-    positions: Tensor
-    places: Tensor
-    pages: Tensor
-    starts: Tensor
 
 
 def tile_for(rows: int) -> tuple[int, int]:
@@ -75,9 +48,11 @@ class GpuLayers:
         max_rows: int,
         *,
         early: bool | None = None,
+        few: FewLayers | None = None,
     ) -> None:
+        """`few`: of the same layers, takes what it has room for."""
         self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
-        self._max_rows = max_rows
+        self._max_rows, self._few = max_rows, few
         self._early = norm.is_cuda if early is None else early
         # The residual stream twice: as it is added to, and as it is multiplied.
         self._kept = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
@@ -100,18 +75,25 @@ class GpuLayers:
         count, size = len(embedded), self._size
         if count > self._max_rows:
             raise ValueError(f"{count} rows are more than the {self._max_rows} prepared for")
-        x, mixed = self._x[:count], self._mixed[:count]
-        start_rows[(count,)](embedded, x, self._kept, size.hidden, size.norm_eps, **self._by_row)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            self._attend(x @ layer.qkv.t(), layer, cache, rows, mixed)
-            self._add(mixed @ layer.out.t(), x)
-            self._add(self._gate(x @ layer.gate_up.t()) @ layer.down.t(), x)
+        if self._few is not None and count <= self._few.max_rows:
+            self._few(embedded, rows, caches, self._kept[:count])
+        else:
+            self._run(embedded, rows, caches)
         out = embedded.new_empty(count, size.hidden + CHANNELS)
         end_rows[(count,)](
             self._kept, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
             NAMES=CHANNELS, **self._by_row,
         )  # fmt: skip  # one argument list
         return out
+
+    def _run(self, embedded: Tensor, rows: Rows, caches: Sequence[Tensor]) -> None:
+        count, size = len(embedded), self._size
+        x, mixed = self._x[:count], self._mixed[:count]
+        start_rows[(count,)](embedded, x, self._kept, size.hidden, size.norm_eps, **self._by_row)
+        for layer, cache in zip(self._layers, caches, strict=True):
+            self._attend(x @ layer.qkv.t(), layer, cache, rows, mixed)
+            self._add(mixed @ layer.out.t(), x)
+            self._add(self._gate(x @ layer.gate_up.t()) @ layer.down.t(), x)
 
     def _add(self, added: Tensor, x: Tensor) -> None:
         add_rows[(len(added),)](added, x, self._kept, self._size.hidden, self._size.norm_eps, **self._by_row)
@@ -135,3 +117,17 @@ class GpuLayers:
             REQUESTS=next(most for most in _REQUESTS if most > requests), EARLY=self._early, num_warps=warps,
             launch_pdl=self._early,
         )  # fmt: skip  # one argument list
+
+
+def layers_for(
+    layers: Sequence[Layer], norm: Tensor, angles: Tensor, size: TransformerSize, max_rows: int, *, streamed: bool
+) -> GpuLayers:
+    """`streamed`: with the kernels for a few rows, where this GPU and these sizes have them."""
+
+    def through(some: Sequence[Layer], few: FewLayers | None = None) -> GpuLayers:
+        return GpuLayers(some, norm, angles, size, max(max_rows, TRIED_ROWS[-1]), few=few)
+
+    if not streamed:
+        return through(layers)
+    with torch.inference_mode():
+        return through(layers, few_layers_for(layers, angles, size, through, through))

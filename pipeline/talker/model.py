@@ -94,7 +94,9 @@ class VoxgateTalker(nn.Module):
         from .gpu_backbone import GpuBackbone
 
         if GpuBackbone.can_take(self.model):
-            self._backbone = GpuBackbone(self.model, self._checkpoint.talker, max_rows)
+            self._backbone = GpuBackbone(
+                self.model, self._checkpoint.talker, max_rows, streamed=self._wiring.streamed_layers
+            )
 
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         checkpoint, wiring = self._checkpoint, self._wiring

@@ -22,8 +22,8 @@ class Wiring:
     (`bell.py`).
 
     On a GPU: `codec`: the codec worker to serve beside the talker (`WorkerOptions` as JSON); `own_kernels`: whether to
-    take our own; `whole_predictor`: whether one kernel makes a frame's codes, where it fits; `graph_rows`: rows of the
-    largest step that is a graph.
+    take our own; `streamed_layers`: whether the library leaves the layers of a few rows to them; `whole_predictor`:
+    whether one kernel makes a frame's codes, where it fits; `graph_rows`: rows of the largest step that is a graph.
     """
 
     checkpoint: str
@@ -33,6 +33,7 @@ class Wiring:
     shape: TableShape
     codec: str | None = None
     own_kernels: bool = False
+    streamed_layers: bool = False
     whole_predictor: bool = False
     graph_rows: int = 0
     bell: str = ""

@@ -14,6 +14,7 @@
 #include <vector>
 
 #define CLUSTER_KERNEL(name, threads, blocks) KERNEL(name, threads)
+#define SHARING_KERNEL(name, blocks, registers) KERNEL(name, threads)
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(name, threads) \
@@ -37,15 +38,21 @@ struct float4 {
     float x, y, z, w;
 };
 inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
+inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace cpu {
 
 #ifdef RANKS
-constexpr int ALL = (WARPS + 4) * 32, CLUSTER = RANKS;
+constexpr int CLUSTER = RANKS;
 #else
-constexpr int ALL = WARPS * 32, CLUSTER = 1;
+constexpr int CLUSTER = 1;
+#endif
+#ifdef FETCHERS
+constexpr int ALL = (WARPS + FETCHERS) * 32;
+#else
+constexpr int ALL = (WARPS + (CLUSTER > 1 ? 4 : 0)) * 32;
 #endif
 constexpr size_t STACK = 256 << 10;
 
@@ -146,9 +153,12 @@ template <class Reduce> DEVICE u32 over_lanes(u32 value, Reduce reduce) {
 DEVICE u32 add_lanes(u32 value) { return over_lanes(value, [](u32 a, u32 b) { return a + b; }); }
 DEVICE u32 max_lanes(u32 value) { return over_lanes(value, [](u32 a, u32 b) { return a > b ? a : b; }); }
 DEVICE u32 min_lanes(u32 value) { return over_lanes(value, [](u32 a, u32 b) { return a < b ? a : b; }); }
+DEVICE bool all_lanes(bool value) { return min_lanes(value) != 0; }
 DEVICE u32 bits_of(float value) { return cpu::raw(value); }
 DEVICE float float_of(u32 value) { return cpu::cooked<float>(value); }
 DEVICE float load_float(const float *from) { return *from; }
+DEVICE uint4 load_words(const void *from) { return *(const uint4 *)from; }
+DEVICE u32 load_word(const u32 *from) { return *from; }
 DEVICE float fast_exp(float x) { return std::exp(x); }
 DEVICE float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 struct Packets {
@@ -160,6 +170,11 @@ DEVICE Packets look(const u64 *from) {
     cpu::yield();
     return *(const Packets *)from;
 }
+DEVICE u32 look_at(const u32 *from) {
+    cpu::yield();
+    return *from;
+}
+DEVICE void count_up(u32 *count) { ++*count; }
 DEVICE u64 look_at_one(const u64 *from) {
     cpu::yield();
     return *from;
@@ -186,6 +201,7 @@ DEVICE bool arrived(Arrival &arrival, int turn) {
     cpu::yield();
     return (arrival.turns & 1) != (turn & 1);
 }
+DEVICE bool arrived_here(Arrival &arrival, int turn) { return arrived(arrival, turn); }
 DEVICE void more_registers() {}
 DEVICE void fewer_registers() {}
 DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
@@ -195,6 +211,8 @@ DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) 
         arrival.settle();
     });
 }
+DEVICE void expect_soon(const void *, u32) {}
+DEVICE void copy_kept(void *to, const void *from, u32 bytes, Arrival &arrival) { copy_async(to, from, bytes, arrival); }
 using Distance = std::ptrdiff_t;
 DEVICE Distance distance_to(const void *, int rank) {
     return cpu::blocks[cpu::running->block / cpu::CLUSTER * cpu::CLUSTER + rank]->shared - cpu::block().shared;
