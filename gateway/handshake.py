@@ -23,7 +23,6 @@ from .http.reply import Reply, not_found
 from .observer import Observer
 from .opening import Offer
 from .sessions import Sessions
-from .socket_place import SocketPlace
 from .websocket import BoundedConnection, SocketClosed
 
 _SWITCHING = HTTPStatus.SWITCHING_PROTOCOLS
@@ -60,7 +59,7 @@ class Door:
             if credential is None and self._access.keyed and self._strangers < _STRANGERS:
                 connection.late_key = endpoint.late_key
             if connection.late_key is None:
-                connection.place = self._take_place(connection, credential)
+                self._take_place(connection, credential)
             else:
                 self._sessions.check_room()
             connection.dialect = endpoint.open(Handshake(parts, query), self._offer)
@@ -79,7 +78,7 @@ class Door:
             async with asyncio.timeout(_KEY_S):
                 connection.first = await connection.receive()
             key = late.find(connection.first) if isinstance(connection.first, str) else None
-            connection.place = self._take_place(connection, key)
+            self._take_place(connection, key)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
@@ -96,10 +95,10 @@ class Door:
             self._strangers -= 1
         return False
 
-    def _take_place(self, connection: BoundedConnection, credential: str | None) -> SocketPlace:
+    def _take_place(self, connection: BoundedConnection, credential: str | None) -> None:
         """Raises Unauthorized, KeyLimit, Draining, AtCapacity."""
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
-        return self._sessions.take_place(self._access.identify(credential, peer))
+        connection.hold(self._sessions.take_place(self._access.identify(credential, peer)))
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)

@@ -100,6 +100,12 @@ class BoundedConnection(ServerConnection):
         if self.place is not None:  # the handshake may have failed after it was taken
             self.place.give_back()
 
+    def hold(self, place: SocketPlace) -> None:
+        """Have the place until the connection is lost; not at all if it is lost already."""
+        self.place = place
+        if self.state is State.CLOSED:
+            place.give_back()
+
     def data_received(self, data: bytes) -> None:
         if self.request is not None and self.state is State.CONNECTING:
             # Frames before the handshake's answer: the library would read them, and fail if it comes to refuse.

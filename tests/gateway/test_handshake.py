@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 
 import pytest
 from fakes.gateways import gateway
 from voxgate.gateway import handshake
 from voxgate.gateway.access.keys import hash_of
+from voxgate.gateway.http.doorstep import Doorstep
 from voxgate.gateway.server import Gateway
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -100,3 +103,29 @@ async def test_a_handshake_that_came_to_nothing_holds_no_place() -> None:
             async with asyncio.timeout(5):
                 while served._sessions.open_everywhere:
                     await asyncio.sleep(0.01)
+
+
+async def test_who_goes_before_the_answer_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = socket.socket()
+    hand_over = Doorstep._hand_over
+
+    def while_it_goes(doorstep: Doorstep, head: bytes, more: bool) -> None:
+        hand_over(doorstep, head, more)
+        # Cut off at the moment that its request was read, and nobody has looked at it yet.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+
+    monkeypatch.setattr(Doorstep, "_hand_over", while_it_goes)
+    async with gateway(sockets=1) as served:
+        upgrade = b"Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        challenge = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(b"GET /v1/speech HTTP/1.1\r\n%s%s\r\n" % (upgrade, challenge))
+        async with asyncio.timeout(5):
+            while client.fileno() >= 0:
+                await asyncio.sleep(0)
+        for _ in range(20):  # the handshake has been dealt with by then
+            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while served._sessions.open_everywhere:
+                await asyncio.sleep(0.01)
