@@ -7,8 +7,10 @@ engine that is started again finds it done.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping
-from multiprocessing import forkserver
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
@@ -31,10 +33,25 @@ def run_ahead(modules: list[str], settings: Mapping[str, str], folder: Path) -> 
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
     # Its socket's place is otherwise a folder that a `kill -9` would leave behind.
     vars(multiprocessing.current_process())["_config"]["tempdir"] = str(folder)
-    with temporary_folder(folder):
+    with temporary_folder(folder), _interrupts_blocked():
         forkserver.ensure_running()
 
 
 def engine_context(settings: Mapping[str, str]) -> BaseContext:
     """What starts an engine's process: the one ahead, where it has these settings, else an interpreter of its own."""
     return multiprocessing.get_context("forkserver" if _started_with == settings else "spawn")
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """For processes started meanwhile, and theirs: Ctrl-C goes to a terminal's whole group, and the gateway ends them.
+
+    One that reached the imports would end them with a traceback.
+    """
+    # Its start lets interrupts through again.
+    resource_tracker.ensure_running()
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from ..errors import EngineError
+
 PREFIX = "voxgate-vllm-"
 LONGEST_PARENT_BYTES = 48
 """A socket's path has 107 bytes at most (unix(7)); vLLM's have names of 36 in a folder of ours."""
@@ -24,11 +26,16 @@ def make_scratch(parent: Path) -> Path:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         # The lock is the kernel's and ends with the process. Somebody else's start may have seen the folder before.
-        with suppress(OSError):
+        try:
             held = _lock(folder)
-            if folder.exists():
-                return folder
-            os.close(held)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:
+            # A file system without locks, so nobody can take it for one that was left.
+            return folder
+        if folder.exists():
+            return folder
+        os.close(held)
 
 
 def _lock(folder: Path) -> int:
@@ -51,9 +58,15 @@ def _remove_if_left(folder: Path) -> None:
 
 @cache
 def scratch() -> Path:
-    """This process's own, in the temporary folder; where that has too long a name, in the machine's."""
-    usual = Path(tempfile.gettempdir())
-    folder = make_scratch(usual if len(os.fsencode(usual)) <= LONGEST_PARENT_BYTES else Path("/tmp"))
+    """This process's own, in the temporary folder; where that has too long a name, in the machine's.
+
+    Raises EngineError where none can be made.
+    """
+    try:
+        usual = Path(tempfile.gettempdir())
+        folder = make_scratch(usual if len(os.fsencode(usual)) <= LONGEST_PARENT_BYTES else Path("/tmp"))
+    except OSError as error:
+        raise EngineError(f"the talker's engine needs a temporary folder: {error}") from error
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.scratch import LONGEST_PARENT_BYTES, make_scratch, scratch, temporary_folder
 
 HOLD = """
@@ -70,3 +73,34 @@ def test_a_temporary_folder_of_too_long_a_name_is_not_used(monkeypatch: pytest.M
     assert folder.parent == Path("/tmp")
     # With the name of a socket as vLLM makes it.
     assert len(str(Path("x" * LONGEST_PARENT_BYTES, folder.name, str(uuid.uuid4())))) <= 107
+
+
+def test_a_file_system_without_locks_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(descriptor: int, operation: int) -> None:  # noqa: ARG001 - as flock's
+        raise OSError(errno.EBADF, "as NFS says of a folder")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    ours = make_scratch(tmp_path)
+    assert make_scratch(tmp_path) != ours
+    assert ours.exists()
+
+
+def test_a_folder_somebody_takes_for_left_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    busy = [True, False]
+
+    def lock(descriptor: int, operation: int) -> None:  # noqa: ARG001 - as flock's
+        if busy.pop(0):
+            raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    ours = make_scratch(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert ours.exists()
+
+
+def test_no_place_for_temporary_files_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    # Within what a name may have, whatever pytest's own folder is called.
+    monkeypatch.setattr("voxgate.pipeline.talker.scratch.LONGEST_PARENT_BYTES", 4096)
+    with pytest.raises(EngineError, match="temporary folder"):
+        scratch.__wrapped__()
