@@ -119,7 +119,10 @@ class Turns:
     def _give(self, turn: Turn) -> Iterable[Step]:
         if turn.over:
             turn.held = ""
-        if not turn.held or (not turn.started and turn.held.isspace()):
+        if not turn.held:
+            return
+        if not turn.started and turn.held.isspace():
+            turn.held = turn.held[:MOST_HELD]  # no utterance counts them: the rest of many blanks says nothing either
             return
         if not turn.started:
             turn.started = True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from ..unsent import WRITE_LIMIT_BYTES, keep_little_unsent
+from ..unsent import keep_little_unsent
 
 UNREAD_S = 60.0
 """The server's library would wait for ever. Speech has the session's patience, which ends before."""
+LEFT_BYTES = 1
+"""More than this in our own buffer is noticed. Were a rest let pass, a closed connection would stay for its sake."""
 
 
 class UnreadLimit(asyncio.Protocol):
@@ -22,7 +24,7 @@ class UnreadLimit(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         keep_little_unsent(transport)
-        self._transport.set_write_buffer_limits(WRITE_LIMIT_BYTES)
+        self._transport.set_write_buffer_limits(LEFT_BYTES)
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -41,6 +41,15 @@ def test_blanks_alone_ask_for_no_utterance() -> None:
     assert turns.finished
 
 
+def test_blanks_before_a_turn_are_bounded() -> None:
+    turns = row()
+    for _ in range(3):
+        [*turns.speak(" " * MOST_HELD)]
+    assert turns.live is not None
+    assert len(turns.live.held) == MOST_HELD
+    assert [*turns.speak("x")][0] == Start(type="start", utterance="turn-1")
+
+
 def test_what_waits_is_bounded() -> None:
     turns = row()
     [*turns.speak("x" * (MOST_HELD + 1)), *turns.complete()]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from fakes.virtual_time import run
-from voxgate.gateway.http.unread import UNREAD_S, UnreadLimit
-from voxgate.gateway.unsent import UNSENT_BYTES, WRITE_LIMIT_BYTES
+from voxgate.gateway.http import unread
+from voxgate.gateway.http.unread import LEFT_BYTES, UNREAD_S, UnreadLimit
+from voxgate.gateway.unsent import UNSENT_BYTES
 
 
 class Transport(asyncio.Transport):
@@ -86,7 +87,7 @@ def test_the_server_behind_is_told_everything() -> None:
         limit.resume_writing()
         limit.connection_lost(None)
         assert server.told == ["made", "GET", "pause", "resume", "lost"]
-        assert transport.limit == WRITE_LIMIT_BYTES
+        assert transport.limit == LEFT_BYTES
 
     run(scene())
 
@@ -105,3 +106,25 @@ async def test_little_is_left_to_the_kernel() -> None:
         async with asyncio.timeout(5):
             assert await found == UNSENT_BYTES
         writer.close()
+
+
+async def test_a_small_rest_does_not_keep_a_closed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "UNREAD_S", 0.01)
+    lost = asyncio.Event()
+
+    class Answering(Server):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            while not transport.get_write_buffer_size():
+                transport.write(bytes(1024))
+            transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the interface's signature
+            lost.set()
+
+    # Of a fixed size, where TCP takes more by and by.
+    ours, unreading = socket.socketpair()
+    await asyncio.get_running_loop().create_unix_connection(lambda: UnreadLimit(Answering()), sock=ours)
+    async with asyncio.timeout(5):
+        await lost.wait()
+    unreading.close()
