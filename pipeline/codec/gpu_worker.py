@@ -140,7 +140,6 @@ class GpuWorker:
         size = next(size for size in sizes if size >= rows)
         captured = sizes[size]
         passage = self._free[0]
-        self._free.rotate(-1)
         owners, codes, pcm = passage.owners(size), passage.codes(rows, frames, books), passage.pcm(rows, captured.pcm)
         numbers = owners.numpy()
         numbers[:, :rows] = job.slots, job.resets
@@ -153,6 +152,8 @@ class GpuWorker:
             captured.graph.replay()
             pcm.copy_(captured.pcm[:rows], non_blocking=True)
             passage.done.record()
+        # Only now: one that could not be launched must not make its successor take the passage of the one under way.
+        self._free.rotate(-1)
         return _Launched(passage, pcm)
 
     def decode(self, job: Job) -> Pcm:

@@ -47,7 +47,7 @@ def test_blanks_before_a_turn_are_bounded() -> None:
         [*turns.speak(" " * MOST_HELD)]
     assert turns.live is not None
     assert len(turns.live.held) == MOST_HELD
-    assert [*turns.speak("x")][0] == Start(type="start", utterance="turn-1")
+    assert [*turns.speak("x")] == [Start(type="start", utterance="turn-1"), text("turn-1", " " * MOST_HELD + "x")]
 
 
 def test_what_waits_is_bounded() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import uuid
 
 import numpy as np
 import pytest
@@ -140,3 +142,24 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
     assert (slept, waited) == ([0.0003], [0.0, 0.002, 0.0, None]), "epoll rounds up to whole milliseconds"
     channels.close()
     theirs.close()
+
+
+def test_a_guest_that_cannot_be_let_in_is_not_the_end_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, theirs = socket.socketpair()
+    address = f"voxgate-test-{uuid.uuid4().hex}"
+    channels = Channels(theirs, address, b"", BOOKS)
+    guest = socket.socket(socket.AF_UNIX)
+    guest.connect(f"\0{address}")
+
+    def no_descriptors(_: socket.socket) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", no_descriptors)
+        assert channels.next_batch(8, 64, wait_s=0.0) == []
+    assert channels.next_batch(8, 64, wait_s=0.0) == []
+    guest.settimeout(5)
+    assert ANSWER_HEADER.unpack(guest.recv(ANSWER_HEADER.size))[0] == AnswerKind.READY
+    channels.close()
+    for end in (owner, guest):
+        end.close()
