@@ -30,10 +30,12 @@ from .http.reply import refusal
 from .http.service import CALLER, HttpService, Routes
 from .http.speech import HttpSpeech
 from .http.tokens import token_routes
+from .http.unread import UNREAD_S
 from .http.voices import voice_routes
 from .metrics import CONTENT_TYPE
 from .observer import Observer
 from .opening import Offer
+from .patience import UNPACED_TIMES
 from .retirement import Retirement
 from .sessions import Sessions
 from .settings import SettingsError
@@ -82,7 +84,9 @@ class Front:
         if library is not None:
             own += voice_routes(library, access)
         keyed = [Routes(own), *http_routes(offer, HttpSpeech(self.sessions, observer))]
-        self._http = HttpService(public, keyed, access, self._settings.sockets)
+        # Speech is for its session to give up, whose patience ends first.
+        unread_s = max(UNREAD_S, 2 * UNPACED_TIMES * self._settings.stall_limit_ms / 1000)
+        self._http = HttpService(public, keyed, access, self._settings.sockets, unread_s)
 
     @property
     def port(self) -> int:

@@ -17,7 +17,7 @@ from ..access.credential import credential_of
 from ..access.origins import origin_and_host
 from .cors import CrossOrigin
 from .reply import Reply, error_reply, not_found, refusal
-from .unread import UnreadLimit
+from .unread import UNREAD_S, UnreadLimit
 
 MAX_BODY_BYTES = 1 << 20
 """Largest body of a request; a route that takes more reads it as a stream."""
@@ -58,12 +58,15 @@ class HttpService:
     shape of its `Routes`. The caller of a keyed route is `request[CALLER]`.
     """
 
-    def __init__(self, public: Routes, keyed: Iterable[Routes], access: Access, connections: int) -> None:
+    def __init__(
+        self, public: Routes, keyed: Iterable[Routes], access: Access, connections: int, unread_s: float = UNREAD_S
+    ) -> None:
+        """`unread_s`: how long a client may take nothing."""
         self._public = frozenset(public.names())
         keyed = list(keyed)
         self._refuse = {name: routes.refuse for routes in keyed for name in routes.names()}
         self._access = access
-        self._connections = connections
+        self._connections, self._unread_s = connections, unread_s
         self._cross_origin = CrossOrigin(access.lists)
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.add_routes([*public.routes, *(route for routes in keyed for route in routes.routes)])
@@ -88,7 +91,9 @@ class HttpService:
 
     def connection(self) -> asyncio.Protocol | None:
         """Serve one more connection: the protocol that does; None when there are too many."""
-        return UnreadLimit(self._server()) if len(self._server.connections) < self._connections else None
+        return (
+            UnreadLimit(self._server(), self._unread_s) if len(self._server.connections) < self._connections else None
+        )
 
     async def close(self) -> None:
         """Let answers under way finish for a moment, then cut every connection."""

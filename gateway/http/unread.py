@@ -8,7 +8,7 @@ from typing import cast
 from ..unsent import keep_little_unsent
 
 UNREAD_S = 60.0
-"""The server's library would wait for ever. Speech has the session's patience, which ends before."""
+"""The server's library would wait for ever."""
 LEFT_BYTES = 1
 """More than this in our own buffer is noticed. Were a rest let pass, a closed connection would stay for its sake."""
 
@@ -16,8 +16,8 @@ LEFT_BYTES = 1
 class UnreadLimit(asyncio.Protocol):
     """Stands between a transport and `protocol`, which sees nothing of it; cuts a client that takes nothing."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        self._protocol = protocol
+    def __init__(self, protocol: asyncio.Protocol, limit_s: float = UNREAD_S) -> None:
+        self._protocol, self._limit_s = protocol, limit_s
         self._deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
@@ -38,7 +38,7 @@ class UnreadLimit(asyncio.Protocol):
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        self._deadline = asyncio.get_running_loop().call_later(UNREAD_S, self._transport.abort)
+        self._deadline = asyncio.get_running_loop().call_later(self._limit_s, self._transport.abort)
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:

@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 import pytest
+from fakes.gateways import gateway
 from fakes.virtual_time import run
-from voxgate.gateway.http import unread
 from voxgate.gateway.http.unread import LEFT_BYTES, UNREAD_S, UnreadLimit
 from voxgate.gateway.unsent import UNSENT_BYTES
 
@@ -108,8 +108,7 @@ async def test_little_is_left_to_the_kernel() -> None:
         writer.close()
 
 
-async def test_a_small_rest_does_not_keep_a_closed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "UNREAD_S", 0.01)
+async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
     lost = asyncio.Event()
 
     class Answering(Server):
@@ -124,7 +123,15 @@ async def test_a_small_rest_does_not_keep_a_closed_connection(monkeypatch: pytes
 
     # Of a fixed size, where TCP takes more by and by.
     ours, unreading = socket.socketpair()
-    await asyncio.get_running_loop().create_unix_connection(lambda: UnreadLimit(Answering()), sock=ours)
+    await asyncio.get_running_loop().create_unix_connection(lambda: UnreadLimit(Answering(), 0.01), sock=ours)
     async with asyncio.timeout(5):
         await lost.wait()
     unreading.close()
+
+
+@pytest.mark.parametrize(("stall_limit_ms", "least_s"), [(3000, UNREAD_S), (20_000, 201)])
+async def test_a_session_loses_its_patience_first(stall_limit_ms: int, least_s: float) -> None:
+    async with gateway(stall_limit_ms=stall_limit_ms) as served:
+        connection = served._front._http.connection()
+        assert isinstance(connection, UnreadLimit)
+        assert connection._limit_s >= least_s
