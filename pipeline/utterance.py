@@ -166,7 +166,7 @@ class UtteranceSpeech:
     def _feed(self) -> None:
         """Hand waiting tokens to the generation under way, up to where it is to be closed."""
         generation = self._generation
-        if generation is None or self._text_closed:
+        if generation is None or self._text_closed or self._unopened is not None:
             self._news.set()
             return
         ready: list[int] = []

@@ -655,6 +655,21 @@ def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., B
     run(scene())
 
 
+def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_text(
+    bench: Callable[..., Bench],
+) -> None:
+    async def scene() -> None:
+        async with bench(prompt=replace(PROMPT, context=np.repeat(PROMPT.context, 200, axis=0))) as b:
+            b.speech.push_text("one two three, and so on. ")
+            b.speech.push_text("more")
+            b.speech.end()
+            with pytest.raises(GenerationFailed, match="the utterance failed"):
+                await b.listen()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
 def test_a_broken_codec_is_told(bench: Callable[..., Bench]) -> None:
     async def scene() -> None:
         async with bench() as b:
