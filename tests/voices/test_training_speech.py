@@ -49,7 +49,7 @@ def test_silence_around_a_sentence_is_short_and_always_the_same(lead_s: float, t
     assert one.words_ms == [round(1000 * speech.LEAD_S) + after_ms for after_ms in (0, 300)]
 
 
-@pytest.mark.parametrize(("quiet_s", "lead_s"), [(0.01, 0.1), (0.06, 0.06), (0.3, 0.02)])
+@pytest.mark.parametrize(("quiet_s", "lead_s"), [(0.01, 0.09), (0.06, 0.05), (0.3, 0.02)])
 def test_a_sentence_that_begins_too_quietly_begins_earlier(quiet_s: float, lead_s: float) -> None:
     """Its sound is heard in time, unless the sentence would have to begin before its recording does."""
     ends = np.cumsum([0.3, 0.4, 0.4, 0.3])

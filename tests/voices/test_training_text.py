@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from voxgate.pipeline.text.rules import load_voice_file
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.voices.demo.train import corpus, prose, readers, templates, tokens, words
+from voxgate.voices.demo.train import corpus, further, prose, readers, templates, tokens, words
 from voxgate.voices.demo.train.sources import SOURCES, Source, packages
 from voxgate.voices.demo.train.spoken import spoken
 from voxgate.voices.demo.train.templates import Templates
@@ -209,3 +209,15 @@ def test_every_source_says_where_it_is_from() -> None:
     assert len({source.name for source in SOURCES}) == len(SOURCES)
     assert all(source.packages and source.licence and source.most for source in SOURCES)
     assert "wordnet-base" in packages()
+
+
+def test_a_further_run_reads_prose_that_is_neither_from_templates_nor_long() -> None:
+    lines = ["wordnet\tit is a dog.", "replies\tyes.", "words\tdog, cat.", "fortunes\t" + "so " * 40 + "on."]
+    assert further.unread(lines) == [("wordnet", "it is a dog.")]
+
+
+def test_a_further_run_carries_every_name_in_what_is_said_of_people() -> None:
+    names = [f"N{n:03}x" for n in range(300)]
+    sentences = list(words.carried(names, random.Random(3), words.PEOPLE))
+    assert sorted(re.findall(r"N\d+x", " ".join(sentences))) == names
+    assert all(sentence[-1] in ".!?" for sentence in sentences)

@@ -42,7 +42,7 @@ def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
     with multiprocessing.Pool() as pool:
         for name, written, most in _written(debian, rng):
             kept: list[tuple[str, str]] = []
-            for said in _all_said(pool, written):
+            for said in said_by(pool, written):
                 if said not in seen and (name in _OWN or prose.is_english(said, known)):
                     seen.add(said)
                     kept.append((name, said))
@@ -73,7 +73,7 @@ def _prose(debian: Path, source: Source) -> list[str]:
     return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
 
 
-def _all_said(pool: Pool, written: list[str]) -> Iterator[str]:
+def said_by(pool: Pool, written: list[str]) -> Iterator[str]:
     """Spoken forms in the order of `written`, made a part at a time: often not all are wanted."""
     for part in range(0, len(written), _PART):
         yield from pool.imap(_said, written[part : part + _PART], chunksize=500)

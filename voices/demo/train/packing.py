@@ -117,9 +117,11 @@ def place(
 ) -> int:
     """Write one document into a row; the position behind it. `tokens` must not outnumber the frames.
 
-    still: so many times is the last frame, which is silence, said again.
+    Where another sentence follows, the last frame, which is silence, is left out: flite itself pauses for a tenth of a
+    second there. still: so many times is the very last frame said again.
     """
-    frames = np.concatenate([np.arange(part.start, part.start + part.frames) for part in spoken])
+    frames = np.concatenate([np.arange(part.start, part.start + part.frames - 1) for part in spoken])
+    frames = np.append(frames, spoken[-1].start + spoken[-1].frames - 1)
     frames = np.concatenate([frames, np.repeat(frames[-1:], still)])
     speech, end = start + PROMPT, start + PROMPT + len(frames) + 1
     where = (row, slice(start, end))
@@ -227,4 +229,4 @@ class Packer:
         other = len(self._variants) > 1 and self._rng.random() < 0.5
         variant = self._variants[int(self._rng.integers(1, len(self._variants))) if other else 0]
         tokens = np.concatenate([variant.line(part.line) for part in spoken])
-        return tokens[: sum(part.frames for part in spoken)]
+        return tokens[: sum(part.frames - 1 for part in spoken)]

@@ -31,9 +31,9 @@ FRAME_SAMPLES = 1280
 FRAME_S = FRAME_SAMPLES / RATE_HZ
 PHONES_A_FRAME = 4
 CHUNK_SENTENCES = 200
-LEAD_S = 0.10
+LEAD_S = 0.09
 """Silence before the first phone; behind the last one come between one frame and two."""
-HEARD_BY_S = 0.12
+HEARD_BY_S = 0.11
 """Here at the latest a sentence is loud enough to be heard: two frames, less what the talker may add. One whose first
 phone begins with silence, as stops and "h" do, begins so much the earlier."""
 _SHORTEST_LEAD_S = 0.02

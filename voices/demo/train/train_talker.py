@@ -156,7 +156,7 @@ def train(args: argparse.Namespace) -> None:
         own = min(1.0, max(0.0, (share - args.own_from) / (1 - args.own_from) * 1.5))
         fields = torch.from_numpy(packers.batch().fields).to(device)
         lesson = make_lesson(fields, store.codes, store.phones, args.picked)
-        told = training.update(lesson, warm_up(update, 400) * cosine(share, 0.02), own)
+        told = training.update(lesson, warm_up(update, args.warm_up) * cosine(share, 0.0), own)
         if update % _AVERAGE_EVERY == 0:
             average.follow(growing_decay(update, 0.999, _AVERAGE_EVERY))
         if update % args.say_every == 0:
@@ -202,8 +202,11 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=640, help="positions of a row")
     parser.add_argument("--picked", type=int, default=8192, help="frames of an update whose other codes are learnt")
     parser.add_argument("--spans", type=int, default=1024, help="spans of an update that may hear the talker itself")
-    parser.add_argument("--own-from", type=float, default=0.4, help="share of the time after which they do")
+    parser.add_argument(
+        "--own-from", type=float, default=0.4, help="share of the time after which they do; below 0: at once"
+    )
     parser.add_argument("--rate", type=float, default=1.2e-3)
+    parser.add_argument("--warm-up", type=int, default=400, help="updates until the rate is full")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--hours", type=float, default=700, help="of speech at most")
     parser.add_argument("--enough", type=int, default=450_000, help="frames to begin with")

@@ -61,6 +61,25 @@ _PLACES = (
     "How far is it from {} to {}?",
     "{} is a small town near {}.",
 )
+PEOPLE = (
+    "{}.",
+    "{}?",
+    "{} {}.",
+    "{} {}!",
+    "{}, {} and {}.",
+    "{}, {}, {}, {}.",
+    "Thanks, {}!",
+    "Is that {}?",
+    "I am {} {}.",
+    "Mr. {} and Mrs. {} have arrived.",
+    "Dr. {} is on the phone.",
+    "{} knows {} from school.",
+    "A letter for {} {} came this morning.",
+    "{} wants to talk to {} about {}.",
+    "Does {} still work with {}?",
+    "They saw {} with {} in {}.",
+    "{} and {} are waiting for you, {}.",
+)
 
 
 def everyday(debian: Path) -> list[str]:
@@ -102,7 +121,12 @@ def carried(words: list[str], rng: random.Random, carriers: tuple[str, ...] = _C
             yield sentence[0].upper() + sentence[1:]
 
 
+def visited(debian: Path, rng: random.Random) -> Iterator[str]:
+    """Sentences with every place once."""
+    yield from carried(places(debian), rng, _PLACES)
+
+
 def sentences(debian: Path, rng: random.Random) -> Iterator[str]:
     yield from carried(everyday(debian), rng)
     yield from carried(names(debian), rng)
-    yield from carried(places(debian), rng, _PLACES)
+    yield from visited(debian, rng)
