@@ -26,8 +26,6 @@ SPEECH_TOKENIZER = {
 }  # fmt: skip  # one document
 ROTARY = {"rope_type": "default", "type": "default", "interleaved": True, "mrope_section": [24, 20, 20]}
 """As published: a talker's positions are the same in all three sections."""
-DTYPE = {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
-"""Without it vLLM takes float16 for one part of the talker and the weights' own type for another."""
 QUANTIZERS = ("rvq_first", "rvq_rest")
 
 
@@ -50,14 +48,13 @@ def talker_config_for_omni(document: dict[str, Any]) -> dict[str, Any]:
     """The checkpoint's config.json, with what vLLM-Omni reads besides."""
     talker = document["talker_config"]
     predictor = talker["code_predictor_config"] | {"max_position_embeddings": 65_536, "rope_scaling": None}
-    changes = DTYPE | {
+    changes = {
         "rope_scaling": ROTARY,
         "max_position_embeddings": 32_768,
         "position_id_per_seconds": 13,
         "code_predictor_config": predictor,
     }
-    whole = DTYPE | {"architectures": ["Qwen3TTSForConditionalGeneration"], "talker_config": talker | changes}
-    return document | whole
+    return document | {"architectures": ["Qwen3TTSForConditionalGeneration"], "talker_config": talker | changes}
 
 
 def missing_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -125,6 +125,7 @@ def _config(demo: dict[str, Any], size: str) -> dict[str, Any]:
     }  # fmt: skip  # as published
     return demo | {
         "tts_model_type": "custom_voice",
+        "torch_dtype": "bfloat16",
         "tts_model_size": "0b6" if size == "0.6B" else "1b7",
         "talker_config": talker,
     }

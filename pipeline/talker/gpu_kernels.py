@@ -19,9 +19,6 @@ ADD = tl.constexpr(1)
 GATED = tl.constexpr(2)
 """Write silu(product with the first half of the weights) * product with the second."""
 
-PART = tl.constexpr(16)
-"""Columns of the residual stream whose squares are kept together; a tile that adds to it has whole ones."""
-
 
 @triton.jit
 def _ahead(
@@ -46,11 +43,11 @@ def _ahead(
 @triton.jit
 def _finish(
     value, gate_up, before, out, kept, squares, rows, columns, height, width, inner, eps,
-    BLOCKS: tl.constexpr, PARTS: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
+    BLOCKS: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Scale the product, [rows, columns], by its input's norm where asked, and leave it where END says.
 
-    `before`: what `_ahead` has fetched; `squares`: PARTS of each row for what ADD adds to.
+    `before`: what `_ahead` has fetched.
     """
     at = rows[:, None] * width + columns[None, :]
     inside = (rows[:, None] < height) & (columns[None, :] < width)
@@ -64,14 +61,7 @@ def _finish(
         value += before
         tl.store(kept + at, value, mask=inside)
         square = tl.sum(tl.where(inside, value * value, 0.0), 1)
-        # Where there is room for the squares of narrower tiles, nothing may be left of them.
-        block = tl.program_id(0) * PARTS
-        tl.store(squares + rows * BLOCKS + block, square, mask=rows < height)
-        for part in tl.static_range(1, PARTS):
-            tl.store(
-                squares + rows * BLOCKS + block + part, tl.zeros_like(square),
-                mask=(rows < height) & (block + part < BLOCKS),
-            )  # fmt: skip  # one argument list
+        tl.store(squares + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
     tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -108,8 +98,7 @@ def few_rows(
     if END == GATED:
         gate_up = tl.sum(tl.dot(lines, tl.permute(ups, (0, 2, 1)), input_precision="ieee"), 0)
     _finish(
-        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, COLUMNS // PART,
-        NORM, END,
+        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
     )  # fmt: skip  # one argument list
 
 
@@ -141,8 +130,7 @@ def many_rows(
             ups = tl.load(at + width * INNER, mask=there, other=0.0)
             gate_up = tl.dot(lines, ups, gate_up, input_precision="ieee")
     _finish(
-        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, COLUMNS // PART,
-        NORM, END,
+        value, gate_up, before, out, kept, squares, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
     )  # fmt: skip  # one argument list
 
 

@@ -37,7 +37,10 @@ CLOSE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The macros of the kernel's source, in lower case. `ring`: units of weights fetched ahead."""
+    """The macros of the kernel's source, in lower case.
+
+    `ring`: units of weights fetched ahead; `looks`: pairs of packets that a thread asks for at once.
+    """
 
     hidden: int
     heads: int

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..checkpoint import TransformerSize
 from .gpu_compile import supported
 from .gpu_draw import code_draw_for
-from .gpu_kernels import ADD, GATED, PART, STORE, attend, few_rows, many_rows
+from .gpu_kernels import ADD, GATED, STORE, attend, few_rows, many_rows
 from .gpu_persistent import ROWS, PersistentPredictor, persistent_predictor_for
 from .gpu_sampling import WARPS, draw_code
 from .predictor_weights import FoldedLayer, FoldedPredictor, project
@@ -24,6 +24,8 @@ FEW = 16
 LEAST_ROWS = 4
 """From which on one kernel for all of a frame is faster than many, as measured on an H200."""
 ATTENTION_WARPS = 1
+COLUMNS = 16
+"""Of the residual stream, that a program adds to; what it leaves of their squares is one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +46,30 @@ def tile_for(rows: int, inner: int, width: int, end: int, exact: bool) -> Tile:
     """
     if exact:
         return Tile(32, 16, 32, 4, 2)
-    deep = inner > 2048
-    if rows <= 64:
-        if end == ADD:
-            return Tile(64, 16, 128, 4, 6) if deep else Tile(64, 16, 256, 4, 4)
-        if end == GATED:
-            return Tile(64, 32, 128, 4, 4)
-        return Tile(64, 32, 128, 4, 5) if width > 2048 else Tile(64, 16, 256, 4, 4)
-    if rows <= 128:
-        if end == ADD:
-            return Tile(64, 16, 128, 4, 6) if deep else Tile(64, 16, 256, 4, 3)
-        return Tile(64, 64, 128, 4, 4) if end == GATED or width > 2048 else Tile(64, 32, 128, 4, 5)
     if end == ADD:
-        return Tile(64, 16, 128, 4, 5 if deep else 4)
+        return _adding_tile(rows, inner)
     if end == GATED:
-        return Tile(128, 64, 64, 8, 4)
-    return Tile(128, 64, 64, 8, 6) if width > 2048 else Tile(64, 64, 128, 4, 5)
+        if rows <= 64:
+            return Tile(64, 32, 128, 4, 4)
+        return Tile(64, 64, 128, 4, 4) if rows <= 128 else Tile(128, 64, 64, 8, 4)
+    wide = width > 2048
+    if rows <= 32:
+        return Tile(32, 32, 256, 4, 5)
+    if rows <= 64:
+        return Tile(64, 32, 128, 4, 5) if wide else Tile(64, 16, 256, 4, 4)
+    if rows <= 128:
+        return Tile(64, 64, 128, 4, 4) if wide else Tile(64, 32, 128, 4, 5)
+    return Tile(128, 64, 64, 8, 6) if wide else Tile(64, 64, 128, 4, 5)
+
+
+def _adding_tile(rows: int, inner: int) -> Tile:
+    if rows <= 32:
+        return Tile(32, COLUMNS, 256, 4, 6)
+    if inner > 2048:
+        return Tile(64, COLUMNS, 128, 4, 6 if rows <= 128 else 5)
+    if rows <= 128:
+        return Tile(64, COLUMNS, 256, 4, 4 if rows <= 64 else 3)
+    return Tile(64, COLUMNS, 128, 4, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ class GpuCodePredictor:
         self._early = supported() if early is None else early
         self._exact = like.dtype is torch.float32
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
-        self._blocks = triton.cdiv(size.hidden, PART.value)
+        self._blocks = triton.cdiv(size.hidden, COLUMNS)
         # The residual stream three times over: as it is added to, as it is multiplied, and its squares by block.
         self._kept = like.new_empty(2 * max_rows, size.hidden, dtype=torch.float32)
         self._x = like.new_empty(2 * max_rows, size.hidden)
@@ -216,5 +226,5 @@ class GpuCodePredictor:
 def few_tile(height: int, inner: int, width: int) -> tuple[int, int]:
     """Columns and warps of a program of `few_rows`, as measured on an H200."""
     if inner <= 1024:
-        return (32 if width >= 4096 else 16), 4
-    return 16, (16 if inner > 2048 and height > 8 else 8)
+        return (32 if width >= 4096 else COLUMNS), 4
+    return COLUMNS, (16 if inner > 2048 and height > 8 else 8)

@@ -40,4 +40,8 @@ def test_both_servers_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         names = set(stored.keys())
     assert "encoder.layer" in names
     assert "decoder.quantizer.rvq_rest.input_proj.weight" in names
-    assert load_file(tmp_path / "both/model.safetensors")[head].shape == (3072, 2048)
+    weight = load_file(tmp_path / "both/model.safetensors")[head]
+    assert weight.shape == (3072, 2048)
+    assert str(weight.dtype) == f"torch.{config['torch_dtype']}", (
+        "vLLM-Omni computes in what is said, not in what is there"
+    )
