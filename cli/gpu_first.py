@@ -38,7 +38,7 @@ async def first_figures(
     figures: Figures = {"start_s": round(time.monotonic() - began_s, 1)}
     try:
         await Arrivals(synthesizer).at(20, WARM_UP_S)
-        watch_gateway(synthesizer.talker._llm)
+        watch_gateway(synthesizer.talker._process.llm)
         await synthesizer.talker.ask_worker(watch_engine)
         alone = Arrivals(synthesizer)
         await alone.one_by_one(ALONE)

@@ -1,19 +1,17 @@
-"""The talker's engine: vLLM's AsyncLLM in a process of its own, and the slots that generations run in."""
+"""The talker's engine: the slots that generations run in, and whose each of the process's reports is."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import multiprocessing
 import os
 import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +23,15 @@ from .bell import BellRope
 from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
 from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
-from .frames import HEADER, PULSE_MARK, FrameFlag, epoch_after, release_mark, unpack
+from .engine_process import EngineProcess
+from .frames import HEADER, FrameFlag, epoch_after, release_mark, unpack
 from .generation import Generation
 from .reports import Inbox
 from .seat import Seat
 from .tables import Field, SlotTables, TableShape
 from .tenant import Tenant
-from .vllm_process import Requests, load_engine, shut_down_engine
+from .vllm_process import load_engine
 from .warm import WarmPrompts
-from .watchdog import Watchdog
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -44,14 +42,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-HANG_S = 5.0
-"""An engine that has not answered for so long, and for longer than its slowest step could take, is taken for dead."""
-PULSE_S = 0.25
-"""Pause between looks at whether it answers."""
-
 
 class TalkerEngine:
-    """Starts and stops the engine process; opens generations; hands each the frames that are its own.
+    """Opens generations in its slots, and hands each the frames that are its own.
 
     Everything but `start` and `close` is synchronous and belongs to the event loop.
     """
@@ -72,19 +65,13 @@ class TalkerEngine:
         self._free = list(reversed(range(options.slots)))
         self._epoch = 0
         self._live: dict[int, Tenant] = {}
-        self._llm: AsyncLLM | None = None
-        self._requests: Requests | None = None
+        self._process = EngineProcess(self._slowest_s, self._fail)
         self._tables: SlotTables | None = None
         self._warm: WarmPrompts | None = None
         self._read_requests = 0
-        self._watching: asyncio.Task[None] | None = None
-        self._watchdog = Watchdog(HANG_S)
-        self._processes: set[BaseProcess] = set()
-        self._lost = False
         self.times = StepTimes()
         """What its steps take, by the number of sessions in them."""
         self._wake_due = False
-        self._sending: set[asyncio.Future[None]] = set()
         self._closing = contextlib.AsyncExitStack()
         self._run_id = uuid.uuid4().hex
         self._bell: BellRope | None = None
@@ -117,7 +104,7 @@ class TalkerEngine:
 
     @property
     def alive(self) -> bool:
-        return self._llm is not None and not self._llm.errored and not self._lost
+        return self._process.alive
 
     async def start(self) -> None:
         """Load the model and return when it can generate. Raises EngineError; no process is left then.
@@ -151,17 +138,9 @@ class TalkerEngine:
             whole_predictor=self.options.whole_predictor,
             graph_rows=max(graph_sizes(self.shape.rows, own=self.options.own_kernels)),
         )
-        # vLLM's constructor blocks until the engine process has loaded the model. It cannot be interrupted: a cancelled
-        # start must still learn of the process to stop it.
-        loading = asyncio.get_running_loop().run_in_executor(None, self._load, wiring)
-        try:
-            self._llm = await asyncio.wait_for(asyncio.shield(loading), self.options.start_timeout_s)
-        except (TimeoutError, asyncio.CancelledError):
-            loading.add_done_callback(_shut_down_late)
-            raise
-        self._requests = await Requests.of(self._llm, self.shape.frames + 2, self.shape.end_token)
+        await self._process.start(lambda: self._load(wiring), self.options.start_timeout_s)
+        await self._process.serve(self.shape.frames + 2, self.shape.end_token)
         self._warm = WarmPrompts(self, self._tables, self.shape.slots, self.shape.warm)
-        self._watching = asyncio.create_task(self._watch(), name="talker-watchdog")
 
     @property
     def max_positions(self) -> int:
@@ -172,58 +151,41 @@ class TalkerEngine:
         # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
         with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
             write_engine_folder(self.checkpoint, self.shape.rows, self.max_positions, Path(name))
-            before = set(multiprocessing.active_children())
-            llm = load_engine(Path(name), wiring, self.options, self.max_positions)
-            self._processes = set(multiprocessing.active_children()) - before
-            return llm
+            return load_engine(Path(name), wiring, self.options, self.max_positions)
 
     async def ask_worker(self, question: Callable[[Any], T]) -> T:
-        """What `question` returns in the engine's process, of vLLM's worker; for measurements, while nobody speaks.
-
-        vLLM takes it only where VLLM_ALLOW_INSECURE_SERIALIZATION is set. Raises EngineLost.
-        """
-        if self._llm is None:
-            raise EngineLost("the engine is not running")
-        (answer,) = await self._llm.collective_rpc(cast(str, question))  # what vLLM's annotation knows of
-        return cast(T, answer)
+        """As `EngineProcess.ask_worker`."""
+        return await self._process.ask_worker(question)
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
-        llm, self._llm = self._llm, None
-        watching, self._watching = self._watching, None
-        if watching is not None:
-            watching.cancel()
-            await asyncio.wait({watching})
         if self._warm is not None:
             self._warm.close()
-        for generation in list(self._live.values()):
-            generation.fail(EngineLost("the engine was stopped"))
-        if llm is not None:
-            await asyncio.to_thread(shut_down_engine, llm)
+        self._fail("the engine was stopped")
+        await self._process.close()
         await self._closing.aclose()
 
     def open(self) -> Generation:
         """Take a free slot. Raises AtCapacity, EngineLost."""
-        if not self.alive or self._tables is None:
-            raise EngineLost("the engine is not running")
-        if not self._free:
-            raise AtCapacity("every talker slot is in use")
-        slot = self._free.pop()
+        slot = self._take_slot()
+        assert self._tables is not None
         self._epoch = epoch_after(self._epoch, 0)
         self._tables.control[slot] = 0
-        generation = Generation(self._tables, slot, self._epoch, self)
-        self._live[slot] = generation
+        generation = self._live[slot] = Generation(self._tables, slot, self._epoch, self)
         return generation
 
     def lend(self) -> Seat:
         """A free slot for another process's generations, one after another. Raises AtCapacity, EngineLost."""
+        slot = self._take_slot()
+        seat = self._live[slot] = Seat(slot, self)
+        return seat
+
+    def _take_slot(self) -> int:
         if not self.alive:
             raise EngineLost("the engine is not running")
         if not self._free:
             raise AtCapacity("every talker slot is in use")
-        slot = self._free.pop()
-        seat = self._live[slot] = Seat(slot, self)
-        return seat
+        return self._free.pop()
 
     def free(self, tenant: Generation | Seat) -> None:
         """Take a slot back; no step may touch it any more."""
@@ -239,64 +201,34 @@ class TalkerEngine:
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `submit`, for a generation of any process."""
-        assert self._requests is not None
         if self._warm is not None and (begun := self._warm.take(slot)) is not None:
             # At once: the event loop may have the rest of the text to read before its next turn.
             self._wake_now()
             return begun
-        return asyncio.create_task(self._run(self._requests.make(f"{epoch}", slot, prompt_len)))
+        return asyncio.create_task(self._process.run(self._process.request(f"{epoch}", slot, prompt_len)))
 
     def read(self, row: int, positions: int) -> asyncio.Task[int]:
         """Read a prompt before anybody needs it (`warm.py`); resolves as `submit` does for whoever takes it over."""
-        assert self._requests is not None
         self._read_requests += 1
-        request = self._requests.make(f"warm{self._read_requests}", row, positions)
-        # What it says at the prompt's end is no frame.
-        reading = asyncio.create_task(self._run(request, unsaid=1))
+        request = self._process.request(f"warm{self._read_requests}", row, positions)
+        reading = asyncio.create_task(self._run_read(request))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         return reading
 
-    async def _run(self, request: EngineCoreRequest, unsaid: int = 0) -> int:
-        from vllm.v1.engine.exceptions import EngineDeadError
+    async def _run_read(self, request: EngineCoreRequest) -> int:
+        # What it says at the prompt's end is no frame.
+        return await self._process.run(request) - 1
 
-        assert self._llm is not None
-        assert request.sampling_params is not None
-        steps = 0
-        try:
-            # Leaving the iteration early, by cancellation, makes vLLM abort the request.
-            async with contextlib.aclosing(
-                self._llm.generate(request, request.sampling_params, request.request_id)
-            ) as outputs:
-                async for output in outputs:
-                    steps = len(output.outputs[0].token_ids)
-        except EngineDeadError as error:
-            self._lose("the talker's engine died")
-            raise EngineLost("the talker's engine died") from error
-        return steps - unsaid
+    def _slowest_s(self) -> float:
+        """What the step under way may take at most."""
+        # A long prompt takes the time of a step with as many rows.
+        unread = sum(tenant.unread_positions for tenant in self._live.values())
+        return 2 * (self.times.curve(asyncio.get_running_loop().time()).at(max(unread, 1)) or 0.0)
 
-    def _lose(self, reason: str) -> None:
-        """Tell every generation under way, and make sure that the process is gone; only the first reason counts."""
-        if self._lost or self._llm is None:
-            return
-        self._lost = True
-        log.error("%s", reason)
-        for process in self._processes:
-            process.kill()
-        for generation in list(self._live.values()):
-            generation.fail(EngineLost(reason))
-
-    async def _watch(self) -> None:
-        """Ask the engine for a sign of life again and again; take it for dead when none comes."""
-        loop = asyncio.get_running_loop()
-        while not self._lost:
-            # A long prompt takes the time of a step with as many rows.
-            unread = sum(generation.unread_positions for generation in self._live.values())
-            slowest_s = self.times.curve(loop.time()).at(max(unread, 1)) or 0.0
-            if self._watchdog.hangs(loop.time(), 2 * slowest_s):
-                self._lose("the talker's engine hangs")
-            elif self._watchdog.asks(loop.time()):
-                self._send_aborts([PULSE_MARK])
-            await asyncio.sleep(PULSE_S)
+    def _fail(self, reason: str) -> None:
+        """The process is gone, or is about to be: tell every generation under way."""
+        for tenant in list(self._live.values()):
+            tenant.fail(EngineLost(reason))
 
     def wake(self) -> None:
         """Have the engine look at its held sessions again: once per turn of the event loop, for all of them."""
@@ -311,21 +243,10 @@ class TalkerEngine:
 
     def ask_release(self, tenant: Generation | Seat) -> None:
         """Have the engine confirm that it is done with an aborted generation."""
-        self._send_aborts([release_mark(tenant.slot, tenant.epoch)])
-
-    def _send_aborts(self, names: list[str]) -> None:
-        if self._llm is not None:
-            sending = asyncio.ensure_future(self._llm.engine_core.abort_requests_async(names))
-            self._sending.add(sending)
-            sending.add_done_callback(self._sent)
-
-    def _sent(self, sending: asyncio.Future[None]) -> None:
-        self._sending.discard(sending)
-        if not sending.cancelled() and (error := sending.exception()) is not None:
-            log.warning("the engine could not be told: %r", error)
+        self._process.tell(release_mark(tenant.slot, tenant.epoch))
 
     def _receive(self, message: bytes) -> None:
-        self._watchdog.heard()
+        self._process.heard()
         now_s = asyncio.get_running_loop().time()
         try:
             for record in unpack(message, self.checkpoint.groups):
@@ -333,7 +254,7 @@ class TalkerEngine:
         except Exception:
             # Nothing that comes this way can be trusted any more.
             log.exception("a report of the talker's engine cannot be read")
-            self._lose("the talker's engine reports what cannot be read")
+            self._process.lose("the talker's engine reports what cannot be read")
 
     def _take(self, record: NDArray[np.int32], now_s: float) -> None:
         first, second, number, flags = record[:HEADER].tolist()
@@ -354,8 +275,3 @@ class TalkerEngine:
             tenant.released()
         else:
             tenant.take(number, flags, record[HEADER:])
-
-
-def _shut_down_late(loading: asyncio.Future[AsyncLLM]) -> None:
-    if not loading.cancelled() and loading.exception() is None:
-        shut_down_engine(loading.result())

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
-from voxgate.pipeline.talker.engine import HANG_S, TalkerEngine
+from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions
 from voxgate.pipeline.talker.frames import (
     OWNERS,
     PULSE,
-    PULSE_MARK,
     addressed,
     pack_release,
     pack_step,
@@ -81,45 +80,20 @@ def test_closing_what_was_never_started_is_harmless(checkpoint: TalkerCheckpoint
 # An engine whose process is a fake
 
 
-class FakeVllm:
-    """Takes what it is told; answers a pulse while it `answers`."""
-
-    def __init__(self, engine: TalkerEngine) -> None:
-        self.errored, self.output_handler = False, None
-        self.answers = True
-        self.asked = 0
-        self.killed = 0
-        self.engine_core = self
-        engine._llm, engine._processes = self, {self}  # type: ignore[assignment] # a fake
-        engine._tables, _ = SlotTables.create(engine.shape)
-        self._engine = engine
-
-    async def abort_requests_async(self, names: list[str]) -> None:
-        self.asked += PULSE_MARK in names
-        if self.answers:
-            self._engine._watchdog.heard()
-
-    def kill(self) -> None:
-        self.killed += 1
+def started(engine: TalkerEngine) -> TalkerEngine:
+    engine._tables, _ = SlotTables.create(engine.shape)
+    engine._process.llm = SimpleNamespace(errored=False)  # type: ignore[assignment] # a fake
+    return engine
 
 
-def test_a_silent_engine_is_asked_and_then_taken_for_dead(checkpoint: TalkerCheckpoint) -> None:
+def test_with_the_process_every_generation_is_lost(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
-        engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
-        vllm = FakeVllm(engine)
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
-        watching = asyncio.create_task(engine._watch())
-        await asyncio.sleep(60)
-        assert engine.alive
-        assert 60 <= vllm.asked <= 240
-        vllm.answers = False
-        hangs_s = asyncio.get_running_loop().time()
-        await watching
-        assert HANG_S <= asyncio.get_running_loop().time() - hangs_s <= HANG_S + 1
-        assert (engine.alive, vllm.killed) == (False, 1)
+        engine._process.lose("the talker's engine hangs")
         with pytest.raises(EngineLost, match="hangs"):
             await anext(generation)
-        with pytest.raises(EngineLost):
+        with pytest.raises(EngineLost, match="not running"):
             engine.open()
 
     run(scene())
@@ -127,8 +101,7 @@ def test_a_silent_engine_is_asked_and_then_taken_for_dead(checkpoint: TalkerChec
 
 def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
-        engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
-        FakeVllm(engine)
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
         codes = np.arange(16, dtype=np.int32)
 
@@ -149,8 +122,7 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
 
 def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
-        engine = TalkerEngine(checkpoint, EngineOptions(slots=3, warm=2))
-        FakeVllm(engine)
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, warm=2)))
         assert engine._tables is not None
         engine._warm = WarmPrompts(engine, engine._tables, 3, 2)
         asked: list[tuple[str, int, int]] = []
@@ -159,11 +131,10 @@ def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerChec
             asked.append((name, slot, prompt_len))
             return asyncio.get_running_loop().create_future()
 
-        async def steps(request: asyncio.Future[int], unsaid: int = 0) -> int:
-            return await request - unsaid
+        async def steps(request: asyncio.Future[int]) -> int:
+            return await request
 
-        engine._requests = SimpleNamespace(make=make)  # type: ignore[assignment] # a fake
-        engine._run = steps  # type: ignore[assignment] # a fake
+        engine._process.request, engine._process.run = make, steps  # type: ignore[assignment, method-assign] # fakes
 
         def begin() -> Generation:
             generation = engine.open()
