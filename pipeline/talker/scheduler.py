@@ -8,6 +8,7 @@ go first whose listeners are closest to hearing nothing.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,10 @@ class _Holding(_Mixed):
         """The row of each request that reads a prompt for later, until its heir's first step is over."""
         self._inherited: set[str] = set()
         """Those that have an heir."""
+        self._ordered = self._over = 0
+        """Steps so far."""
+        self._freed: deque[tuple[int, bytes]] = deque()
+        """What is reported when so many steps are over."""
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         now_s = time.monotonic()
@@ -66,6 +71,7 @@ class _Holding(_Mixed):
             if held:
                 self.running = self.running + held
         self._clock.order(order, now_s)
+        self._ordered += 1
         return order
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -76,6 +82,8 @@ class _Holding(_Mixed):
         keep_ends(result, requests)
         if self._prompts:
             self._tell_of_prompts(scheduler_output.num_scheduled_tokens, requests)
+        self._over += 1
+        self._tell_of_freed()
         now_s = time.monotonic()
         seconds = self._clock.outcome(scheduler_output, now_s)
         tokens: Sequence[int] = scheduler_output.num_scheduled_tokens.values()
@@ -107,8 +115,17 @@ class _Holding(_Mixed):
             if name == PULSE_MARK:
                 self._reports.send(PULSE)
             elif (owner := read_release_mark(name)) is not None:
-                self._reports.send(pack_release(*owner))
+                self._free(pack_release(*owner))
         return result
+
+    def _free(self, word: bytes) -> None:
+        """Report that a row is free, once no step is under way that may still read it for who had it."""
+        self._freed.append((self._ordered, word))
+        self._tell_of_freed()
+
+    def _tell_of_freed(self) -> None:
+        while self._freed and self._freed[0][0] <= self._over:
+            self._reports.send(self._freed.popleft()[1])
 
     def _largest_batch(self, now_s: float) -> int:
         """The most rows that a step has time for."""
@@ -170,7 +187,7 @@ class _Holding(_Mixed):
 
     def _free_prompt(self, name: str) -> None:
         self._inherited.discard(name)
-        self._reports.send(pack_warm(self._prompts.pop(name)))
+        self._free(pack_warm(self._prompts.pop(name)))
 
 
 def keep_ends(outputs: Any, requests: Mapping[str, Request]) -> None:

@@ -248,6 +248,31 @@ def test_every_mark_is_answered(bench: Bench) -> None:
     assert [unpack(bench.report(), 16)[0, 1] for _ in range(2)] == [17, 18]
 
 
+def told(bench: Bench) -> list[list[int]]:
+    """What it has told the gateway up to now, without codes."""
+    bench.scheduler.finish_requests([PULSE_MARK], "aborted")
+    records: list[list[int]] = []
+    while not records or records[-1][3] != FrameFlag.PULSE:
+        records += unpack(bench.report(), 16).tolist()
+    return [record for record in records[:-1] if record[3] & (FrameFlag.RELEASED | FrameFlag.WARM)]
+
+
+def test_a_slot_is_not_given_back_while_a_step_may_read_it(bench: Bench) -> None:
+    """A generation is cut off in its first step, with another ordered behind it: whoever had its slot by then would get
+    a first frame that was made of its predecessor's prompt."""
+    bench.run(FakeRequest("17", 2))
+    orders = [bench.scheduler.schedule(), bench.scheduler.schedule()]
+    bench.run()
+    bench.scheduler.finish_requests(["17", release_mark(2, 17)], "aborted")
+    assert not told(bench)
+    for order, expected in zip(orders, ([], [[2, 17, 0, FrameFlag.RELEASED]]), strict=True):
+        bench.scheduler.update_from_output(stepped(*order), None)
+        assert told(bench) == expected
+    bench.scheduler.schedule()
+    bench.scheduler.finish_requests([release_mark(1, 18)], "aborted")
+    assert not told(bench), "it waits for later steps as well"
+
+
 @pytest.mark.parametrize("names", [["17"], "17", None, [], [""]])
 def test_ordinary_aborts_are_not_answered(bench: Bench, names: Any) -> None:
     bench.scheduler.finish_requests(names, "aborted")
