@@ -9,7 +9,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,8 @@ import numpy as np
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
 from ..speech import FRAME_MS, Pcm
 from ..step_times import StepTimes
+from .in_flight import InFlight
+from .overdue import Overdue
 from .planner import frames_to_decode, plan
 from .sound_memory import SoundMemory
 from .stream import CodecStream
@@ -26,18 +27,6 @@ JOBS_IN_FLIGHT = 2
 """So that the worker finds the next one waiting when it has answered."""
 FIRST_IN_FLIGHT = 3
 """With a job of streams that nothing has been heard of yet: they need not wait for those under way."""
-HELD_UP_S = 0.1
-"""A timer so late tells of this process, not of the worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """What a job under way is about."""
-
-    streams: tuple[CodecStream, ...]
-    frames: int
-    place: int | None = None
-    """Where its sound goes to."""
 
 
 class CodecClient:
@@ -55,7 +44,7 @@ class CodecClient:
         on_death: Callable[[EngineLost], None] | None = None,
     ) -> None:
         self.slots, self.max_job_frames = slots, max_job_frames
-        self._job_deadline_s, self._on_death = job_deadline_s, on_death
+        self._on_death = on_death
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
         self._sound = SoundMemory.create(FIRST_IN_FLIGHT, max_job_frames)
@@ -68,9 +57,8 @@ class CodecClient:
         self._answered = asyncio.Event()
         self._planning: asyncio.Handle | None = None
         self._looking: asyncio.Handle | None = None
-        self._overdue: asyncio.TimerHandle | None = None
-        self._heard_s = 0.0
-        """When the worker was last heard, or the first job sent after a rest."""
+        self._overdue = Overdue(job_deadline_s)
+        self._due: asyncio.TimerHandle | None = None
         self.times = StepTimes()
         """What its jobs take, by the number of frames over all rows."""
 
@@ -210,32 +198,25 @@ class CodecClient:
     def _submit(self, job: Job, about: InFlight) -> None:
         assert self._writer is not None
         if not self._in_flight:
-            self._heard_s = asyncio.get_running_loop().time()
+            self._overdue.heard(asyncio.get_running_loop().time())
         self._in_flight[job.serial] = about
         self._writer.write(job.pack())
-        if self._overdue is None:
+        if self._due is None:
             self._expect_answer()
 
     def _expect_answer(self) -> None:
-        """Look at whether there was one when it would be overdue."""
         loop = asyncio.get_running_loop()
-        # What is slow does not hang: two jobs may lie before the one that is waited for.
         slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
-        due_s = self._heard_s + self._job_deadline_s + 4 * slowest_s
-        self._overdue = loop.call_at(due_s, self._missing, due_s, self._heard_s)
+        self._due = loop.call_at(self._overdue.due_s(slowest_s), self._look_for_answer)
 
-    def _missing(self, due_s: float, heard_s: float) -> None:
-        self._overdue = None
+    def _look_for_answer(self) -> None:
+        self._due = None
         if not self._in_flight:
             return
-        now_s = asyncio.get_running_loop().time()
-        if now_s - due_s > HELD_UP_S:
-            # Stopped or held up ourselves, we may not have read what was answered long ago.
-            self._heard_s = now_s
-        elif self._heard_s <= heard_s:
+        if self._overdue.hangs(asyncio.get_running_loop().time()):
             self._lose("the codec worker hangs")
-            return
-        self._expect_answer()
+        else:
+            self._expect_answer()
 
     async def _read(self) -> None:
         """Deliver answers until the worker is gone."""
@@ -261,7 +242,7 @@ class CodecClient:
         if kind is AnswerKind.TOOK:
             self.times.record(serial, seconds, now_s)
             return
-        self._heard_s = now_s
+        self._overdue.heard(now_s)
         job = self._in_flight.pop(serial)
         self._answered.set()
         sound: Pcm | None = None
@@ -276,10 +257,9 @@ class CodecClient:
             self._planning.cancel()
         self._dispatch()
         if sound is not None:
-            _deliver(job, sound)
+            job.deliver(sound)
         elif kind is AnswerKind.FAILED:
-            for stream in job.streams:
-                stream.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
+            job.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
 
     async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
         kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
@@ -289,18 +269,8 @@ class CodecClient:
         self._about = None
         self._in_flight.clear()
         self._answered.set()
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         for stream in self._streams.values():
             stream.fail(error)
-
-
-def _deliver(job: InFlight, sound: Pcm) -> None:
-    sane = np.isfinite(sound).all()
-    for stream, row in zip(job.streams, sound, strict=True):
-        if sane or np.isfinite(row).all():
-            stream.deliver(row, job.frames)
-        else:
-            # A stream's history holds on to what is no number; other streams have their own.
-            stream.fail(GenerationFailed("the codec could not decode the speech"))

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
-from .client import CodecClient, InFlight
+from .client import CodecClient
+from .in_flight import InFlight
 from .options import WorkerOptions
 from .stream import CodecStream
 from .wire import Codes, Job

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 from fakes.quiet_codec import BOOKS, QuietCodec
-from voxgate.pipeline.codec.client import HELD_UP_S, CodecClient
+from voxgate.pipeline.codec.client import CodecClient
+from voxgate.pipeline.codec.overdue import HELD_UP_S
 from voxgate.pipeline.errors import EngineLost
 
 CODES = np.zeros((1, BOOKS), np.int16)
