@@ -58,9 +58,10 @@ def configuration(replicas: Sequence[Replica], port: int, inside_port: int) -> s
 
 
 class Balancer:
-    """A running HAProxy."""
+    """A running HAProxy, its process `pid`."""
 
-    def __init__(self, port: int, inside_port: int) -> None:
+    def __init__(self, pid: int, port: int, inside_port: int) -> None:
+        self.pid = pid
         self.url = f"http://127.0.0.1:{port}"
         self.inside_url = f"http://127.0.0.1:{inside_port}"
 
@@ -88,7 +89,7 @@ async def balancer(haproxy: str, replicas: Sequence[Replica], folder: Path) -> A
     path.write_text(configuration(replicas, port, inside_port), encoding="utf-8")
     process = await asyncio.create_subprocess_exec(haproxy, "-db", "-f", path, stdout=DEVNULL, stderr=PIPE)
     try:
-        running = Balancer(port, inside_port)
+        running = Balancer(process.pid, port, inside_port)
         await _until_it_answers(inside_port)
         await running.until(**{f"g{number}": "UP" for number in range(len(replicas))})
         yield running

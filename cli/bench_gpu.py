@@ -20,8 +20,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from .fleet import Fleet, NotStarted, on_cores, one_gateway, replicas
-from .gpu_report import Report, SizeResult, latency_plot, step_plot, table
+from .fleet import Fleet, NotStarted, balanced, gateways, on_cores, one_gateway
+from .gpu_report import Report, SizeResult, gateways_plot, latency_plot, step_plot, table
 from .load.plan import Load
 from .load.processes import run_step
 from .load.stats import StepFigures, figures
@@ -34,8 +34,8 @@ UTTERANCE_FRAMES = 63
 LISTENER_FRAMES = 150
 """Twelve seconds, for listeners who are all there at once."""
 LISTENERS_ARRIVE_S = 6.0
-LEAST_UTTERANCES = 12
-"""At a low rate utterances come until there are so many."""
+LEAST_UTTERANCES = 30
+"""At a low rate utterances come until there are so many, so that the twentieth part of them is more than one."""
 UNPACED_S = 10.0
 """How long new utterances are begun where each is made as fast as it goes."""
 BUFFER_MS = 200
@@ -66,7 +66,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--slots", type=int, default=384, help="talker slots of the gateway (default: %(default)s)")
     add("--workers", help="processes of each gateway that serve sockets (default: its own choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
-    add("--replicas", type=int, default=1, help="gateways, each on a GPU of its own, behind HAProxy")
+    add(
+        "--replicas",
+        default="",
+        metavar="N,N,...",
+        help="gateways behind HAProxy, each on a GPU of its own and with all of the loads; one number after the other",
+    )
     add("--clients", type=int, help="processes that listen (default: one for each of their cores)")
     add("--checkpoints", type=Path, help="folder to keep the random checkpoints in")
     add("--plot", type=Path, metavar="FOLDER", help="draw steps and latency there, as SVG")
@@ -91,22 +96,33 @@ def run(parsed: argparse.Namespace) -> int:
             if not folder.exists():
                 say(f"{size}: making a checkpoint")
                 write_random_checkpoint(folder, size, device="cuda")
-            result = SizeResult(size)
-            report.sizes.append(result)
-            time_parts(folder, [part for part in parsed.parts.split(",") if part], result, keep)
+            counts = numbers(parsed.replicas) or [1]
+            results = [SizeResult(size, gateways=count) for count in counts]
+            report.sizes += results
+            time_parts(folder, [part for part in parsed.parts.split(",") if part], results[0], keep)
             try:
                 if parsed.rates or parsed.listeners or parsed.unpaced:
-                    asyncio.run(_serve(parsed, folder, result, keep))
+                    asyncio.run(_serve(parsed, folder, results, keep))
             except NotStarted as failure:
                 print(f"voxgate bench gpu: {failure}", file=sys.stderr)
                 failed = True
             keep()
             if parsed.plot is not None:
-                parsed.plot.mkdir(parents=True, exist_ok=True)
-                (parsed.plot / f"gpu_step_{size}.svg").write_text(step_plot(result), encoding="utf-8")
-                (parsed.plot / f"gpu_latency_{size}.svg").write_text(latency_plot(result), encoding="utf-8")
+                draw(parsed.plot, results)
     print("\n".join(table(report)))
     return int(failed)
+
+
+def draw(folder: Path, results: Sequence[SizeResult]) -> None:
+    """Whatever can be drawn of a size's figures, into `folder`."""
+    first = results[0]
+    drawings = {"step": step_plot(first), "latency": latency_plot(first)}
+    if len(results) > 1:
+        drawings["gateways"] = gateways_plot(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, drawing in drawings.items():
+        if drawing:
+            (folder / f"gpu_{name}_{first.size}.svg").write_text(drawing, encoding="utf-8")
 
 
 def time_parts(folder: Path, parts: Sequence[str], result: SizeResult, keep: Callable[[], None]) -> None:
@@ -136,7 +152,10 @@ def last_document(output: str) -> Any:
     return None
 
 
-async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, keep: Callable[[], None]) -> None:
+async def _serve(
+    parsed: argparse.Namespace, folder: Path, results: Sequence[SizeResult], keep: Callable[[], None]
+) -> None:
+    """Fill in `results`, each with its number of gateways; all of them are started once."""
     began_s = time.monotonic()
     slots = str(parsed.slots)
     # What is asked for is let in: how many are carried is to be heard, not foretold.
@@ -145,14 +164,11 @@ async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, k
     if parsed.workers is not None:
         flags += ["--workers", parsed.workers]
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
-    async with AsyncExitStack() as stack:
-        with on_cores(servers):
-            starting = one_gateway(flags) if parsed.replicas == 1 else replicas(parsed.replicas, flags)
-            fleet = await stack.enter_async_context(starting)
-        result.ready_s = round(time.monotonic() - began_s, 1)
-        say(f"{result.size}: ready after {result.ready_s} s")
+
+    async def put_loads(fleet: Fleet, result: SizeResult) -> None:
+        result.ready_s = ready_s
         with on_cores(clients):
-            loads = Loads(fleet, parsed.clients or min(16, len(clients)), result.loads, keep)
+            loads = Loads(fleet, parsed.clients or len(clients), result.loads, keep, result.gateways)
             await loads.warm_up()
             for rate in numbers(parsed.rates):
                 await loads.arrivals(rate, parsed.seconds)
@@ -161,12 +177,32 @@ async def _serve(parsed: argparse.Namespace, folder: Path, result: SizeResult, k
                 await loads.unpaced(count)
         result.gpu_memory_mb = _gpu_memory_mb()
 
+    async with AsyncExitStack() as stack:
+        with on_cores(servers):
+            if parsed.replicas:
+                most = max(result.gateways for result in results)
+                running = await stack.enter_async_context(gateways(most, flags))
+            else:
+                alone = await stack.enter_async_context(one_gateway(flags))
+        ready_s = round(time.monotonic() - began_s, 1)
+        say(f"{results[0].size}: ready after {ready_s} s")
+        if not parsed.replicas:
+            await put_loads(alone, results[0])
+            return
+        for result in results:
+            async with AsyncExitStack() as front:
+                with on_cores(servers):
+                    fleet = await front.enter_async_context(balanced(running[: result.gateways]))
+                await put_loads(fleet, result)
+
 
 class Loads:
-    """Puts one load after another on a fleet; adds what was heard to `rows`, and calls `keep` then."""
+    """Puts loads on a fleet, one after another, `times` as large; adds what was heard to `rows`, then calls `keep`."""
 
-    def __init__(self, fleet: Fleet, processes: int, rows: list[StepFigures], keep: Callable[[], None]) -> None:
-        self._fleet, self._processes, self._rows, self._keep = fleet, processes, rows, keep
+    def __init__(
+        self, fleet: Fleet, processes: int, rows: list[StepFigures], keep: Callable[[], None], times: int = 1
+    ) -> None:
+        self._fleet, self._processes, self._rows, self._keep, self._times = fleet, processes, rows, keep, times
 
     async def warm_up(self) -> None:
         await self._run("warm-up", rate_per_s=4.0, seconds=1.0, frames=12)
@@ -174,11 +210,12 @@ class Loads:
 
     async def arrivals(self, rate_per_s: float, seconds: float) -> None:
         """Utterances of five seconds that arrive by themselves, a Poisson process that waits for nobody."""
+        rate_per_s *= self._times
         seconds = max(seconds, LEAST_UTTERANCES / rate_per_s)
         await self._run(f"{rate_per_s:g}/s", rate_per_s=rate_per_s, seconds=seconds, frames=UTTERANCE_FRAMES)
 
     async def most_listeners(self, counts: Sequence[int]) -> int:
-        """Ever more listeners, until too many; then once between. The most that were carried."""
+        """Ever more listeners of each gateway, until too many; then once between. The most that were carried."""
         best = 0
         for count in counts:
             if not await self._listeners(count):
@@ -191,12 +228,14 @@ class Loads:
 
     async def unpaced(self, count: int) -> None:
         """So many at once, one utterance after the other, each made as fast as it goes."""
+        count *= self._times
         await self._run(
             f"{count} unpaced", streams=count, seconds=UNPACED_S, frames=LISTENER_FRAMES, spread_s=0.5, paced=False
         )
 
     async def _listeners(self, count: int) -> bool:
         arrive_s = LISTENERS_ARRIVE_S
+        count *= self._times
         step = await self._run(
             f"{count} listeners", streams=count, seconds=arrive_s, frames=LISTENER_FRAMES, spread_s=arrive_s
         )

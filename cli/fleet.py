@@ -1,4 +1,4 @@
-"""Gateways of a measurement's own: one, or replicas behind HAProxy, ready to speak and gone afterwards."""
+"""Gateways of a measurement's own: one, or one on each GPU and HAProxy in front, ready to speak and gone afterwards."""
 
 from __future__ import annotations
 
@@ -18,15 +18,26 @@ from .balancer import Replica, balancer, free_port
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
+LEAST_CORES = 4
+"""Of a gateway that is to have its own."""
 _REPORT_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Where it is spoken to, and the process of each gateway."""
+    """Where it is spoken to, and the processes that work for it, without their children."""
 
     url: str
     pids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One that runs: its process, where it is spoken to, and where it tells of its room."""
+
+    pid: int
+    url: str
+    agent_port: int
 
 
 class NotStarted(Exception):
@@ -34,14 +45,19 @@ class NotStarted(Exception):
 
 
 @asynccontextmanager
-async def one_gateway(flags: Sequence[str], environment: Mapping[str, str] | None = None) -> AsyncIterator[Fleet]:
-    """A gateway in a process of its own. Raises NotStarted."""
+async def one_gateway(
+    flags: Sequence[str], environment: Mapping[str, str] | None = None, cores: Collection[int] = ()
+) -> AsyncIterator[Fleet]:
+    """A gateway in a process of its own, on `cores` alone if there are any. Raises NotStarted."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--starts-per-s", "1000",
         # Who is not let in is to be counted, not to wait.
         "--queue-wait-ms", "0", *flags,
         stderr=asyncio.subprocess.PIPE, env=os.environ | (environment or {}),
     )  # fmt: skip  # one argument list
+    if cores:
+        # Before it has looked at its cores: its interpreter is only being started.
+        os.sched_setaffinity(process.pid, cores)
     assert process.stderr is not None
     reading = asyncio.create_task(_until_ready(process.stderr))
     try:
@@ -59,26 +75,38 @@ async def one_gateway(flags: Sequence[str], environment: Mapping[str, str] | Non
 
 
 @asynccontextmanager
-async def replicas(count: int, flags: Sequence[str]) -> AsyncIterator[Fleet]:
-    """`count` gateways, each with a GPU of its own, behind HAProxy with docker/haproxy.cfg. Raises NotStarted."""
+async def gateways(count: int, flags: Sequence[str]) -> AsyncIterator[Sequence[Gateway]]:
+    """`count` of them, each with a GPU and an equal part of this process's cores for itself. Raises NotStarted."""
+    cores = parts_of(sorted(os.sched_getaffinity(0)), count)
+    agents = [free_port() for _ in range(count)]
+    async with AsyncExitStack() as stack:
+        served = await _all(
+            stack.enter_async_context(
+                one_gateway([*flags, "--agent-port", str(agent)], {"CUDA_VISIBLE_DEVICES": str(gpu)}, cores[gpu])
+            )
+            for gpu, agent in enumerate(agents)
+        )
+        yield [Gateway(each.pids[0], each.url, agent) for each, agent in zip(served, agents, strict=True)]
+
+
+@asynccontextmanager
+async def balanced(behind: Sequence[Gateway]) -> AsyncIterator[Fleet]:
+    """HAProxy with docker/haproxy.cfg in front of these. Raises NotStarted."""
     haproxy = shutil.which("haproxy")
     if haproxy is None:
         raise NotStarted("haproxy is not installed")
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voxgate-fleet-")))
-        agents = [free_port() for _ in range(count)]
-        served = await _all(
-            stack.enter_async_context(
-                one_gateway([*flags, "--agent-port", str(agent)], {"CUDA_VISIBLE_DEVICES": str(number)})
-            )
-            for number, agent in enumerate(agents)
-        )
-        behind = [
-            Replica(int(each.url.rstrip("/").rsplit(":", 1)[1]), agent)
-            for each, agent in zip(served, agents, strict=True)
-        ]
-        front = await stack.enter_async_context(balancer(haproxy, behind, folder))
-        yield Fleet(front.url, [pid for each in served for pid in each.pids])
+    replicas = [Replica(int(each.url.rstrip("/").rsplit(":", 1)[1]), each.agent_port) for each in behind]
+    with tempfile.TemporaryDirectory(prefix="voxgate-fleet-") as folder:
+        async with balancer(haproxy, replicas, Path(folder)) as front:
+            yield Fleet(front.url, [front.pid, *(each.pid for each in behind)])
+
+
+def parts_of(cores: Sequence[int], count: int) -> list[Sequence[int]]:
+    """Equal parts; where there are not enough to split, no part is told."""
+    size = len(cores) // count
+    if size < LEAST_CORES:
+        return [()] * count
+    return [cores[number * size : (number + 1) * size] for number in range(count)]
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from ..pipeline.talker.prompt import custom_voice_prompt
 from .load.stats import Spread
 from .load.text import SENTENCES
 
-BATCHES = (1, 8, 12, 32, 64, 128, 256)
+BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
 FRAMES = 120
 """Of each generation of a step's measurement."""
 EDGE_FRAMES = 5

@@ -22,13 +22,14 @@ BUSY = "the client could not keep time"
 
 @dataclass(slots=True)
 class SizeResult:
-    """`parts`: by part, ms by batch; `loads`: through the socket, in the order they were run."""
+    """`parts`: by part, ms by batch; `loads`: through the socket of so many `gateways`, in the order they were run."""
 
     size: str
     parts: dict[str, Any] = field(default_factory=dict)
     ready_s: float = math.nan
     gpu_memory_mb: int = 0
     loads: list[StepFigures] = field(default_factory=list)
+    gateways: int = 1
 
 
 @dataclass(slots=True)
@@ -47,7 +48,8 @@ def table(report: Report) -> list[str]:
     """The figures as Markdown."""
     lines = [f"{report.gpu}, {report.cores} cores, {report.day}, `voxgate {report.command}`", ""]
     for result in report.sizes:
-        lines += [f"**{result.size}**: ready after {result.ready_s} s, {result.gpu_memory_mb} MB of GPU memory", ""]
+        name = f"{result.size}, {result.gateways} gateways" if result.gateways > 1 else result.size
+        lines += [f"**{name}**: ready after {result.ready_s} s, {result.gpu_memory_mb} MB of GPU memory", ""]
         lines += [f"- {line}" for part, figures in result.parts.items() for line in _part(part, figures)]
         if result.loads:
             lines += ["", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
@@ -111,6 +113,12 @@ def latency_plot(result: SizeResult) -> str:
     rates = [step for step in result.loads if step.load.endswith("/s") and not math.isnan(step.first_byte.p50)]
     series = {name: [(step.size, getattr(step.first_byte, name)) for step in rates] for name in ("p50", "p95", "p99")}
     return document(f"First sample, {result.size}", "utterances a second", "ms", series)
+
+
+def gateways_plot(results: Iterable[SizeResult]) -> str:
+    """The most audio seconds that came in a second, by gateways: an SVG document."""
+    most = [(float(each.gateways), max(load.audio_per_s for load in each.loads)) for each in results if each.loads]
+    return document("Behind HAProxy, a GPU each", "gateways", "audio s/s", {"as fast as it goes": most})
 
 
 def document(title: str, x_label: str, y_label: str, series: Mapping[str, Points]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 from xml.dom import minidom
 
 import pytest
 from voxgate.cli import bench_gpu
-from voxgate.cli.bench_gpu import Loads, last_document, split_cores
+from voxgate.cli.bench_gpu import Loads, draw, last_document, split_cores
 from voxgate.cli.fleet import Fleet
-from voxgate.cli.gpu_report import BUSY, Report, SizeResult, latency_plot, step_plot, table
+from voxgate.cli.gpu_report import BUSY, Report, SizeResult, gateways_plot, latency_plot, step_plot, table
 from voxgate.cli.load.plan import Load
 from voxgate.cli.load.processes import StepResult
 from voxgate.cli.load.sample import Outcome, Sample
@@ -133,6 +134,37 @@ async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) 
     arrivals, rare, unpaced = crowd.loads[1:]
     assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
     assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
-    assert (rare.rate_per_s, rare.seconds) == (1, 12.0), "so few tell nothing"
+    assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "so few tell nothing"
     assert (unpaced.streams, unpaced.options.paced) == (64, False)
     assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is none of them"
+
+
+async def test_each_of_several_gateways_gets_the_whole_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(1000)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    rows: list[StepFigures] = []
+    loads = Loads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, 4)
+    await loads.arrivals(20, 8.0)
+    assert await loads.most_listeners([200, 300]) == 250, "of each"
+    await loads.unpaced(64)
+    arrivals, *listeners, unpaced = crowd.loads
+    assert arrivals.rate_per_s == 80
+    assert [load.streams for load in listeners] == [800, 1200, 1000]
+    assert unpaced.streams == 256
+    assert rows[0].load == "80/s"
+
+
+def test_several_gateways_are_told_apart(result: SizeResult, tmp_path: Path) -> None:
+    four = SizeResult("1.7B", {}, 44.0, 1000, [step("400 unpaced", 400)], gateways=4)
+    lines = table(Report("a GPU", "2026-01-02", "bench gpu", 16, [result, four]))
+    assert [line.partition(":")[0] for line in lines if line.startswith("**")] == ["**1.7B**", "**1.7B, 4 gateways**"]
+    points = minidom.parseString(gateways_plot([result, four])).getElementsByTagName("polyline")[0]
+    assert len(points.getAttribute("points").split()) == 2
+    draw(tmp_path, [result, four])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gpu_gateways_1.7B.svg",
+        "gpu_latency_1.7B.svg",
+        "gpu_step_1.7B.svg",
+    ]
+    draw(tmp_path / "nothing", [SizeResult("0.6B")])
+    assert not list((tmp_path / "nothing").iterdir())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from voxgate.cli import fleet
-from voxgate.cli.fleet import NotStarted, on_cores, one_gateway, replicas
+from voxgate.cli.fleet import Gateway, NotStarted, balanced, gateways, on_cores, one_gateway, parts_of
 
 STARTS = """#!/bin/sh
 echo "ready after 1.0 s for 4 utterances at once: open http://127.0.0.1:4242/" >&2
@@ -42,12 +42,11 @@ async def test_one_that_does_not_start_tells_why(tmp_path: Path, monkeypatch: py
             pytest.fail("it is not ready")
 
 
-async def test_replicas_come_up_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gateways_come_up_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second_fails = STARTS.replace("echo", '[ "$CUDA_VISIBLE_DEVICES" = 1 ] && exit 1\necho $$ > PIDS; echo')
     python_that(second_fails.replace("PIDS", str(tmp_path / "pid")), tmp_path, monkeypatch)
-    monkeypatch.setattr(fleet.shutil, "which", lambda _: "/bin/false")
     with pytest.raises(NotStarted):
-        async with replicas(2, []):
+        async with gateways(2, []):
             pytest.fail("one of them is not there")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -56,8 +55,21 @@ async def test_replicas_come_up_together_or_not_at_all(tmp_path: Path, monkeypat
 async def test_without_haproxy_there_is_no_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet.shutil, "which", lambda _: None)
     with pytest.raises(NotStarted, match="haproxy"):
-        async with replicas(2, []):
+        async with balanced([Gateway(1, "http://127.0.0.1:4242/", 4243)]):
             pytest.fail("nothing stands in front of it")
+
+
+def test_gateways_share_the_cores_where_there_are_enough() -> None:
+    assert parts_of(range(10), 2) == [range(5), range(5, 10)]
+    assert parts_of(range(10), 4) == [()] * 4, "each is better off with all of them"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells on which cores a process runs")
+async def test_a_gateway_runs_on_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python_that(STARTS, tmp_path, monkeypatch)
+    one = min(os.sched_getaffinity(0))
+    async with one_gateway([], cores=[one]) as served:
+        assert os.sched_getaffinity(served.pids[0]) == {one}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells on which cores a process runs")
