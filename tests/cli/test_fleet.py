@@ -43,7 +43,10 @@ async def test_one_that_does_not_start_tells_why(tmp_path: Path, monkeypatch: py
 
 
 async def test_gateways_come_up_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    second_fails = STARTS.replace("echo", '[ "$CUDA_VISIBLE_DEVICES" = 1 ] && exit 1\necho $$ > PIDS; echo')
+    first_is_there = "until [ -s PIDS ]; do :; done"
+    second_fails = STARTS.replace(
+        "echo", f'[ "$CUDA_VISIBLE_DEVICES" = 1 ] && {{ {first_is_there}; exit 1; }}\necho $$ > PIDS; echo'
+    )
     python_that(second_fails.replace("PIDS", str(tmp_path / "pid")), tmp_path, monkeypatch)
     with pytest.raises(NotStarted):
         async with gateways(2, []):
