@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import os
 import sys
 import time
@@ -89,6 +88,7 @@ def _run(settings: Settings) -> None:
 async def _serve(settings: Settings) -> None:
     from ..gateway import log
     from ..pipeline.hub import checkpoint_folder
+    from ..pipeline.long_lived import spare_long_lived
 
     log.configure(settings.log_level, settings.log_format)
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
@@ -96,9 +96,7 @@ async def _serve(settings: Settings) -> None:
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
     watching = asyncio.create_task(library.watch(), name="voices")
-    # What start-up made stays for good; a full collection would hold the event loop up to look through all of it.
-    gc.collect()
-    gc.freeze()
+    spare_long_lived()
     try:
         if (workers := choose_workers(settings)) > 1:
             await _serve_by_workers(settings, synthesizer, folder, workers, library)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
 from .credit import RoundsInTurn
 from .errors import AtCapacity, EngineNotReady, VoxgateError
+from .long_lived import spare_long_lived
 from .qwen_voice import GPU_WARM, QwenVoice, SynthesizerOptions
 from .shared.loan import Loan
 from .shared.messages import Attach
@@ -128,10 +128,7 @@ class QwenSynthesizer(QwenVoice):
             await calibrate(processes.capacity, self.slots, lambda: self.open(self._sample()))
             # A cut utterance tells nothing of how fast the voice speaks.
             self._pace.clear()
-            # What is loaded by now stays. To look through all of it for garbage, as Python would again and again, would
-            # silence everybody for tenths of a second.
-            gc.collect()
-            gc.freeze()
+            spare_long_lived()
         except BaseException:
             await self.close()
             raise

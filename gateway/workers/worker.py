@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 
 from ...pipeline.cloning.library import VoiceLibrary
 from ...pipeline.errors import EngineLost
+from ...pipeline.long_lived import spare_long_lived
 from ...pipeline.shared.messages import Attach, Detach, Over
 from ...pipeline.shared.synthesizer import SharedSynthesizer
 from ...pipeline.speech import EngineState
@@ -149,9 +149,7 @@ class Worker:
         if self._library is not None:
             self._start(self._library.watch())
         self._link.send(Listening())
-        # What start-up made stays for good; a full collection would hold the event loop up to look through all of it.
-        gc.collect()
-        gc.freeze()
+        spare_long_lived()
 
     async def run(self, gone: asyncio.Event) -> None:
         """Until it has drained, or `gone` is set: then there is nothing left to speak with. Closes everything."""
