@@ -20,21 +20,17 @@ from .access.caller import Caller
 from .admission import Gate, Ticket
 from .conduct import Conduct
 from .dialects.dialect import Dialect, HangUp, Say, Step
-from .effects import CloseCode, Effect, Listen, Probe, SendAudio
+from .effects import CloseCode, Effect, Listen
 from .endings import Endings
-from .errors import ClientGone, Draining, SlowConsumer, UtteranceEnded
+from .errors import ClientGone, Draining, UtteranceEnded
 from .lifecycle import IllegalEvent
-from .observer import DONE, INTERRUPTED, Observer
+from .observer import INTERRUPTED, Observer
 from .opening import Offer
 from .outgoing import Outgoing
 from .pacer import TIMER_SLACK_S
-from .patience import Patience
-from .reading import Reading
+from .playout import Playout
 from .roster import Roster
 from .utterance import Utterance
-
-_STALLED_PATIENCE_S = 0.25
-"""Who does not read will not answer a closing handshake either."""
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +59,10 @@ class Session:
         self._roster = Roster(offer.settings.utterances_per_session)
         self._outgoing = Outgoing(dialect, lambda code: self._observer.error_sent(dialect.name, code))
         self._endings = Endings(name, self._roster, self._outgoing, self._observe)
+        self._playout = Playout(dialect, self._outgoing, self._endings, offer.settings.stall_limit_ms / 1000)
         self._next_number = 1
-        self._reading = Reading()
-        self._patience = Patience(self._reading, offer.settings.stall_limit_ms / 1000)
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
-        self._busy_until_s = 0.0
-        """When the listener has heard the utterance that was done last."""
 
     @property
     def dialect(self) -> str:
@@ -146,22 +139,21 @@ class Session:
             why = f"utterance {name!r} is {illegal.state}: no {illegal.event} any more"
             self._outgoing.tell(UtteranceEnded(why), name)
         except (EmptyText, EngineError) as error:
-            failed = self._roster.get(name) if name is not None else None
-            if failed is None or failed.over:
-                self._outgoing.tell(error, name)
-            else:
-                self._endings.fail(failed, error)
+            self._spoil(name, error)
         except VoxgateError as error:
             self._refuse(error, name, now_s)
         except Exception:
             # A defect of ours in one utterance is no reason to end the others, or the socket.
             log.exception("a message failed", extra={"session": self.name})
-            broken = self._roster.get(name) if name is not None else None
-            failure = GenerationFailed("the message could not be dealt with")
-            if broken is None or broken.over:
-                self._outgoing.tell(failure, name)
-            else:
-                self._endings.fail(broken, failure)
+            self._spoil(name, GenerationFailed("the message could not be dealt with"))
+
+    def _spoil(self, name: str | None, error: VoxgateError) -> None:
+        """The error ends the utterance of that name; where none is under way, it is only told."""
+        utterance = self._roster.get(name) if name is not None else None
+        if utterance is None or utterance.over:
+            self._outgoing.tell(error, name)
+        else:
+            self._endings.fail(utterance, error)
 
     def _take(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -181,7 +173,7 @@ class Session:
                 self._conduct.count("interrupts", now_s)
                 utterance = self._roster.find(message.utterance)
                 reply = utterance.interrupt(message.played_ms, now_s)
-                self._busy_until_s = now_s
+                self._playout.busy_until_s = now_s
                 self._endings.leave(utterance, INTERRUPTED)
                 self._outgoing.send(reply)
             case messages.Ping():
@@ -201,7 +193,7 @@ class Session:
         self._roster.check_room()
         utterance = self._offer.utterance(message, self._next_number)
         if self._dialect.serial:
-            utterance.pacer.wait_until(self._busy_until_s)
+            utterance.pacer.wait_until(self._playout.busy_until_s)
         ticket = self._admission.join(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
         utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
@@ -282,18 +274,21 @@ class Session:
     def blocked(self, now_s: float, since_s: float) -> None:
         """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
         for utterance in self.active:
-            self._judge(utterance, now_s, *self._patience.after_s(since_s, paced=utterance.paced))
+            self._playout.blocked(utterance, now_s, since_s)
 
     def has_read(self) -> None:
         """The client has read all that was sent before the last Probe."""
-        self._reading.answered()
+        self._playout.has_read()
 
     def next_effect(self, now_s: float) -> Effect | None:
         """What to do next, None when there is nothing now. One due packet per utterance in turn."""
         if not self._outgoing and not self.closing:
             self._tick(now_s)
             for utterance in self.active:
-                self._turn(utterance, now_s)
+                if utterance.queued:
+                    self._expire(utterance, now_s)
+                else:
+                    self._playout.turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
                 self._outgoing.close(CloseCode.RESTARTING, "shutting down")
         return self._outgoing.take()
@@ -304,47 +299,16 @@ class Session:
             return now_s
         if self.closing:
             return math.inf
-        times_s = [self._wake_of_s(utterance, now_s) for utterance in self.active]
+        times_s = [self._playout.next_turn_s(utterance, now_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._dialect.next_wake_s())
         return min(times_s)
 
-    def _wake_of_s(self, utterance: Utterance, now_s: float) -> float:
-        slow_s, cut_s = self._patience.with_s(utterance)
-        if now_s >= slow_s and utterance.warned:
-            return cut_s
-        return min(utterance.next_wake_s(now_s), slow_s)
-
-    def _turn(self, utterance: Utterance, now_s: float) -> None:
-        ticket = utterance.ticket
-        if ticket is not None and not ticket.granted:
-            if now_s >= ticket.deadline_s:
-                self._endings.fail(utterance, self._admission.refusal("no talker slot became free in time"))
-            return
-        slow_s, cut_s = self._patience.with_s(utterance)
-        if now_s < slow_s and (packet := utterance.release(now_s)) is not None:
-            message = self._dialect.audio(utterance.name, packet, now_s)
-            self._outgoing.add(SendAudio(utterance, message))
-            if message is not None and utterance.paced and self._reading.ask(now_s):
-                self._outgoing.add(Probe())
-        utterance.credit(now_s)
-        if (done := utterance.drained()) is not None:
-            self._busy_until_s = utterance.pacer.played_out_s(now_s)
-            self._endings.leave(utterance, DONE)
-            self._outgoing.send(done)
-        else:
-            self._judge(utterance, now_s, slow_s, cut_s)
-
-    def _judge(self, utterance: Utterance, now_s: float, slow_s: float, cut_s: float) -> None:
-        """Warn about, then give up, a client that takes no audio."""
-        if now_s >= cut_s:
-            self._endings.fail_all(SlowConsumer("the client stopped reading"))
-            self._outgoing.close(self._dialect.slow_consumer, "slow consumer", _STALLED_PATIENCE_S)
-        elif now_s >= slow_s and not utterance.warned:
-            utterance.warned = True
-            message = "audio waits for the client to read and play it; generation is paused"
-            self._outgoing.send(messages.Warned(code="slow_consumer", message=message, utterance=utterance.name))
+    def _expire(self, utterance: Utterance, now_s: float) -> None:
+        assert utterance.ticket is not None
+        if now_s >= utterance.ticket.deadline_s:
+            self._endings.fail(utterance, self._admission.refusal("no talker slot became free in time"))
 
     # Small change
 

@@ -75,6 +75,11 @@ class Utterance:
         return self.state in OVER
 
     @property
+    def queued(self) -> bool:
+        """It waits for a slot."""
+        return self.ticket is not None and not self.ticket.granted
+
+    @property
     def characters(self) -> int:
         return self._characters
 
@@ -269,7 +274,7 @@ class Utterance:
         """When there is next something to do for it without a message or a chunk; infinity for never."""
         if self.over:
             return math.inf
-        if self.ticket is not None and not self.ticket.granted:
+        if self.ticket is not None and self.queued:
             return self.ticket.deadline_s
         samples = self.outbox.next_samples
         if samples is not None:
