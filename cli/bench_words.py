@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
+import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,15 +17,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..client import DEFAULT_URL, Audio, Session, Words, connect
+from ..client import DEFAULT_URL, Audio, ClientError, Session, SpeechError, Unreachable, Words, connect
 from ..codecs.pcm import decode_s16le
 from ..pipeline.speech import FRAME_SAMPLES
 from ..pipeline.words import SpokenClock
 from .flite_times import VOICES, read, spans_ms
-from .reach import http_url
+from .reach import http_url, nobody_at
 
 TEXTS = Path(__file__).with_name("bench_words.txt")
 AT_ONCE = 4
+TRIES = 20
+"""Before a place in the gateway's queue is given up."""
 NEAR_MS = 100
 TIMEOUT_S = 10
 
@@ -55,12 +59,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     texts = [line.strip() for line in parsed.texts.read_text("utf-8").splitlines() if line.strip()]
-    voices = parsed.voices or _offered(parsed.url)
     try:
+        voices = parsed.voices or _offered(parsed.url)
         rows = {voice: _measured(parsed.url, texts, voice) for voice in voices}
     except FileNotFoundError:
-        print("voxgate bench words needs flite (Debian and Ubuntu: apt-get install flite)")
-        return 1
+        return _complain("needs flite (Debian and Ubuntu: apt-get install flite)")
+    except (Unreachable, urllib.error.URLError):
+        return _complain(nobody_at(parsed.url))
+    except ClientError as error:
+        return _complain(str(error))
     if parsed.json:
         tables = {voice: {name: asdict(row) for name, row in table.items()} for voice, table in rows.items()}
         print(json.dumps(tables, indent=2))
@@ -69,6 +76,11 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{voice}: {len(texts)} texts, {table['word times'].words} words")
         print(shown(table))
     return 0
+
+
+def _complain(text: str) -> int:
+    print(f"voxgate bench words: {text}", file=sys.stderr)
+    return 1
 
 
 def shown(rows: dict[str, Errors]) -> str:
@@ -121,7 +133,19 @@ async def _speak(url: str, texts: list[str], voice: str) -> list[tuple[Pcm, Span
 
 
 async def _one(session: Session, turn: asyncio.Semaphore, text: str, voice: str, seed: int) -> tuple[Pcm, Spans]:
-    async with turn, session.utterance(voice=voice, words=True, pacing="none", seed=seed) as utterance:
+    async with turn:
+        for _ in range(TRIES):
+            try:
+                return await _spoken(session, text, voice, seed)
+            except SpeechError as error:
+                if error.code != "at_capacity":
+                    raise
+                await asyncio.sleep((error.retry_after_ms or 1000) / 1000)  # the gateway has other listeners too
+        return await _spoken(session, text, voice, seed)
+
+
+async def _spoken(session: Session, text: str, voice: str, seed: int) -> tuple[Pcm, Spans]:
+    async with session.utterance(voice=voice, words=True, pacing="none", seed=seed) as utterance:
         await utterance.send(text)
         await utterance.end()
         audio: list[bytes] = []

@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .load.plan import Load, Shares
 from .load.processes import processes_for, run_step
@@ -32,6 +34,9 @@ examples:
   voxgate bench ws --rate 2,4,8 --seconds 60           utterances that arrive by themselves, so many a second
   voxgate bench ws --streams 50 --barge-in 0.3 --abrupt 0.05
   voxgate bench ws --target vllm-omni --url ws://gpu-host:8091 --voice vivian --streams 1,8,32"""
+
+
+_CONNECT_TIMEOUT_S = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +82,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """0 when every step was carried (with --find: any was), 1 otherwise."""
     bar = Bar(parsed.buffer_ms, parsed.first_audio_ms)
+    if not asyncio.run(somebody_listens(parsed.url)):
+        print(
+            f"voxgate bench ws: nobody listens at {parsed.url}: start a server, or name it with --url", file=sys.stderr
+        )
+        return 1
     lines = parsed.jsonl.open("w", encoding="utf-8") if parsed.jsonl is not None else None
 
     def write(line: str) -> None:
@@ -95,6 +105,19 @@ def run(parsed: argparse.Namespace) -> int:
         parsed.html.write_text(html_report(title, _facts(parsed), bench.steps, bar, most), encoding="utf-8")
     carried = bool(most) if parsed.find else all(bar.verdict(step) is None for step in bench.steps)
     return 0 if carried else 1
+
+
+async def somebody_listens(url: str) -> bool:
+    """Whether a connection can be made to the address, whatever is spoken there."""
+    parts = urlsplit(url if "://" in url else f"ws://{url}")
+    port = parts.port or (443 if parts.scheme in ("https", "wss") else 80)
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except OSError:  # a timeout too
+        return False
+    writer.close()
+    return True
 
 
 class Bench:

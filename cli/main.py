@@ -26,6 +26,16 @@ EXAMPLES = """examples:
 'voxgate COMMAND --help' tells the rest."""
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"voxgate {version('voxgate')}")
+        parser.exit()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0 for success, 1 failure, 2 wrong usage, 130 Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -35,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     module = None

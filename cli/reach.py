@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import ssl
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,12 +23,29 @@ def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def tls_context(parsed: argparse.Namespace) -> ssl.SSLContext | None:
-    """The context for `--ca`; None leaves it to the system's certificates. Raises OSError for an unusable file."""
-    return None if parsed.ca is None else ssl.create_default_context(cafile=str(parsed.ca))
+    """The context for `--ca`; None leaves it to the system's certificates. Raises OSError, with its name, for a file
+    that cannot be used."""
+    if parsed.ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=str(parsed.ca))
+    except OSError as error:  # an SSLError too; neither says which file it was
+        raise OSError(error.errno, error.strerror, str(parsed.ca)) from None
 
 
 def key_header(parsed: argparse.Namespace) -> dict[str, str]:
     return {"Authorization": f"Bearer {parsed.key}"} if parsed.key else {}
+
+
+def nobody_at(url: str) -> str:
+    """What to say where no gateway answers."""
+    return f"no gateway runs at {url}: start one with 'voxgate serve', or name it with --url"
+
+
+def refused_by_it(status: int, message: str) -> str:
+    """What to say where a gateway answers with an error."""
+    advice = f"; give one with --key or in ${KEY_VARIABLE}" if status == HTTPStatus.UNAUTHORIZED else ""
+    return f"the gateway refused: {message}{advice}"
 
 
 def http_url(url: str, path: str) -> str:

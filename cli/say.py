@@ -7,7 +7,6 @@ import asyncio
 import signal
 import sys
 import time
-import wave
 from collections.abc import AsyncIterable, Awaitable, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -29,7 +28,8 @@ from ..client import (
 )
 from .captions import Captions
 from .player import Player, PlayerFailed, find_player
-from .reach import add_gateway_flags, tls_context
+from .reach import add_gateway_flags, nobody_at, refused_by_it, tls_context
+from .sound_file import SoundFile, format_for
 from .typed import is_terminal, typed
 
 EPILOG = """examples:
@@ -54,27 +54,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trim-silence", action="store_true", default=None, help="cut off silence before the speech")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat an utterance exactly")
-    parser.add_argument("--output", type=Path, metavar="FILE.wav", help="write a file as fast as it is made")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write a .wav, .mp3, .ogg or .opus file as fast as it is made; - for WAV to standard output",
+    )
     add_gateway_flags(parser)
     parser.add_argument("--quiet", action="store_true", help="print neither words nor times")
 
 
 def run(parsed: argparse.Namespace) -> int:
+    try:
+        format = AudioFormat() if parsed.output is None else format_for(parsed.output)
+    except ValueError as error:
+        return _complain(str(error))
     player = None if parsed.output else find_player()
     if parsed.output is None and player is None:
         return _complain("no audio player found: install one, for example 'apt install alsa-utils', or use --output")
     try:
-        return asyncio.run(_say(parsed, player))
+        return asyncio.run(_say(parsed, player, format))
     except Unreachable:
-        return _complain(f"no gateway runs at {parsed.url}: start one with 'voxgate serve', or name it with --url")
+        return _complain(nobody_at(parsed.url))
     except Refused as refused:
         wait = f", try again in {refused.retry_after_ms / 1000:.1f} s" if refused.retry_after_ms else ""
-        return _complain(f"the gateway refused: {refused.message}{wait}")
-    except (ClientError, PlayerFailed, OSError) as error:
+        return _complain(refused_by_it(refused.status, refused.message) + wait)
+    except OSError as error:
+        return _complain(f"{error.filename or parsed.output}: {error.strerror or error}")
+    except (ClientError, PlayerFailed) as error:
         return _complain(str(error))
 
 
-async def _say(parsed: argparse.Namespace, player_name: str | None) -> int:
+async def _say(parsed: argparse.Namespace, player_name: str | None, format: AudioFormat) -> int:
     text: Iterable[str] | AsyncIterable[str] = [" ".join(parsed.text)] if parsed.text else typed()
     if not parsed.text and is_terminal() and not parsed.quiet:
         print("Type; it is spoken as you go. Ctrl-D ends, Ctrl-C interrupts.", file=sys.stderr)
@@ -89,7 +100,7 @@ async def _say(parsed: argparse.Namespace, player_name: str | None) -> int:
                 trim_silence=parsed.trim_silence,
                 normalise=parsed.normalise,
                 seed=parsed.seed,
-                format=AudioFormat(codec="pcm"),
+                format=format,
                 words=not parsed.quiet and player_name is not None,
                 pacing="playback" if player_name else "none",
             )
@@ -122,7 +133,7 @@ class Speech:
         self._output = output
         self._player_name = player_name
         self._player: Player | None = None
-        self._wav: wave.Wave_write | None = None
+        self._file: SoundFile | None = None
         self._captions = Captions(sys.stdout)
         self._quiet = quiet
         self._fed_at: float | None = None
@@ -155,7 +166,7 @@ class Speech:
                 case Queued(position=position):
                     self._tell(f"waiting, number {position} in the queue")
                 case Started():
-                    await self._open(event.format.sample_rate)
+                    await self._open(event.format)
                 case Audio() if event.payload:
                     await self._hear(event.payload)
                 case Words() if self._player is not None:
@@ -188,25 +199,22 @@ class Speech:
     async def close(self) -> None:
         if self._player is not None:
             await self._player.stop()
-        if self._wav is not None:
-            self._wav.close()
+        if self._file is not None:
+            self._file.close()
 
-    async def _open(self, sample_rate_hz: int) -> None:
+    async def _open(self, format: AudioFormat) -> None:
         if self._player_name is not None:
-            self._player = await Player.open(self._player_name, sample_rate_hz)
+            self._player = await Player.open(self._player_name, format.sample_rate)
         if self._output is not None:
-            self._wav = wave.open(str(self._output), "wb")  # noqa: SIM115 - lives until close()
-            self._wav.setnchannels(1)
-            self._wav.setsampwidth(2)
-            self._wav.setframerate(sample_rate_hz)
+            self._file = SoundFile(self._output, format)
 
-    async def _hear(self, pcm: bytes) -> None:
+    async def _hear(self, payload: bytes) -> None:
         if self._first_audio_s is None and self._fed_at is not None:
             self._first_audio_s = time.monotonic() - self._fed_at
-        if self._wav is not None:
-            self._wav.writeframes(pcm)
+        if self._file is not None:
+            self._file.write(payload)
         if self._player is not None:
-            await self._to_the_player(self._player.play(pcm))
+            await self._to_the_player(self._player.play(payload))
 
     async def _to_the_player(self, request: Awaitable[None]) -> None:
         try:

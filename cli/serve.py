@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import sys
 import time
@@ -75,6 +76,9 @@ def run(parsed: argparse.Namespace) -> int:
     except OSError as error:
         if error.filename is not None:
             return _complain(f"{error.filename}: {error.strerror}")
+        if error.errno == errno.EADDRINUSE:
+            where = f"{settings.host}:{settings.port}"
+            return _complain(f"another program listens on {where} already: end it, or take another port with --port N")
         return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}")
     return 0
 
@@ -91,6 +95,8 @@ async def _serve(settings: Settings) -> None:
     from ..pipeline.long_lived import spare_long_lived
 
     log.configure(settings.log_level, settings.log_format)
+    if settings.device == "cuda" and (lacking := lacks_cuda()):
+        raise SettingsError(f"device: {lacking}")
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
@@ -139,7 +145,9 @@ async def _serve_and_tell(settings: Settings, gateway: Service, model: Progress)
     reporting: list[asyncio.Task[None]] = []
 
     def on_listening(port: int) -> None:
-        report = report_progress(model, settings.checkpoint, page_address(settings.host, port))
+        report = report_progress(
+            model, settings.checkpoint, page_address(settings.host, port, tls=settings.tls_certificate is not None)
+        )
         reporting.append(asyncio.create_task(report, name="progress"))
 
     try:
@@ -222,7 +230,16 @@ def choose_device(wanted: str) -> str:
     if wanted != "auto":
         return wanted
     # Asking torch itself would load it, seconds before the first answer on the port.
-    return "cuda" if Path("/dev/nvidiactl").exists() and "+cpu" not in version("torch") else "cpu"
+    return "cpu" if lacks_cuda() else "cuda"
+
+
+def lacks_cuda(device: Path = Path("/dev/nvidiactl")) -> str:
+    """What stands in the way of a GPU and what helps; empty when nothing does."""
+    if not device.exists():
+        return "there is no NVIDIA GPU here; leave --device away to speak on the CPU"
+    if "+cpu" in version("torch"):
+        return "what is installed is for a CPU: remove .venv and run VOXGATE_ACCELERATOR=cuda scripts/setup"
+    return ""
 
 
 async def report_progress(synthesizer: Progress, checkpoint: str, address: str, interval_s: float = PROGRESS_S) -> None:
@@ -239,10 +256,11 @@ async def report_progress(synthesizer: Progress, checkpoint: str, address: str, 
         _tell(f"ready after {seconds:.1f} s for {synthesizer.capacity} utterances at once: open {address}")
 
 
-def page_address(host: str, port: int) -> str:
+def page_address(host: str, port: int, *, tls: bool = False) -> str:
     """What to type into a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{host}:{port}/"
 
 
 def _tell(text: str) -> None:

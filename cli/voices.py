@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 from . import voice_store
-from .reach import add_gateway_flags, http_url, key_header, tls_context
+from .reach import add_gateway_flags, http_url, key_header, nobody_at, refused_by_it, tls_context
 
 TIMEOUT_S = 10
 
@@ -39,9 +39,14 @@ def run(parsed: argparse.Namespace) -> int:
         request = urllib.request.Request(address, headers=key_header(parsed))
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls_context(parsed)) as response:
             answer = json.load(response)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        print(f"voxgate voices: no list from {address}: {error}", file=sys.stderr)
-        return 1
+    except urllib.error.HTTPError as refused:
+        return _complain(refused_by_it(refused.code, _reason(refused)))
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionError):
+            return _complain(nobody_at(parsed.url))
+        return _complain(f"no list from {address}: {error.reason}")
+    except (OSError, ValueError) as error:
+        return _complain(f"no list from {address}: {error}")
     if parsed.json:
         print(json.dumps(answer, indent=2))
         return 0
@@ -57,3 +62,16 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{mark} {voice['name']:<{width}}  " + "; ".join(note for note in notes if note))
     print("\n* is the default")
     return 0
+
+
+def _reason(refused: urllib.error.HTTPError) -> str:
+    """The gateway's own words, where it has any."""
+    try:
+        return str(json.load(refused)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{refused.code} {refused.reason}"
+
+
+def _complain(text: str) -> int:
+    print(f"voxgate voices: {text}", file=sys.stderr)
+    return 1

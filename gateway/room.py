@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 from ..pipeline.speech import Synthesizer
 from .settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
 
 
 class Room:
@@ -23,8 +26,14 @@ class Room:
         """Slots of the talker's that are free. Without an engine nobody has to wait for one to be told so."""
         return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
 
-    def check_voice(self) -> None:
-        """Raises SettingsError when the model has not the voice that the settings name."""
-        voice = self._settings.voice
-        if voice is not None and voice not in self._synthesizer.voices:
-            raise SettingsError(f"voice {voice!r} is not one of {', '.join(self._synthesizer.voices)}")
+    def check_voices(self) -> None:
+        """Raises SettingsError when the model has not the voice that the settings name; warns of an alias for none."""
+        voice, voices = self._settings.voice, self._synthesizer.voices
+        listed = ", ".join(voices) or "none yet"
+        if voice is not None and voice.lower() not in voices:
+            raise SettingsError(f"voice {voice!r} is not one of the model's: {listed}")
+        for name, meant in self._settings.aliases.items():
+            if meant not in voices:  # it may still be made of a recording
+                log.warning(
+                    "voice_aliases: %s means %s, which is not one of the model's voices: %s", name, meant, listed
+                )

@@ -71,8 +71,9 @@ class Gateway:
         return self._agent.port
 
     async def open(self) -> None:
-        """Listen. Raises OSError when the address is taken."""
+        """Listen. Raises OSError when the address is taken, SettingsError for a voice that the model has not."""
         settings = self._settings
+        self._places.check_voices()
         await self._front.open(settings.port)
         if settings.agent_port is not None:
             await self._agent.open(settings.host, settings.agent_port)
@@ -118,7 +119,6 @@ class Gateway:
     # Engine
 
     def _ready(self) -> None:
-        self._places.check_voice()
         self._observer.engine_ready()
         self._admit_waiting()
 

@@ -26,7 +26,8 @@ def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
         context.load_cert_chain(certificate, key, password=_no_password)
     except FileNotFoundError:
-        raise SettingsError(f"tls_certificate, tls_key: {certificate} or {key or certificate} is not there") from None
+        missing = certificate if key is None or not certificate.exists() else key
+        raise SettingsError(f"tls_certificate, tls_key: {missing} is not there") from None
     except (OSError, ValueError) as refused:  # ssl.SSLError is an OSError
         reason = getattr(refused, "reason", None) or refused
         raise SettingsError(f"tls_certificate, tls_key: {certificate} cannot be used: {reason}") from None

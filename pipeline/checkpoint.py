@@ -106,6 +106,8 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
 
     Nothing falls back to class defaults: those of the reference differ from the published values (section A.3).
     """
+    if not (folder / "config.json").exists():
+        raise CheckpointError(f"{folder} is no checkpoint: it has no config.json")
     config = _Fields(folder / "config.json")
     talker = config.sub("talker_config")
     predictor = talker.sub("code_predictor_config")

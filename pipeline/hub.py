@@ -25,8 +25,10 @@ def checkpoint_folder(name: str) -> Path:
         return Path(str(files("voxgate.voices"))) / DEMO
     if Path(name).is_dir():
         return Path(name)
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+    if name.startswith((".", "/", "~")):
         raise CheckpointError(f"no checkpoint folder {name}")
+    if name.count("/") != 1:
+        raise CheckpointError(f"no checkpoint folder {name}, and a Hugging Face repository is named OWNER/NAME")
     return _download(name)
 
 
@@ -42,4 +44,5 @@ def _download(repository: str) -> Path:
     except RepositoryNotFoundError as error:
         raise CheckpointError(f"there is no repository {repository}, or it is private") from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(f"cannot download {repository}, and it is not in the local cache: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"cannot download {repository}, and it is not in the local cache: {reason}") from error

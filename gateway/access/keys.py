@@ -118,9 +118,10 @@ def _from_file(path: Path) -> list[ApiKey]:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as missing:
         raise KeysError(f"cannot read {path}: {missing.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # The parser's own message may quote the line, and the line may hold a key.
-        raise KeysError(f"{path} is not TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        # The parser's own message may quote the line, and the line may hold a key: only where it is may be told.
+        place = re.search(r"\(at (line \d+), column \d+\)$", str(broken))
+        raise KeysError(f"{path} is not TOML, or has a name twice" + (f": {place[1]}" if place else "")) from None
     try:
         entries = _File.model_validate(document).keys
     except ValidationError as refused:

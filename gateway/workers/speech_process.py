@@ -111,8 +111,12 @@ class SpeechProcess:
         return self._places.slots()
 
     async def open(self) -> None:
-        """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails."""
+        """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails.
+
+        Raises SettingsError for a voice that the model has not.
+        """
         settings, loop = self._settings, asyncio.get_running_loop()
+        self._places.check_voices()
         self._port.open(settings.host, settings.port)
         await self._supervisor.open()
         if settings.agent_port is not None:
@@ -235,7 +239,6 @@ class SpeechProcess:
     # Engine
 
     def _ready(self) -> None:
-        self._places.check_voice()
         self._metrics.engine_ready()
         self._tell()
         self._look()

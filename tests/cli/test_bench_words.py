@@ -6,6 +6,14 @@ import numpy as np
 import pytest
 from voxgate.cli.bench_words import TEXTS, errors, shown
 from voxgate.cli.flite_times import VOICES, read, spans_ms
+from voxgate.cli.main import main
+
+
+def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "words", "--url", "ws://127.0.0.1:9"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "no gateway runs at ws://127.0.0.1:9" in told
 
 
 def test_errors_count_beginnings_and_ends() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,13 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
         main([*command, "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: voxgate")
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"voxgate \d+\.\d+\S*\n", capsys.readouterr().out)
 
 
 def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

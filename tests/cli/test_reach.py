@@ -48,7 +48,7 @@ async def test_a_key_and_a_certificate_open_the_way(tmp_path: Path, capsys: pyte
         output = tmp_path / "out.wav"
         say = ["say", "--quiet", "--output", str(output), "Well."]
         assert await asyncio.to_thread(main, ["voices", *reach]) == 1
-        assert "401" in capsys.readouterr().err
+        assert "give one with --key" in capsys.readouterr().err
         assert await asyncio.to_thread(main, ["voices", *reach, "--key", "k"]) == 0
         assert "ada" in capsys.readouterr().out
         process = await asyncio.create_subprocess_exec(

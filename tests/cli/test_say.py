@@ -37,6 +37,37 @@ def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.Capt
     assert "0.7 s of speech, first sound after" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("name", "codec"), [("a.mp3", "mp3"), ("a.OGG", "ogg_opus"), ("a.opus", "ogg_opus")])
+def test_the_name_says_what_kind_of_file(gateway: FakeGateway, tmp_path: Path, name: str, codec: str) -> None:
+    assert main(["say", "--url", gateway.url, "--output", str(tmp_path / name), "Hello"]) == 0
+    assert gateway.received[0]["format"]["codec"] == codec
+    assert (tmp_path / name).stat().st_size == 2 * 5 * 1920, "the payloads as they came"
+
+
+def test_a_kind_that_is_not_written_is_told_before_anything_is_said(
+    gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["say", "--url", gateway.url, "--output", str(tmp_path / "a.flac"), "Hello"]) == 1
+    assert "take .wav, .mp3, .ogg, .opus" in capsys.readouterr().err
+    assert gateway.received == []
+
+
+def test_writes_to_standard_output(gateway: FakeGateway) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
+    said = subprocess.run(command, capture_output=True, check=False)
+    assert gateway.received[0]["format"]["codec"] == "wav"
+    assert (said.returncode, len(said.stdout)) == (0, 2 * 5 * 1920)
+
+
+@pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
+def test_a_file_that_cannot_be_written_is_one_clear_line(gateway: FakeGateway, file: str) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 1
+    assert said.stderr.count("\n") == 1
+    assert said.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
+
+
 def test_how_the_text_is_read_and_silence_are_options(gateway: FakeGateway, tmp_path: Path) -> None:
     options = ["--layout", "non_streaming", "--trim-silence", "--output", str(tmp_path / "a.wav")]
     assert main(["say", "--url", gateway.url, *options, "Hello"]) == 0

@@ -60,6 +60,7 @@ async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[s
 )
 def test_the_address_is_one_a_browser_can_open(host: str, address: str) -> None:
     assert page_address(host, 8000) == address
+    assert page_address(host, 8000, tls=True) == address.replace("http:", "https:")
 
 
 def test_what_the_scripts_and_tests_read_is_no_setting() -> None:

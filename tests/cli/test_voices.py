@@ -21,4 +21,4 @@ def test_json_is_the_gateways_answer(gateway: FakeGateway, capsys: pytest.Captur
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["voices", "--url", "127.0.0.1:9"]) == 1
-    assert "no list from http://127.0.0.1:9/v1/voices" in capsys.readouterr().err
+    assert "no gateway runs at 127.0.0.1:9: start one with" in capsys.readouterr().err

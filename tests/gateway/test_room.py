@@ -26,7 +26,13 @@ def test_nobody_waits_for_a_slot_of_an_engine_that_is_gone():
 
 
 def test_a_voice_that_the_model_has_not_is_refused_by_name():
-    Room(Settings(), model()).check_voice()
-    Room(Settings(voice="rms"), model()).check_voice()
-    with pytest.raises(SettingsError, match="'ada' is not one of slt, rms"):
-        Room(Settings(voice="ada"), model()).check_voice()
+    Room(Settings(), model()).check_voices()
+    Room(Settings(voice="RMS"), model()).check_voices()
+    with pytest.raises(SettingsError, match="'ada' is not one of the model's: slt, rms"):
+        Room(Settings(voice="ada"), model()).check_voices()
+
+
+def test_an_alias_for_no_voice_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    Room(Settings(voice_aliases=("alloy=slt", "echo=ada")), model()).check_voices()
+    (record,) = caplog.records
+    assert "echo means ada" in record.getMessage()

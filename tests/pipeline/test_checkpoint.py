@@ -255,5 +255,5 @@ def test_a_file_must_hold_an_object(write: Callable[..., Path]) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"nowhere/config\.json: No such file"):
+    with pytest.raises(CheckpointError, match=r"nowhere is no checkpoint: it has no config\.json"):
         load_checkpoint(tmp_path / "nowhere")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.humming_gateway import FakeGateway, fake_gateway, respond
 from voxgate.cli.main import main
 
 SHORT = ["--sentences", "1", "--words-per-s", "0", "--seconds", "0.1"]
@@ -64,5 +65,13 @@ async def test_searches_and_fails_when_nothing_is_carried(capsys: pytest.Capture
     async with fake_gateway() as gateway:
         status = await asyncio.to_thread(bench, gateway, "--find", "--most", "1")
         assert f"{1 - status} streams without an underrun" in capsys.readouterr().out
-    assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 1
-    assert "0 streams without an underrun" in capsys.readouterr().out
+        gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "at_capacity"})
+        assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 1
+        assert "0 streams without an underrun" in capsys.readouterr().out
+
+
+def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "ws", "--url", "127.0.0.1:9", *SHORT]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "nobody listens at 127.0.0.1:9" in told.err
