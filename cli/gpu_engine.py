@@ -20,6 +20,7 @@ from ..pipeline.synthesizer import QwenSynthesizer
 from ..pipeline.talker.engine import TalkerEngine
 from ..pipeline.talker.generation import Generation, Sampling
 from ..pipeline.talker.prompt import custom_voice_prompt
+from .gpu_profile import begin_profile, end_profile
 from .load.stats import Spread
 from .load.text import SENTENCES
 
@@ -36,6 +37,9 @@ ALONE, SHORT_FRAMES = 15, 12
 """Utterances one after another, and their length."""
 ADVANCE_S = 0.16
 REPLAYS = 20
+PROFILED = (12, 128, 256)
+PROFILE_S = 0.1
+"""How long a step's kernels are recorded, by so many utterances."""
 CACHE_BYTES = 16 << 30
 """Of the talker's cache: ample for what is said here, and room is left on the GPU for others."""
 Figures = dict[str, Any]
@@ -46,8 +50,8 @@ async def engine_figures(
 ) -> None:
     """Measure; `report` has all figures so far, again and again, so that what fails later loses nothing.
 
-    talker: ms of a step, vLLM's scheduling included; backbone: ms of its graph alone on the device; first: by
-    utterances a second, ms from the text to the first PCM and to the milestones before it.
+    talker: ms of a step, vLLM's scheduling included; backbone: ms of its graph alone on the device; profile: shares of
+    the device's time by kernel; first: by utterances a second, ms from the text to the first PCM, and on the way there.
     """
     # A function is sent to the engine's process, which takes none otherwise.
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
@@ -69,6 +73,10 @@ async def engine_figures(
             report(figures)
         figures["backbone"] = await talker.ask_worker(backbone_ms)
         report(figures)
+        figures["profile"] = {}
+        for rows in PROFILED:
+            figures["profile"][str(rows)] = await _profile(talker, rows)
+            report(figures)
     finally:
         await synthesizer.close()
 
@@ -163,6 +171,17 @@ async def step_ms(engine: TalkerEngine, rows: int) -> float:
     end = min(times[-EDGE_FRAMES] for times in arrived)
     steps = statistics.median(sum(begin <= at <= end for at in times) for times in arrived)
     return 1000 * (end - begin) / max(1, steps - 1)
+
+
+async def _profile(engine: TalkerEngine, rows: int) -> dict[str, float]:
+    """Shares of the device's time, while so many generations are under way."""
+    speaking = asyncio.create_task(step_ms(engine, rows))
+    await asyncio.sleep(PROFILE_S)
+    await engine.ask_worker(begin_profile)
+    await asyncio.sleep(PROFILE_S)
+    shares: dict[str, float] = await engine.ask_worker(end_profile)
+    await speaking
+    return shares
 
 
 def backbone_ms(worker: Any) -> dict[str, float]:

@@ -66,7 +66,9 @@ def _part(name: str, figures: Any) -> Iterable[str]:
         for inner, each in nested.items():
             yield from _part(inner if name == "engine" else f"{name}, {inner}", each)
     else:
-        yield f"{name}, ms: " + ", ".join(f"{key}: {value}" for key, value in figures.items())
+        yield f"{name}, {'share' if name.startswith('profile') else 'ms'}: " + ", ".join(
+            f"{key}: {value}" for key, value in figures.items()
+        )
 
 
 def _cells(step: StepFigures) -> list[str]:

@@ -50,6 +50,7 @@ def step(load: str, size: float, **of: Any) -> StepFigures:
 @pytest.fixture
 def result() -> SizeResult:
     engine = {"start_s": 40.0, "first": {"alone": {"p50": 5.5}}, "talker": {"1": 3.9, "8": 4.5}, "backbone": {"1": 1.5}}
+    engine["profile"] = {"12": {"busy": 0.9}}
     parts = {"predictor": {"1": 1.6, "8": 2.1}, "codec": None, "engine": engine}
     busy = step("60/s", 60, first_ms=30.0, lag_ms=50.0)
     return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, uneven=1)])
@@ -61,6 +62,7 @@ def test_the_table_shows_parts_loads_and_what_failed(result: SizeResult) -> None
     assert "- codec: failed" in lines
     assert "- first, alone, ms: p50: 5.5" in lines
     assert "- talker, ms: 1: 3.9, 8: 4.5" in lines
+    assert "- profile, 12, share: busy: 0.9" in lines
     assert "| 10/s | 4 | 0 | 0 | 20.0 / 20.0 / 20.0 | 0 / 0 / 0 | 80.0 | 2 | 1.5 | 750 |" in lines
     assert any(f"60/s ({BUSY})" in line for line in lines), "figures of a busy client are marked"
 
