@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -21,10 +19,12 @@ from .credit import CreditRounds
 from .deferred_words import WordClock
 from .errors import GenerationFailed, VoxgateError
 from .plan import Plan
+from .script import Script
 from .silence import LeadingSilence, SilenceRun
 from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .talker.generation import Generation
 from .text.utterance import SpeechToken, UtteranceText
+from .word_feed import WordFeed
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,6 @@ class CodecStream(Protocol):
     def advance(self, frames_heard: int) -> None: ...
     async def __anext__(self) -> Pcm: ...
     async def aclose(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Break:
-    """Stands among the tokens where the text before is to be spoken to its end."""
 
 
 class UtteranceSpeech:
@@ -70,22 +65,21 @@ class UtteranceSpeech:
         """Whether one of the talker's slots is its own now; between two generations none is."""
         self._plan, self._text, self._clock = plan, text, clock
         self._open_generation, self._codec, self._rounds = open_generation, codec, rounds
-        self._queue: deque[SpeechToken | _Break] = deque()
-        self._ended = False
+        self._script = Script(plan.rules.text.segment_tokens)
+        self._word_feed = WordFeed(clock)
         self._news = asyncio.Event()
         self._generation: Generation | None = None
         self._text_closed = False
-        self._last_token: SpeechToken | None = None
         self._frames = 0
-        self._first_codes = array("h")
-        """Of every frame made: they tell the clock what is said."""
+        """Made by all generations."""
         self._before = 0
+        """Of these, made before the generation under way."""
         self._heard = 0
+        """Of these, what the listener is past: heard, or cut off."""
         self._sounded = False
         """Something was decoded."""
         self._delivered = 0
-        self._first_frame_s: float | None = None
-        self._segments: deque[tuple[int, int]] = deque()
+        """Given out: made and not cut off."""
         self._capped = False
         self._error: VoxgateError | None = None
         self._unopened: Exception | None = None
@@ -104,7 +98,7 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self._ended or self._queue or self._text_closed:
+        if self._script.ended or self._script or self._text_closed:
             return False
         allowed = self._frames if self._generation is None else self._before + self._generation.allowed
         return self._delivered + self._leading.frames >= allowed
@@ -123,15 +117,15 @@ class UtteranceSpeech:
 
     def flush(self) -> None:
         self._take(self._text.flush())
-        if self._generation is not None or self._queue:
-            self._queue.append(_Break())
+        if self._generation is not None or self._script:
+            self._script.cut()
         self._feed()
 
     def end(self) -> None:
         try:
             self._take(self._text.end())
         finally:
-            self._ended = True
+            self._script.ended = True
             self._feed()
             self._news.set()
 
@@ -149,7 +143,7 @@ class UtteranceSpeech:
         return self._clock.spoken_until(played_ms)
 
     def _take(self, tokens: Sequence[SpeechToken]) -> None:
-        self._queue.extend(tokens)
+        self._script.add(tokens)
         if tokens and not (self._spoken_segments or self._over or self._full):
             self._begin_at_once()
         else:
@@ -169,63 +163,29 @@ class UtteranceSpeech:
         if generation is None or self._text_closed or self._unopened is not None:
             self._news.set()
             return
-        ready: list[int] = []
-        limit = self._plan.rules.text.segment_tokens
-        close = False
-        while self._queue and not close:
-            item = self._queue[0]
-            if isinstance(item, _Break):
-                close = True
-            elif len(ready) >= generation.room:
-                # No sentence ended in all the slot holds: break where we are rather than lose text.
-                close = True
-                break
-            else:
-                ready.append(item.id)
-                self._last_token = item
-                close = bool(limit) and item.sentence_end and generation.tokens + len(ready) >= limit
-            self._queue.popleft()
-        last = close or (self._ended and not self._queue)
+        tokens, last = self._script.next(generation.tokens, generation.room)
         if last:
-            self._cap(generation, generation.tokens + len(ready))
+            generation.cap(self._plan.cap(generation.tokens + len(tokens), self._before))
             self._text_closed = True
         # Together, so that the engine is told once.
-        generation.feed(ready, last=last)
-        if ready and self.milestones.first_token_s is None:
+        generation.feed(tokens, last=last)
+        if tokens and self.milestones.first_token_s is None:
             self.milestones.first_token_s = asyncio.get_running_loop().time()
-        if self._last_token is not None:
-            self._clock.text(self._text.source, self._last_token.source_end)
-
-    def _cap(self, generation: Generation, tokens: int) -> None:
-        """Bound what is said of a text of so many tokens."""
-        cap = self._plan.rules.limits.max_frames(tokens)
-        if self._plan.max_frames is not None:
-            cap = min(cap, max(0, self._plan.max_frames - self._before))
-        generation.cap(cap)
+        if self._script.last is not None:
+            self._clock.text(self._text.source, self._script.last.source_end)
 
     def _grant(self) -> None:
         if self._generation is not None:
-            limit = self._heard + self._ahead
+            limit = self._heard + self._plan.ahead(self._heard, sounded=self._sounded)
             self._generation.grant(limit - self._before, self._due - self._before)
-
-    @property
-    def _ahead(self) -> int:
-        """How far generation may run ahead of the listener now.
-
-        Everybody's first seconds, made at full speed, would be in the way of everybody's first word. Where steps are
-        quick enough, what is ahead grows as it is heard, at twice the speed of speech.
-        """
-        if not self._sounded and self._plan.undecoded_frames is not None:
-            return self._plan.undecoded_frames
-        ahead, first = self._plan.ahead_frames, self._plan.first_frames
-        return ahead if first is None or not self._plan.paced else min(ahead, first + self._heard)
 
     @property
     def _due(self) -> int:
         """Frames that are urgent no more: those heard or, where nobody listens, those that would have been."""
-        if self._plan.paced or self._first_frame_s is None:
+        first_frame_s = self.milestones.first_frame_s
+        if self._plan.paced or first_frame_s is None:
             return self._heard
-        elapsed_s = asyncio.get_running_loop().time() - self._first_frame_s
+        elapsed_s = asyncio.get_running_loop().time() - first_frame_s
         return min(self._frames, int(elapsed_s * 1000) // FRAME_MS)
 
     async def _speak(self) -> None:
@@ -243,15 +203,12 @@ class UtteranceSpeech:
     async def _has_text(self) -> bool:
         """Wait for a generation that was begun, or a token to begin one with; False when none will come."""
         while self._generation is None and self._unopened is None:
-            while self._queue and isinstance(self._queue[0], _Break):
-                self._queue.popleft()
-            if self._full and (self._queue or self._capped):
+            text = self._script.has_text()
+            if self._full and (text or self._capped):
                 self._capped = True
                 return False
-            if self._queue:
-                return True
-            if self._ended:
-                return False
+            if text or self._script.ended:
+                return text
             self._news.clear()
             await self._news.wait()
         return True
@@ -285,14 +242,12 @@ class UtteranceSpeech:
                     break
                 if not self._frames:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
-                if self._first_frame_s is None:
-                    self._first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
-                self._first_codes.append(codes[0])
+                self._word_feed.made(codes[0])
                 self._codec.push(codes[None])
             self._capped |= self._generation.finish_reason is FinishReason.LENGTH
-            assert self._last_token is not None
-            self._segments.append((self._frames, self._last_token.source_end))
+            assert self._script.last is not None
+            self._word_feed.segment_made(self._script.last.source_end)
         finally:
             await self._leave_generation()
 
@@ -316,7 +271,7 @@ class UtteranceSpeech:
         if not first:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
         self._delivered += len(pcm) // FRAME_SAMPLES
-        self._hear(pcm, first)
+        self._word_feed.hear(pcm, first + self._leading.frames)
         return SpeechChunk(pcm, first, self._clock.take_words())
 
     async def _next_pcm(self) -> Pcm:
@@ -354,18 +309,6 @@ class UtteranceSpeech:
         if not words:
             raise StopAsyncIteration
         return SpeechChunk(np.zeros(0, np.float32), first, words)
-
-    def _hear(self, pcm: Pcm, first: int) -> None:
-        """Let the clock listen along, and tell it where one generation's audio gives way to the next's."""
-        made = first + self._leading.frames
-        codes = np.array(self._first_codes[made : made + len(pcm) // FRAME_SAMPLES], np.int16)
-        while self._segments and self._segments[0][0] <= self._delivered + self._leading.frames:
-            frames, source_end = self._segments.popleft()
-            cut = max(0, frames - made)
-            self._clock.audio(pcm[: cut * FRAME_SAMPLES], codes[:cut])
-            self._clock.segment_end(source_end)
-            pcm, codes, made = pcm[cut * FRAME_SAMPLES :], codes[cut:], made + cut
-        self._clock.audio(pcm, codes)
 
     async def aclose(self) -> None:
         if not self._over:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 from fakes.engine import FakeEngine
+from fakes.speech_bench import PROMPT
 from numpy.typing import NDArray
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
 from voxgate.pipeline.plan import Plan
-from voxgate.pipeline.speech import FRAME_SAMPLES, EngineState, Pcm, SpeechRequest, TextLayout, VoiceInfo
+from voxgate.pipeline.speech import FRAME_SAMPLES, EngineState, Pcm, SpeechRequest, VoiceInfo
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.generation import Sampling
-from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.rules import TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance import UtteranceText
@@ -26,13 +26,6 @@ from voxgate.pipeline.utterance import UtteranceSpeech
 from voxgate.pipeline.words import SpokenClock
 
 DEMO = Path(__file__).parents[2] / "voices" / "demo"
-PROMPT = Prompt(
-    text=(1, 5),
-    head=np.array([[-1] * 16, [512] + [-1] * 15], np.int32),
-    context=np.array([[513] + [-1] * 15], np.int32),
-    layout=TextLayout.STREAMING,
-    filler=512,
-)
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 0)
 SEGMENT_TOKENS = 12
 """A new generation begins at a sentence's end after so many: few, so that utterances have several."""

@@ -1,0 +1,132 @@
+"""How speech ends, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fakes.engine import FakeEngine
+from fakes.speech_bench import STORY, Bench, audio_frames, turns
+from fakes.virtual_time import run
+from voxgate.pipeline.errors import EmptyText
+from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.text.rules import FrameLimits, TextRules
+
+
+def test_the_reason_is_known_only_at_the_end(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two three.")
+            b.speech.end()
+            async for chunk in b.speech:
+                assert chunk.frames == 0 or b.speech.finish_reason is None
+            assert b.speech.finish_reason is FinishReason.END
+            with pytest.raises(StopAsyncIteration):
+                await anext(b.speech)
+
+    run(scene())
+
+
+def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        limits = FrameLimits(frames_floor=5, frames_per_token=3)
+        async with bench(limits=limits, engine=FakeEngine(tail=10_000)) as b:
+            await b.say(STORY)
+            assert b.speech.finish_reason is FinishReason.LENGTH
+            assert len(b.codec.frames) == 3 * len(b.tokenizer.encode_plain(STORY))
+
+    run(scene())
+
+
+def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        engine = FakeEngine(tail=10_000)
+        async with bench(limits=FrameLimits(frames_floor=6), engine=engine) as b:
+            b.speech.push_text("one")
+            b.speech.flush()
+            await turns()
+            engine._tail = 1
+            await b.say("two")
+            assert [g.finish_reason for g in engine.opened] == [FinishReason.LENGTH, FinishReason.END]
+            assert b.speech.finish_reason is FinishReason.LENGTH
+
+    run(scene())
+
+
+@pytest.mark.parametrize("max_frames", [1, 2, 7, 12])
+def test_max_frames_is_never_passed(bench: Callable[..., Bench], max_frames: int) -> None:
+    async def scene() -> None:
+        async with bench(max_frames=max_frames, rules=TextRules(segment_tokens=4)) as b:
+            await b.say(STORY)
+            assert len(b.codec.frames) == max_frames
+            assert b.speech.finish_reason is FinishReason.LENGTH
+            # With its text known the talker ends by itself, and makes no frame too many.
+            assert b.engine.aborted == []
+
+    run(scene())
+
+
+def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_frames=5) as b:
+            b.speech.push_text(STORY)
+            chunks = await b.listen()
+            assert sum(chunk.frames for chunk in chunks) == 5
+            assert b.speech.finish_reason is FinishReason.LENGTH
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        tokens = 1
+        async with bench(max_frames=tokens + 2) as b:
+            b.speech.push_text("one")
+            assert len(b.tokenizer.encode_plain("one")) == tokens
+            b.speech.flush()
+            await turns()
+            assert b.engine.opened[0].finish_reason is FinishReason.END
+            await b.say("two")
+            assert b.speech.finish_reason is FinishReason.LENGTH
+
+    run(scene())
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., Bench], text: str) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text(text)
+            with pytest.raises(EmptyText):
+                b.speech.end()
+            assert await b.listen() == []
+            await turns()
+            assert b.engine.opened == []
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two.")
+            b.speech.end()
+            await turns()
+            assert b.over == [b.speech]
+            assert len(b.engine.free_slots) == 2
+            assert audio_frames(await b.listen()) == list(range(len(b.codec.frames)))
+
+    run(scene())
+
+
+def test_endless_speech_is_cut_by_its_texts_length_unless_that_is_switched_off(bench: Callable[..., Bench]) -> None:
+    async def scene(limits: FrameLimits) -> int:
+        async with bench(engine=FakeEngine(tail=10_000), limits=limits) as b:
+            return sum(chunk.frames for chunk in await b.say("one two three."))
+
+    tokens_3 = run(scene(FrameLimits(frames_floor=5, frames_per_token=3)))
+    assert tokens_3 < 40
+    # The slot's own end.
+    assert run(scene(FrameLimits(frames_per_token=0))) == 399

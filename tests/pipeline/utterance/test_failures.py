@@ -1,0 +1,103 @@
+"""When something fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes.speech_bench import PROMPT, STORY, Bench, audio_frames, turns
+from fakes.virtual_time import run
+from voxgate.pipeline.errors import EngineLost, GenerationFailed
+from voxgate.pipeline.speech import SpeechChunk
+
+
+def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two three ")
+            await turns()
+            made = len(b.codec.frames)
+            assert made
+            b.engine.die()
+            await turns()
+            heard: list[SpeechChunk] = []
+
+            async def listen() -> None:
+                async for chunk in b.speech:
+                    heard.append(chunk)  # noqa: PERF401 - what was heard before the error counts
+
+            with pytest.raises(EngineLost):
+                await listen()
+            assert audio_frames(heard) == list(range(made))
+            assert b.speech.finish_reason is None
+
+    run(scene())
+
+
+def test_an_engine_lost_between_generations_is_told(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one")
+            b.speech.flush()
+            await turns()
+            b.engine.die()
+            b.speech.push_text("two ")
+            b.speech.end()
+            with pytest.raises(EngineLost):
+                await b.listen()
+
+    run(scene())
+
+
+def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+
+            def refuse(_: object) -> None:
+                raise ValueError("codes must lie in [0, 512)")
+
+            b.codec.push = refuse
+            b.speech.push_text("one two.")
+            with pytest.raises(GenerationFailed, match="the utterance failed"):
+                await b.listen()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_text(
+    bench: Callable[..., Bench],
+) -> None:
+    async def scene() -> None:
+        async with bench(prompt=replace(PROMPT, context=np.repeat(PROMPT.context, 200, axis=0))) as b:
+            b.speech.push_text("one two three, and so on. ")
+            b.speech.push_text("more")
+            b.speech.end()
+            with pytest.raises(GenerationFailed, match="the utterance failed"):
+                await b.listen()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_a_broken_codec_is_told(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.codec.broken = EngineLost("the codec worker died")
+            with pytest.raises(EngineLost, match="codec"):
+                await anext(b.speech)
+
+    run(scene())
+
+
+def test_an_engine_that_cannot_begin_is_told_of_when_sound_is_awaited(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.engine.dead = True
+            b.speech.push_text(STORY)
+            with pytest.raises(EngineLost):
+                await b.listen()
+
+    run(scene())

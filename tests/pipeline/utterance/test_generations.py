@@ -1,0 +1,101 @@
+"""Where one generation gives way to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fakes.engine import FakeEngine
+from fakes.speech_bench import STORY, Bench, turns
+from fakes.virtual_time import run
+from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.talker.tables import Field
+from voxgate.pipeline.text.rules import TextRules
+
+
+def test_without_a_limit_all_is_one_generation(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            await b.say(STORY)
+            assert b.segments() == [STORY]
+
+    run(scene())
+
+
+def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=4)) as b:
+            await b.say(STORY)
+            assert len(b.segments()) > 1
+            assert " ".join(b.segments()) == STORY
+            assert all(segment[-1] in ".!?" for segment in b.segments())
+            assert all(len(text) >= 4 for text in b.engine.texts[:-1])
+
+    run(scene())
+
+
+def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(engine=FakeEngine(text=5)) as b:
+            await b.say(STORY)
+            assert {len(text) for text in b.engine.texts[:-1]} == {5}
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two")
+            b.speech.flush()
+            await turns()
+            # All of it was spoken, to its end, without more text.
+            assert b.engine.opened[0].finish_reason is FinishReason.END
+            await b.say("three four")
+            assert b.segments() == ["one two", "three four"]
+
+    run(scene())
+
+
+def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            for word in ("one", "two", "three"):
+                b.speech.push_text(word)
+                b.speech.flush()
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one", "two", "three"]
+
+    run(scene())
+
+
+def test_flushing_nothing_is_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.flush()
+            b.speech.push_text("one two")
+            b.speech.flush()
+            b.speech.flush()
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one two"]
+
+    run(scene())
+
+
+def test_each_generation_draws_noise_of_its_own(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        seeds = []
+        async with bench() as b:
+            for word in ("one", "two"):
+                b.speech.push_text(word)
+                await turns(3)
+                b.speech.flush()
+                await turns(2)
+                seeds.append(int(b.engine.tables.control[b.engine.opened[-1].slot, Field.SEED]))
+                await turns()
+            assert b.speech.seed == 1000
+            assert seeds == [1000, 1001]
+
+    run(scene())

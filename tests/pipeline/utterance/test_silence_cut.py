@@ -1,0 +1,91 @@
+"""Silence before the first word, and in place of the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fakes.engine import FakeEngine
+from fakes.speech_bench import STORY, Bench, audio_frames
+from fakes.virtual_time import run
+from voxgate.pipeline.speech import FinishReason, SpeechChunk
+from voxgate.pipeline.text.rules import FrameLimits
+from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES
+
+
+def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(trim_silence=True, ahead_frames=4) as b:
+            b.codec.silent = lambda number: number < 7
+            b.speech.push_text(STORY)
+            b.speech.end()
+            chunks: list[SpeechChunk] = []
+            async for chunk in b.speech:
+                chunks.append(chunk)
+                # The listener hears what he is given; the rest comes for that alone.
+                b.speech.advance(sum(chunk.frames for chunk in chunks))
+            made = len(b.codec.frames)
+            # The frame before the first sound stays, silent as it is.
+            assert audio_frames(chunks)[1:] == list(range(7, made))
+            assert [chunk.first_frame for chunk in chunks] == [
+                sum(chunk.frames for chunk in chunks[:n]) for n in range(len(chunks))
+            ]
+            words = [word for chunk in chunks for word in chunk.words]
+            assert words[-1].end == len(STORY.rstrip())
+            assert words[-1].end_ms <= 80 * (made - 6)
+            # The codec was told of all frames that are past, cut off or heard.
+            assert max(b.codec.heard) == made
+
+    run(scene())
+
+
+def test_silence_is_kept_unless_asked_for(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.codec.silent = lambda number: number < 7
+            chunks = await b.say(STORY)
+            assert sum(chunk.frames for chunk in chunks) == len(b.codec.frames)
+
+    run(scene())
+
+
+def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(trim_silence=True) as b:
+            b.codec.silent = lambda number: True  # noqa: ARG005 - every frame
+            chunks = await b.say("hello.")
+            assert sum(chunk.frames for chunk in chunks) == max(1, len(b.codec.frames) - MAX_TRIMMED_FRAMES)
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[..., Bench]) -> None:
+    async def scene(limits: FrameLimits) -> tuple[int, FinishReason | None]:
+        # It would go on for as long as a slot lets it.
+        async with bench(engine=FakeEngine(tail=10_000), limits=limits, ahead_frames=4) as b:
+            tokens = len(b.tokenizer.encode_plain("one two three."))
+            b.codec.silent = lambda number: number > tokens
+            b.speech.push_text("one two three.")
+            b.speech.end()
+            heard = 0
+            async for chunk in b.speech:
+                heard += chunk.frames
+                b.speech.advance(heard)
+            return heard - tokens, b.speech.finish_reason
+
+    guarded = run(scene(FrameLimits(silent_frames=10, frames_per_token=0)))
+    assert 10 <= guarded[0] <= 10 + 8
+    assert guarded[1] is FinishReason.LENGTH
+    assert run(scene(FrameLimits(silent_frames=0, frames_per_token=0)))[0] > 300
+
+
+def test_a_pause_in_the_text_is_no_end(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(limits=FrameLimits(silent_frames=3)) as b:
+            tokens = len(b.tokenizer.encode_plain(STORY))
+            b.codec.silent = lambda number: number < tokens - 1
+            await b.say(STORY)
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())

@@ -1,0 +1,104 @@
+"""Closed or cancelled at any moment, nothing stays taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from fakes.speech_bench import STORY, Bench, audio_frames, turns
+from fakes.virtual_time import run
+from voxgate.pipeline.text.rules import TextRules
+
+
+def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=3) as b:
+            b.speech.push_text(STORY)
+            await anext(b.speech)
+            await b.speech.aclose()
+            assert b.engine.aborted == b.engine.opened
+            assert len(b.engine.free_slots) == 2
+            assert b.codec.closed == 1
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., Bench], after: int) -> None:
+    async def scene() -> None:
+        async with bench(rules=TextRules(segment_tokens=2)) as b:
+            b.speech.push_text("one. two. ")
+            b.speech.end()
+            await turns(after)
+            await b.speech.aclose()
+            await turns()
+            assert sorted(b.engine.free_slots) == [0, 1]
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_closing_before_any_text_is_quiet(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            await b.speech.aclose()
+            await b.speech.aclose()
+            assert b.engine.opened == []
+            assert await b.listen() == []
+            assert b.speech.finish_reason is None
+
+    run(scene())
+
+
+def test_closing_ends_an_iteration_under_way(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            listening = asyncio.create_task(b.listen())
+            await turns()
+            await b.speech.aclose()
+            assert await listening == []
+
+    run(scene())
+
+
+def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            waiting = asyncio.create_task(anext(b.speech))
+            await turns()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            chunks = await b.say("one two.")
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+
+    run(scene())
+
+
+def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(ahead_frames=3) as b:
+            b.engine.ask_release = b.engine.aborted.append
+            b.speech.push_text(STORY)
+            await anext(b.speech)
+            closing = asyncio.create_task(b.speech.aclose())
+            await turns()
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert b.codec.closed == 1
+            b.engine.opened[0].released()
+            await b.speech.aclose()
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_what_was_begun_for_nobody_is_given_back(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text(STORY)
+            assert len(b.engine.free_slots) == 1
+        assert len(b.engine.free_slots) == 2
+
+    run(scene())

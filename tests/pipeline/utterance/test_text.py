@@ -1,0 +1,162 @@
+"""Fragments of text in, frames of audio out: every one once, as early as the text allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from fakes.engine import END_OF_TEXT, FakeEngine
+from fakes.speech_bench import PROMPT, STORY, Bench, audio_frames, turns
+from fakes.virtual_time import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from voxgate.pipeline.errors import TextTooLong
+from voxgate.pipeline.speech import FinishReason, SpeechChunk, TextLayout
+from voxgate.pipeline.text.rules import TextRules
+from voxgate.pipeline.text.tokenizer import TextTokenizer
+from voxgate.pipeline.text.utterance import SpeechToken
+from voxgate.pipeline.utterance import FIRST_CHARACTERS
+
+
+def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            chunks = await b.say(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+            first = 0
+            for chunk in chunks:
+                assert chunk.first_frame == first
+                first += chunk.frames
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_speech_begins_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two ")
+            chunk = await anext(b.speech)
+            assert chunk.first_frame == 0
+            assert b.speech.finish_reason is None
+            b.speech.push_text("three.")
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain("one two three.")
+
+    run(scene())
+
+
+def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            b.speech.push_text("one two ")
+            await turns()
+            assert len(b.codec.frames) == b.engine.opened[0].tokens
+            assert not b.speech.waiting_for_text, "nothing was given out yet"
+            while b.speech._delivered < len(b.codec.frames):
+                await anext(b.speech)
+            assert b.speech.waiting_for_text
+            assert END_OF_TEXT not in [frame[0] for frame in b.codec.frames]
+
+    run(scene())
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), room=st.integers(4, 40), limit=st.integers(0, 12), ahead=st.integers(1, 40))
+def test_nothing_is_lost_or_doubled_however_text_is_cut(
+    text_tokenizer: TextTokenizer, data: st.DataObject, room: int, limit: int, ahead: int
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(STORY)), max_size=8)))
+    pauses = data.draw(st.lists(st.integers(0, 9), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+
+    async def scene() -> None:
+        bench = Bench(
+            text_tokenizer, rules=TextRules(segment_tokens=limit), engine=FakeEngine(text=room), ahead_frames=ahead
+        )
+        async with bench as b:
+
+            async def listen() -> list[SpeechChunk]:
+                chunks = []
+                async for chunk in b.speech:
+                    chunks.append(chunk)
+                    b.speech.advance(chunk.first_frame + chunk.frames)
+                return chunks
+
+            listening = asyncio.create_task(listen())
+            for begin, end, pause in zip([0, *cuts], [*cuts, len(STORY)], pauses, strict=True):
+                b.speech.push_text(STORY[begin:end])
+                await turns(pause)
+            b.speech.end()
+            chunks = await listening
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+            assert " ".join(word.text for chunk in chunks for word in chunk.words) == STORY
+            assert b.speech.finish_reason is FinishReason.END
+            assert len(b.engine.free_slots) == 2
+
+    run(scene())
+
+
+def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=9) as b:
+            b.speech.push_text("one two")
+            with pytest.raises(TextTooLong):
+                b.speech.push_text(" three")
+            assert b.speech.characters == 7
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain("one two")
+
+    run(scene())
+
+
+def test_whole_text_speech_waits_for_its_text(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(prompt=replace(PROMPT, layout=TextLayout.NON_STREAMING)) as b:
+            b.speech.push_text("one two ")
+            await turns()
+            assert not b.codec.frames
+            assert b.speech.waiting_for_text
+            b.speech.push_text("three.")
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == ["one two three."]
+
+    run(scene())
+
+
+def test_the_first_words_are_on_their_way_before_the_rest_is_read(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with bench() as b:
+            read: list[tuple[int, int]] = []
+            push = b.speech._text.push
+
+            def note(fragment: str) -> list[SpeechToken]:
+                read.append((len(fragment), len(b.engine.opened)))
+                return push(fragment)
+
+            monkeypatch.setattr(b.speech._text, "push", note)
+            b.speech.push_text(STORY)
+            assert read == [(FIRST_CHARACTERS, 0), (len(STORY) - FIRST_CHARACTERS, 1)]
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+
+    run(scene())
+
+
+def test_a_first_fragment_that_is_too_long_leaves_nothing_behind(bench: Callable[..., Bench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=30) as b:
+            with pytest.raises(TextTooLong):
+                b.speech.push_text("a" * 31)
+            assert b.speech.characters == 0
+            b.speech.push_text("b" * 30)
+
+    run(scene())
