@@ -243,6 +243,7 @@ class QwenSynthesizer(QwenVoice):
             tables=talker.tables_path,
             shape=astuple(talker.shape),
             reports=talker.reports_address(owner),
+            bell=talker.bell_address,
             codec=codec.jobs_address,
             codec_slots=codec.slots,
             # Short ones: the codec makes full batches of several processes' jobs, and decides late what goes first.
@@ -250,11 +251,6 @@ class QwenSynthesizer(QwenVoice):
                 codec.max_job_frames, max(CHUNK_FRAMES[-1], 2 * codec.max_job_frames // self._options.guests)
             ),
         )
-
-    def wake(self) -> None:
-        """Have the engine look at its held sessions again."""
-        if self._processes is not None:
-            self._processes.talker.wake()
 
     def lend(self) -> Loan:
         """A place for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""

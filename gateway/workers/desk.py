@@ -21,9 +21,6 @@ class Lender(Protocol):
     def lend(self) -> Loan:
         """Raises AtCapacity, EngineError."""
 
-    def wake(self) -> None:
-        """Have the engine look at its held sessions again."""
-
 
 class Callers:
     """Those who have utterances anywhere, by name, with the limits that came with the last of them."""

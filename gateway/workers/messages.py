@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...pipeline.shared.messages import Attach, Attached, Detach, Message, Over, Stop, Submit, Wake
+from ...pipeline.shared.messages import Attach, Attached, Detach, Message, Over, Stop, Submit
 
 
 class Welcome(Message, frozen=True):
@@ -111,4 +111,4 @@ class Question:
 
 
 ToWorker = Welcome | Status | Moved | Granted | Refused | Drain | Reload | Ask | Answer | Attach | Detach | Over
-FromWorker = Listening | Attached | Join | Leave | Ask | Answer | Submit | Stop | Wake
+FromWorker = Listening | Attached | Join | Leave | Ask | Answer | Submit | Stop

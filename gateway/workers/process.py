@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from ...pipeline.shared.messages import Attached, Message, Stop, Submit, Wake
+from ...pipeline.shared.messages import Attached, Message, Stop, Submit
 from ..metrics_merged import Counts
 from .desk import Desk
 from .link import Link, LinkClosed
@@ -28,21 +28,19 @@ log = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """From `start` until `gone` is set. `woken` is called when text or credit came for generations that waited, and
-    `on_attached` when it can speak through the engine."""
+    """From `start` until `gone` is set. `on_attached` is called when it can speak through the engine."""
 
     def __init__(
         self,
         owner: int,
         desk: Callable[[Callable[[Message], None]], Desk],
         answer: Callable[[str], Awaitable[bytes]],
-        woken: Callable[[], None],
         on_attached: Callable[[], None],
     ) -> None:
         self.owner = owner
         self._link: Link[FromWorker] = Link(FromWorker, self._take, answer, self._lost)
         self.desk = desk(self._link.send)
-        self._woken, self._on_attached = woken, on_attached
+        self._on_attached = on_attached
         self._process: Process | None = None
         self.listening = False
         self._settled = asyncio.Event()
@@ -124,8 +122,6 @@ class WorkerProcess:
         match message:
             case Join() | Leave() | Submit() | Stop():
                 self.desk.take(message, asyncio.get_running_loop().time())
-            case Wake():
-                self._woken()
             case Listening():
                 self.listening = True
                 self._settled.set()

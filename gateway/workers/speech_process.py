@@ -158,7 +158,6 @@ class SpeechProcess:
             owner,
             lambda send: Desk(self._admission, self._callers, self._synthesizer, send),
             self._answer,
-            self._synthesizer.wake,
             self._entrances.came_in,
         )
 

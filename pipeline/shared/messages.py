@@ -16,8 +16,8 @@ class Attach(Message, frozen=True):
     """Speech process: the engine runs, and this is the way in. Comes again after each start of it.
 
     `owner`: the process's number, `last_epoch` the last that a generation of its had. `tables`, `shape`: the slots'
-    tables and the fields of their `TableShape`; `reports`: where it is to receive its frames; `codec`: where that takes
-    jobs.
+    tables and the fields of their `TableShape`; `reports`: where it is to receive its frames; `bell`: where it rings
+    when it wrote the tables; `codec`: where that takes jobs.
     """
 
     owner: int
@@ -25,6 +25,7 @@ class Attach(Message, frozen=True):
     tables: str
     shape: tuple[int, ...]
     reports: str
+    bell: str
     codec: str
     codec_slots: int
     max_job_frames: int
@@ -62,7 +63,3 @@ class Stop(Message, frozen=True):
 
     slot: int
     epoch: int
-
-
-class Wake(Message, frozen=True):
-    """Text or credit came for generations that waited."""

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable
 
 from ..errors import AtCapacity, EngineLost
+from ..talker.bell import BellRope
 from ..talker.frames import HEADER, FrameFlag, epoch_after, unpack
 from ..talker.generation import Generation
 from ..talker.reports import Inbox
 from ..talker.tables import Field, SlotTables, TableShape
-from .messages import Attach, Message, Stop, Submit, Wake
+from .messages import Attach, Message, Stop, Submit
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class SharedTalker:
         self._wake_due = False
         self._lost = False
         self._inbox = Inbox(attach.reports, self._receive)
+        self._bell = BellRope(attach.bell)
 
     def open(self, slot: int) -> Generation:
         """The next generation in a slot lent to us. Raises EngineLost; AtCapacity while the one before holds it."""
@@ -63,6 +65,7 @@ class SharedTalker:
             return
         self._lost = True
         self._inbox.close()
+        self._bell.close()
         for generation in list(self._live.values()):
             generation.fail(EngineLost(reason))
         for request in self._requests.values():
@@ -85,14 +88,14 @@ class SharedTalker:
             self._requests.pop(epoch, None)
 
     def wake(self) -> None:
-        """One message per turn of the event loop, for all of them."""
+        """Have the engine look at its held sessions again: once per turn of the event loop, for all of them."""
         if not self._wake_due:
             self._wake_due = True
             asyncio.get_running_loop().call_soon(self._wake_now)
 
     def _wake_now(self) -> None:
         self._wake_due = False
-        self._send(Wake())
+        self._bell.ring()
 
     def ask_release(self, generation: Generation) -> None:
         self._send(Stop(generation.slot, generation.epoch))

@@ -33,6 +33,8 @@ from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 
 GROUPS, CODEBOOK = 16, 512
 TAIL = 2
+BELL = -1
+"""In an address, for an owner's number."""
 JOB_FRAMES = 128
 
 
@@ -135,6 +137,9 @@ class ToneEngine(QwenVoice):
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._step())]
         self._news = asyncio.Event()
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._bell.bind(f"\0{self._address(BELL)}")
+        loop.add_reader(self._bell, self._rung)
         self._state = EngineState.READY
 
     async def close(self) -> None:
@@ -144,6 +149,8 @@ class ToneEngine(QwenVoice):
         for task in self._tasks:
             task.cancel()
         self._tasks = []
+        asyncio.get_running_loop().remove_reader(self._bell)
+        self._bell.close()
         self._own.close()
         self._reports.close()
         if self._codec is not None:
@@ -166,13 +173,11 @@ class ToneEngine(QwenVoice):
             self._path,
             astuple(self._tables.shape),
             self._address(owner),
+            self._address(BELL),
             self._codec.options.jobs_address,
             2 * self.slots,
             JOB_FRAMES,
         )
-
-    def wake(self) -> None:
-        self._news.set()
 
     def lend(self) -> Loan:
         if not self._state.speaks:
@@ -210,6 +215,10 @@ class ToneEngine(QwenVoice):
 
     def _address(self, owner: int) -> str:
         return f"voxgate-tone-{self._run_id}-{owner}"
+
+    def _rung(self) -> None:
+        self._bell.recv(1)
+        self._news.set()
 
     def _hear(self, message: bytes) -> None:
         for slot, epoch, _, flags in unpack(message, GROUPS)[:, :HEADER].tolist():

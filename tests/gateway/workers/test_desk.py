@@ -64,8 +64,6 @@ class House:
     def lend(self) -> Loan:
         return self.engine.lend()
 
-    def wake(self) -> None: ...
-
     def granted(self) -> list[tuple[int, int]]:
         """(desk, ticket) of all that were let in."""
         return [(at, word.ticket) for at, said in enumerate(self.said) for word in said if isinstance(word, Granted)]

@@ -30,9 +30,7 @@ class House:
 
     def hire(self, owner: int) -> WorkerProcess:
         said = self.said[owner] = []
-        worker = WorkerProcess(
-            owner, lambda _: cast(Any, Desk()), cast(Any, None), lambda: None, self.entrances.came_in
-        )
+        worker = WorkerProcess(owner, lambda _: cast(Any, Desk()), cast(Any, None), self.entrances.came_in)
         worker.listening = True
         worker.send = said.append  # type: ignore[method-assign]  # no process, no link
         self.workers[owner] = worker
@@ -42,7 +40,7 @@ class House:
         self.workers[owner]._take(Attached(error))
 
     def _way_in(self, owner: int, last_epoch: int) -> Attach | None:
-        return Attach(owner, last_epoch, "", (), "", "", 1, 1) if self.engine else None
+        return Attach(owner, last_epoch, "", (), "", "", "", 1, 1) if self.engine else None
 
 
 def test_each_is_let_in_once_and_all_are_in_when_all_have_answered() -> None:
@@ -94,7 +92,7 @@ def test_a_successor_goes_on_with_the_epochs_of_the_one_before() -> None:
     for _ in range(2):  # the second dies before it has spoken
         house.hire(2)
         house.entrances.look()
-        assert house.said[2] == [Attach(2, 130, "", (), "", "", 1, 1)]
+        assert house.said[2] == [Attach(2, 130, "", (), "", "", "", 1, 1)]
         house.entrances.gone(house.workers.pop(2))
 
 

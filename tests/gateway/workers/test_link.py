@@ -23,11 +23,11 @@ from voxgate.gateway.workers.messages import (
     ToWorker,
     Welcome,
 )
-from voxgate.pipeline.shared.messages import Attach, Detach, Over, Stop, Submit, Wake
+from voxgate.pipeline.shared.messages import Attach, Detach, Over, Stop, Submit
 
 TO_WORKER = [
     Welcome("{}", "/voice", 3, 8000, "/proc/1/fd/4", b"\0secret"),
-    Attach(3, 64, "/proc/1/fd/3", (8, 272, 256, 1000, 16, 8), "ipc://@reports", "jobs", 16, 21),
+    Attach(3, 64, "/proc/1/fd/3", (8, 272, 256, 1000, 16, 8), "ipc://@reports", "bell", "jobs", 16, 21),
     Status("ready", None, 8, 3, 0, 500),
     Granted(1, (4, 7)),
     Granted(2, None),
@@ -37,7 +37,7 @@ TO_WORKER = [
     Over(131, None),
     Detach("lost"),
 ]
-FROM_WORKER = [Listening(), Join(1, "ada", None), Join(2, "bob", 3), Leave(1), Submit(4, 67, 20), Stop(4, 67), Wake()]
+FROM_WORKER = [Listening(), Join(1, "ada", None), Join(2, "bob", 3), Leave(1), Submit(4, 67, 20), Stop(4, 67)]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
@@ -54,7 +54,7 @@ def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", [b"\x02\0\0\0\xc1\xc1", pack([Wake()]), (MOST_UNREAD_BYTES + 1).to_bytes(4, "little")]
+    "stream", [b"\x02\0\0\0\xc1\xc1", pack([Stop(4, 67)]), (MOST_UNREAD_BYTES + 1).to_bytes(4, "little")]
 )
 def test_what_is_no_batch_of_theirs_is_refused(stream: bytes) -> None:
     with pytest.raises(ValueError, match="batch"):

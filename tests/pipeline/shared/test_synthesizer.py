@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import astuple
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
 from fakes.quiet_codec import QuietCodec
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady
 from voxgate.pipeline.qwen_voice import SynthesizerOptions
 from voxgate.pipeline.shared.messages import Attach, Attached, Message
 from voxgate.pipeline.shared.synthesizer import SharedSynthesizer
+from voxgate.pipeline.shared.talker import SharedTalker
 from voxgate.pipeline.speech import EngineState, SpeechRequest
 from voxgate.pipeline.talker.tables import SlotTables, TableShape
 
@@ -32,8 +35,9 @@ class Stage:
         self.voice = SharedSynthesizer(DEMO, SynthesizerOptions(slots=2), self.said.append)
         self.voice.told = EngineState.READY
         self._tables, path = SlotTables.create(SHAPE)
-        reports = f"ipc://@voxgate-test-{uuid.uuid4().hex}"
-        self.way_in = Attach(1, 1, path, astuple(SHAPE), reports, codec.address, 4, 8)
+        run = uuid.uuid4().hex
+        reports, self.bell = f"ipc://@voxgate-test-{run}", f"voxgate-test-bell-{run}"
+        self.way_in = Attach(1, 1, path, astuple(SHAPE), reports, self.bell, codec.address, 4, 8)
 
     @property
     def can_speak(self) -> bool:
@@ -112,6 +116,22 @@ async def test_an_engine_lost_on_the_way_in_is_not_spoken_through() -> None:
         await scene.voice.close()
         assert scene.said == []
         assert not scene.can_speak
+
+
+async def test_the_engine_is_woken_whether_or_not_the_speech_process_stirs() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as engine:
+        engine.setblocking(False)
+        async with stage() as scene:
+            engine.bind(f"\0{scene.bell}")
+            talker = SharedTalker(scene.way_in, scene.said.append)
+            talker.wake()
+            talker.wake()
+            async with asyncio.timeout(5):
+                assert await asyncio.get_running_loop().sock_recv(engine, 8) == b"!"
+            with pytest.raises(BlockingIOError):
+                engine.recv(8)
+            assert scene.said == []
+            talker.lose("the test is over")
 
 
 def replace_codec(way_in: Attach, address: str) -> Attach:
