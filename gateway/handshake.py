@@ -23,13 +23,12 @@ from .http.reply import Reply, not_found
 from .observer import Observer
 from .opening import Offer
 from .sessions import Sessions
+from .strangers import Strangers
 from .websocket import BoundedConnection, SocketClosed
 
 _SWITCHING = HTTPStatus.SWITCHING_PROTOCOLS
 _KEY_S = 5.0
 """How long a socket may be open without having said whose it is."""
-_STRANGERS = 64
-"""Most sockets that do so at once; the others have to say it in the handshake."""
 _SHUT_S = 1.0
 
 
@@ -41,8 +40,7 @@ class Door:
         self._offer = offer
         self._sessions = sessions
         self._observer = observer
-        self._strangers = 0
-        """Sockets whose key is still to come."""
+        self._strangers = Strangers()
 
     def admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Give the connection its place and its dialect, and return None; or the refusal."""
@@ -56,7 +54,7 @@ class Door:
         credential = credential_of(headers, query)
         try:
             self._access.check_origin(origin, host)
-            if credential is None and self._access.keyed and self._strangers < _STRANGERS:
+            if credential is None and self._access.keyed:
                 connection.late_key = endpoint.late_key
             if connection.late_key is None:
                 self._take_place(connection, credential)
@@ -73,10 +71,17 @@ class Door:
         """Learn who is calling from the first message, where the handshake did not tell; False if nobody may."""
         if (late := connection.late_key) is None:
             return True
-        self._strangers += 1
+        now_s, crowded_out = asyncio.get_running_loop().time, False
         try:
-            async with asyncio.timeout(_KEY_S):
-                connection.first = await connection.receive()
+            async with asyncio.timeout(_KEY_S) as patience:
+
+                def send_away() -> None:
+                    nonlocal crowded_out
+                    crowded_out = True
+                    patience.reschedule(now_s())
+
+                with self._strangers.waiting(_address(connection), send_away):
+                    connection.first = await connection.receive()
             key = late.find(connection.first) if isinstance(connection.first, str) else None
             self._take_place(connection, key)
         except VoxgateError as error:
@@ -86,19 +91,18 @@ class Door:
             await connection.shut(CloseCode.POLICY, error.code, _SHUT_S)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
-            await connection.shut(CloseCode.POLICY, Unauthorized.code, _SHUT_S)
+            # In a crowd nobody is waited for.
+            await connection.shut(CloseCode.POLICY, Unauthorized.code, 0.0 if crowded_out else _SHUT_S)
         except SocketClosed:
             pass
         else:
             return True
-        finally:
-            self._strangers -= 1
         return False
 
     def _take_place(self, connection: BoundedConnection, credential: str | None) -> None:
         """Raises Unauthorized, KeyLimit, Draining, AtCapacity."""
-        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
-        connection.hold(self._sessions.take_place(self._access.identify(credential, peer)))
+        caller = self._access.identify(credential, _address(connection))
+        connection.hold(self._sessions.take_place(caller))
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)
@@ -107,6 +111,10 @@ class Door:
         headers["Content-Length"] = str(len(reply.body))
         headers["Connection"] = "close"
         return Response(reply.status.value, reply.status.phrase, headers, reply.body)
+
+
+def _address(connection: ServerConnection) -> str:
+    return str(connection.remote_address[0]) if connection.remote_address else "?"
 
 
 def confirm_subprotocol(_: ServerConnection, request: Request, response: Response) -> None:

@@ -14,6 +14,7 @@ from voxgate.gateway import handshake
 from voxgate.gateway.access.keys import hash_of
 from voxgate.gateway.http.doorstep import Doorstep
 from voxgate.gateway.server import Gateway
+from voxgate.gateway.strangers import Strangers
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -61,14 +62,17 @@ async def test_a_key_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Mo
         assert socket.close_code == 1008
 
 
-async def test_few_may_be_without_a_key_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "_STRANGERS", 1)
-    async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
-        with pytest.raises(InvalidStatus) as refused:
-            async with dial(served, MULTI):
-                pass
-        assert refused.value.response.status_code == 401
-        await socket.close()
+async def test_a_crowd_without_keys_makes_room_for_who_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "Strangers", lambda: Strangers(2))
+    async with contextlib.AsyncExitStack() as open_sockets, gateway(keys=KEYS) as served:
+        crowd = [await open_sockets.enter_async_context(dial(served, SINGLE)) for _ in range(3)]
+        assert await rest_of(crowd[0]) == []
+        assert crowd[0].close_code == 1008
+        async with dial(served, SINGLE) as socket:
+            await socket.send(json.dumps({"text": "Hello there. ", "xi_api_key": "key-of-ada"}))
+            await socket.send(json.dumps({"text": ""}))
+            assert any(message.get("audio") for message in await rest_of(socket))
+        assert await rest_of(crowd[1]) == []
 
 
 @pytest.mark.parametrize("path", ["/v1/speech", "/v1/speak", "/v2/speak"])
