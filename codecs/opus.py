@@ -36,11 +36,6 @@ def _library() -> Any:
     return opuslib.api
 
 
-def require_opus() -> None:
-    """Raise OpusUnavailable, which says what to install, when libopus cannot be loaded."""
-    _library()
-
-
 class OpusEncoder:
     """One mono Opus stream: variable bit rate, complexity 5, no DTX, no FEC. Not thread-safe."""
 

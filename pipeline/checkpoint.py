@@ -214,7 +214,7 @@ class _Fields:
 
     def __init__(self, path: Path, values: dict[str, Any] | None = None, prefix: str = "") -> None:
         self._path, self._prefix = path, prefix
-        self._values = _read(path) if values is None else values
+        self._values = read_document(path) if values is None else values
 
     def get(self, name: str, kind: type[T], default: T = _REQUIRED) -> T:
         value = self._values.get(name, default)
@@ -239,7 +239,8 @@ class _Fields:
         return _Fields(self._path, self.get(name, dict), f"{self._prefix}{name}.")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises CheckpointError."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

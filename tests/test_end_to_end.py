@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -82,9 +82,6 @@ def command_line(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.ZombieProcess:
         return ""
-
-
-Feed = Callable[[object, str], Awaitable[None]]
 
 
 async def by_character(utterance, text: str) -> None:

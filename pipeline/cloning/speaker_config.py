@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...codecs.neural.document import CodecFormatError, typed_values
-from ..checkpoint import CheckpointError
+from ..checkpoint import CheckpointError, read_document
 from .mel import BINS, RATE_HZ
 
 
@@ -29,13 +28,7 @@ class SpeakerEncoderConfig:
     def from_checkpoint(cls, folder: Path) -> SpeakerEncoderConfig:
         """Read `config.json`. Raises CheckpointError, also when the checkpoint has no speaker encoder."""
         path = folder / "config.json"
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CheckpointError(f"{path}: {error.strerror}") from error
-        except ValueError as error:
-            raise CheckpointError(f"{path} is not JSON: {error}") from error
-        section = document.get("speaker_encoder_config") if isinstance(document, Mapping) else None
+        section = read_document(path).get("speaker_encoder_config")
         if not isinstance(section, Mapping):
             raise CheckpointError(f"{path} has no speaker_encoder_config: only Base models can clone a voice")
         return cls.from_section(path, section)

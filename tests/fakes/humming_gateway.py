@@ -123,7 +123,6 @@ class FakeGateway:
         """Of the last handshake."""
         self.received: list[dict[str, Any]] = []
         self.utterances: dict[str, FakeUtterance] = {}
-        self.samples_sent = 0
         self._numbers = itertools.count(1)
 
     # HTTP
@@ -258,7 +257,6 @@ class FakeGateway:
         header = HEADER.pack(1, flags, samples, utterance.number, utterance.seq, utterance.pts)
         utterance.seq += 1
         utterance.pts += samples
-        self.samples_sent += samples
         await connection.send(header + payload)
 
 

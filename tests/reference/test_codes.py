@@ -21,8 +21,6 @@ from .conftest import Ours, Said
 NEAREST = 1e-5
 """How near a draw may be to a tie; rounding differs by some 1e-6."""
 
-Speak = Callable[[Case], list[list[int]]]
-
 
 def codes_of(said: Said, case: Case) -> list[list[int]]:
     codes: list[list[int]] = said[f"{case.name}/codes"].tolist()

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .chorus import CHARACTERS_PER_S, TEXTS, text_of
+from .chorus import TEXTS, text_of
 from .oracle import Heard, all_ended
 from .wire import Client, clients
 
@@ -83,8 +83,3 @@ async def saturated_per_s(listeners: list[Client], speech_s: float, seconds: flo
     # The first third fills up, and what ends after the end is not in a steady state either.
     steady = [at_s for at_s in done if end_s - seconds * 2 / 3 <= at_s < end_s]
     return len(steady) / (seconds * 2 / 3)
-
-
-def spoken_s(heard: list[Heard]) -> float:
-    """Seconds of speech that arrived whole."""
-    return sum(len(one.text) / CHARACTERS_PER_S for one in heard if one.outcome == "done")
