@@ -46,7 +46,7 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._agent = Agent(self._state)
         self._synthesizer = synthesizer
-        self._places = room = Room(settings, synthesizer)
+        self._room = room = Room(settings, synthesizer)
         self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
         self._front = Front(
@@ -73,7 +73,7 @@ class Gateway:
     async def open(self) -> None:
         """Listen. Raises OSError when the address is taken, SettingsError for a voice that the model has not."""
         settings = self._settings
-        self._places.check_voices()
+        self._room.check_voices()
         await self._front.open(settings.port)
         if settings.agent_port is not None:
             await self._agent.open(settings.host, settings.agent_port)

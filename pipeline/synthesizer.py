@@ -76,17 +76,18 @@ class QwenSynthesizer(QwenVoice):
         self._speeches: set[UtteranceSpeech] = set()
         self._rounds = RoundsInTurn(options.device)
         self._processes: _Processes | None = None
-        self._idle_state = EngineState.STARTING
+        self._starting = True
+        """Not ready yet for the first time, or again."""
         self._lent = 0
 
     @property
     def state(self) -> EngineState:
         """DEAD once a process died or hung, whether or not anyone was speaking."""
         if self._processes is None:
-            return self._idle_state
+            return EngineState.STARTING if self._starting else EngineState.DEAD
         if not self._processes.alive:
             return EngineState.DEAD
-        if self._idle_state is EngineState.STARTING:
+        if self._starting:
             return EngineState.STARTING
         late = self._processes.capacity.late(len(self._speeches) + self._lent, asyncio.get_running_loop().time())
         return EngineState.DEGRADED if late else EngineState.READY
@@ -120,7 +121,7 @@ class QwenSynthesizer(QwenVoice):
 
         Raises EngineError; neither is left running then.
         """
-        self._idle_state = EngineState.STARTING
+        self._starting = True
         processes = self._build()
         try:
             await processes.start()
@@ -132,12 +133,12 @@ class QwenSynthesizer(QwenVoice):
         except BaseException:
             await self.close()
             raise
-        self._idle_state = EngineState.DEAD
+        self._starting = False
 
     async def close(self) -> None:
         """Stop both processes; speeches under way raise EngineLost. Safe to call twice."""
         processes, self._processes = self._processes, None
-        self._idle_state = EngineState.DEAD
+        self._starting = False
         if processes is not None:
             await processes.close()
 

@@ -73,8 +73,8 @@ class SpeechProcess:
         self._port = SharedPort()
         self._metrics = Metrics(self._state, DIALECTS)
         self._totals = Totals()
-        self._agent = Agent(self._room)
-        self._places = room = Room(settings, synthesizer)
+        self._agent = Agent(self._state_for_balancer)
+        self._room = room = Room(settings, synthesizer)
         self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
         self._callers = Callers()
         self._engine = EngineWatch(synthesizer, self._ready, self._look, self._lost)
@@ -108,7 +108,7 @@ class SpeechProcess:
     @property
     def capacity(self) -> int:
         """Utterances that can be spoken at once."""
-        return self._places.slots()
+        return self._room.slots()
 
     async def open(self) -> None:
         """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails.
@@ -116,7 +116,7 @@ class SpeechProcess:
         Raises SettingsError for a voice that the model has not.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
-        self._places.check_voices()
+        self._room.check_voices()
         self._port.open(settings.host, settings.port)
         await self._supervisor.open()
         if settings.agent_port is not None:
@@ -198,8 +198,8 @@ class SpeechProcess:
 
     # Watching
 
-    def _room(self) -> GatewayState:
-        """For a balancer: how many sockets there are is known at any time, of what dialect is not."""
+    def _state_for_balancer(self) -> GatewayState:
+        """How many sockets there are is known at any time, of what dialect is not."""
         return self._state_with({"": self._ledger.open_sockets})
 
     def _state(self) -> GatewayState:
