@@ -13,6 +13,7 @@ const PAUSE_MS = 600; // speak what is there
 const END_AFTER_MS = 5000; // a pause of this length: the utterance is over, its place is free for others
 const FAST_CHARACTERS = 24; // at once, as from a paste: enough to be spoken fluently as it comes
 const IDLE_DRAW_MS = 100;
+const BUSY_MS = 1000; // since the last key: the text area shows the writer what is written, not what is heard
 
 const $ = (id) => document.getElementById(id);
 const text = $("text");
@@ -46,7 +47,7 @@ const speech = new Speech(connection, {
     if (speech.utterance?.format && connection.open) showState("speaking", "Speaking");
   },
   finished: () => {
-    showState("ready", "Ready");
+    if (connection.open) showState("ready", "Ready");
     waited();
   },
   interrupted: showInterrupted,
@@ -59,6 +60,13 @@ const speech = new Speech(connection, {
     $("trouble").hidden = false;
     if (connection.open && !speech.utterance) showState("ready", "Ready");
   },
+  broken: (utterance, played_ms) => {
+    if (!played_ms) return; // nothing of it was heard
+    writer.stop();
+    passOver(); // what follows is said with the rest, when the listener wants it
+    const heard = page.words.findLast(({ end_ms }) => end_ms <= played_ms)?.end ?? 0;
+    showUnsaid(utterance.start, utterance.start + inUtf16(utterance.text, heard));
+  },
   words: (words) => page.words.push(...words),
 });
 
@@ -69,7 +77,7 @@ const writer = new Writer({
   write: (piece) => {
     text.value += piece;
     page.length = text.value.length;
-    written({ fast: true });
+    written({ fast: true, label: "first word" });
   },
   ended: () => speech.end(),
 });
@@ -83,13 +91,14 @@ text.addEventListener("input", (event) => {
   if ($("live").checked) written({ grew: !event.inputType?.startsWith("delete"), fast });
 });
 
-// The text changed. `grew` false waits for more; `fast` text is streamed as it comes instead of phrase by phrase.
-function written({ grew = true, fast = false }) {
+// The text changed. `grew` false waits for more; `fast` text is streamed as it comes instead of phrase by phrase;
+// `label` says what its first sound is measured from.
+function written({ grew = true, fast = false, label = "first key" }) {
   const now = performance.now();
   Object.assign(page, { touched: now, grew });
   const step = change(text.value, page.start, page.said);
   if (step.kind !== "append") page.origin = null;
-  if (grew) page.origin ??= { at: now, label: "first key" };
+  if (grew) page.origin ??= { at: now, label };
   if (step.kind === "edit") {
     page.start = step.from;
     page.said = "";
@@ -189,8 +198,13 @@ function showInterrupted({ text_spoken }, utterance) {
     if (page.grew) speakOn();
     return;
   }
-  page.heard = utterance.start + text_spoken.length;
-  $("spoken").textContent = text_spoken.trim() || "Nothing yet";
+  showUnsaid(utterance.start, utterance.start + text_spoken.length);
+}
+
+// What was heard, from `start` to `heard` in the text area, and what was not; from there it can go on.
+function showUnsaid(start, heard) {
+  page.heard = heard;
+  $("spoken").textContent = text.value.slice(start, heard).trim() || "Nothing yet";
   const remaining = text.value.slice(page.heard).trim(); // also what was never sent
   $("remaining").textContent = remaining || "Nothing";
   $("continue").hidden = !remaining;
@@ -202,7 +216,7 @@ function showInterrupted({ text_spoken }, utterance) {
 function showState(name, detail) {
   document.body.dataset.state = name;
   if ($("state-text").textContent !== detail) $("state-text").textContent = detail;
-  $("speak").disabled = !connection.open;
+  $("speak").disabled = $("continue").disabled = !connection.open;
 }
 
 function draw() {
@@ -212,7 +226,8 @@ function draw() {
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
   const unit = (characters) => page.start + inUtf16(page.said, characters);
-  if (current && word) showEcho(text.value, page.start, unit(word.start), unit(word.end));
+  const reading = writer.writing || performance.now() - page.touched > BUSY_MS;
+  if (current && word) showEcho(text.value, page.start, unit(word.start), unit(word.end), reading);
   else showEcho(text.value, page.start, page.heard, page.heard);
   showLevels(speech.player, current !== null);
   if (current) requestAnimationFrame(draw);

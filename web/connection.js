@@ -45,9 +45,9 @@ export class Connection {
       if (limits) {
         this.on.state("full", "Every place is taken. Waiting for one…");
       } else {
-        const { reason } = await ready.json().catch(() => ({}));
+        const { reason = "the voice is loading" } = await ready.json().catch(() => ({}));
         const seconds = Math.round((performance.now() - began) / 1000);
-        this.on.state("loading", `The voice is loading (${seconds} s)${reason ? `: ${reason}` : ""}`);
+        this.on.state("loading", `${reason[0].toUpperCase()}${reason.slice(1)} (${seconds} s)`);
       }
       await sleep(READY_POLL_MS);
     }

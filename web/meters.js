@@ -23,15 +23,24 @@ export function showNumbers(utterance, player, label) {
   $("duration").textContent = `${(player.played_ms / 1000).toFixed(1)} s`;
 }
 
-// Lights the text area's text up to `said` characters, and the word from there to `now`.
-export function showEcho(text, from, said, now) {
+// Lights the text area's text up to `said` characters, and the word from there to `now`; `follow` keeps that in sight.
+export function showEcho(text, from, said, now, follow = false) {
   $("said").textContent = text.slice(from, said);
   $("now").textContent = text.slice(said, now);
   $("rest").textContent = text.slice(now);
   // What comes before the utterance is neither said nor waiting.
   $("said").previousSibling?.remove();
   $("echo").prepend(text.slice(0, from));
+  if (follow && now > said) keepInSight($("text"), $("now"));
   $("echo").scrollTop = $("text").scrollTop;
+}
+
+function keepInSight(area, word) {
+  const top = word.offsetTop;
+  const bottom = top + word.offsetHeight;
+  if (top < area.scrollTop || bottom > area.scrollTop + area.clientHeight) {
+    area.scrollTop = (top + bottom - area.clientHeight) / 2;
+  }
 }
 
 // Bars for the sound of now; a line of dots when there is none.

@@ -5,15 +5,16 @@ const python = (value) => JSON.stringify(value);
 const shell = (value) => `'${value.replaceAll("'", "'\\''")}'`;
 
 // `options` as from choices(), `key` whether the gateway wants one.
-export function asPython({ voice, language, instructions }, text, origin, key) {
+export function asPython({ voice, language, instructions, normalise }, text, origin, key) {
   const given = Object.entries({ voice, language, instructions }).filter(([, value]) => value !== undefined);
-  const fields = [...given.map(([name, value]) => `${name}=${python(value)}`), 'format=AudioFormat("pcm")'];
+  const fields = [...given.map(([name, value]) => `${name}=${python(value)}`)];
+  if (normalise) fields.push("normalise=True");
   const server = [python(origin.replace(/^http/, "ws"))];
-  if (key) server.push(`headers={"Authorization": "Bearer " + os.environ["VOXGATE_API_KEY"]}`);
+  if (key) server.push(`key=os.environ["VOXGATE_API_KEY"]`);
   return `import asyncio
 ${key ? "import os\n" : ""}import wave
 
-from voxgate.client import AudioFormat, connect
+from voxgate.client import connect
 
 
 async def main() -> None:

@@ -8,7 +8,8 @@ const ACK_MS = 250;
 const ANSWER_MS = 2000; // longest wait for the answer to an interrupt
 let count = 0;
 
-// `on` has changed(), finished(), interrupted(message), queued(message), trouble(message) and words(list).
+// `on` has changed(), finished(), interrupted(message, utterance), queued(message), trouble(message), words(list) and
+// broken(utterance, played_ms), when an utterance ended in the middle.
 export class Speech {
   constructor(connection, on) {
     this.connection = connection;
@@ -78,6 +79,7 @@ export class Speech {
     const played_ms = this.player.played_ms;
     this.player.stop();
     current.interrupting = true;
+    if (!this.connection.open) return this.lost(); // nobody is there to answer
     this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
   }
 
@@ -163,7 +165,11 @@ export class Speech {
   }
 
   lost() {
-    if (this.utterance) this.fail({ message: "The connection was lost in the middle of the speech." });
+    const current = this.utterance;
+    if (!current) return;
+    if (!current.done) this.fail({ message: "The connection was lost in the middle of the speech." });
+    else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
+    // What is complete is heard to its end: a gateway that shuts down closes when all of it was sent.
   }
 
   // From the player
@@ -205,6 +211,8 @@ export class Speech {
   }
 
   fail(message) {
+    const current = this.utterance;
+    const { played_ms } = this.player;
     this.player.stop();
     // Where only a message was refused the gateway would go on, with a hole in the text.
     if (this.utterance && !this.utterance.done) {
@@ -212,6 +220,7 @@ export class Speech {
     }
     this.drop();
     this.on.trouble(message);
+    if (current) this.on.broken(current, played_ms);
     this.on.changed();
   }
 

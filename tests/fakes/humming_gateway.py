@@ -134,7 +134,7 @@ class FakeGateway:
             return self.refuse() if self.refuse else None
         if path == "/readyz":
             status = HTTPStatus.OK if self.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            return respond(status, {"ready": self.ready, "reason": "" if self.ready else "loading the voice"})
+            return respond(status, {"ready": self.ready, "reason": "" if self.ready else "the voice model is loading"})
         if path == "/v1/voices":
             return respond(HTTPStatus.OK, self.voices)
         if path == "/v1/limits":

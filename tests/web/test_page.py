@@ -218,7 +218,9 @@ async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway)
     gateway.ready = False
     async with tab(browser) as page:
         await page.open(gateway.url)
-        await page.until("document.getElementById('state-text').textContent.startsWith('The voice is loading')")
+        await page.until(
+            "document.getElementById('state-text').textContent.match(/^The voice model is loading \\([0-9]+ s\\)$/)"
+        )
         assert gateway.received == []
         gateway.ready = True
         await page.until(READY)
@@ -231,6 +233,53 @@ async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> 
     await page.until(READY)
     await page.type(" back\n")
     await page.until(FINISHED)
+
+
+async def test_what_was_lost_in_the_middle_can_be_said_after_all(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("One two three four five six")
+    await page.until(f"{PLAYED_S} > 0.9")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until("!document.getElementById('stopped').hidden")
+    spoken = await page.evaluate("document.getElementById('spoken').textContent")
+    remaining = await page.evaluate("document.getElementById('remaining').textContent")
+    assert spoken.startswith("One tw")
+    assert f"{spoken} {remaining}" == "One two three four five six"
+    await page.until(READY)
+    await page.evaluate("document.getElementById('continue').click()")
+    await page.until(FINISHED)
+    assert list(gateway.utterances.values())[-1].text.strip() == remaining
+
+
+async def test_a_connection_that_is_lost_behind_the_last_word_cuts_nothing(page: Tab) -> None:
+    await page.type("A whole line.\n")
+    await page.until("voxgate.speech.utterance.done")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until(FINISHED)
+    assert await page.evaluate(PLAYED_S) == pytest.approx(14 * 0.08, abs=1e-9)
+    assert await page.evaluate("document.getElementById('trouble').hidden")
+
+
+async def test_the_end_can_be_interrupted_with_the_connection_gone(page: Tab) -> None:
+    await page.type("A whole line.\n")
+    await page.until("voxgate.speech.utterance.done")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until("!voxgate.connection.open")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    assert await page.evaluate("document.getElementById('spoken').textContent") == "A whole line."
+
+
+async def test_the_word_that_is_heard_stays_in_sight(page: Tab) -> None:
+    await page.evaluate("document.getElementById('text').style.maxHeight = '3lh'")
+    await page.evaluate("document.getElementById('text').style.minHeight = 0")
+    text = "\\n".join("Aye bee see" for _ in range(6))
+    await page.evaluate(f"document.getElementById('text').value = '{text}'")
+    await page.evaluate("voxgate.page.touched = -1e6; document.getElementById('text').scrollTop = 0")
+    await page.evaluate("document.getElementById('speak').click()")
+    await page.until("document.getElementById('text').scrollTop > 0", timeout_s=20)
+    inside = "((w, t) => w.top >= t.top && w.bottom <= t.bottom + 1)(...['now', 'text'].map((id) => "
+    inside += "document.getElementById(id).getBoundingClientRect()))"
+    assert await page.evaluate(inside)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
