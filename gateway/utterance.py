@@ -79,10 +79,6 @@ class Utterance:
         """It waits for a slot."""
         return self.ticket is not None and not self.ticket.granted
 
-    @property
-    def characters(self) -> int:
-        return self._characters
-
     def join(self, ticket: Ticket, id: str, now_s: float) -> None:
         """It holds a slot or waits for one, and is called `id` in logs and traces."""
         self.ticket = ticket

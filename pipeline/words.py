@@ -45,13 +45,17 @@ class SpokenClock:
         self.ear: Ear = ear or SoundEar()
         self._source = ""
         self._scanned = 0
+        """Characters of it that words were looked for in."""
         self._open = False
         """The last word may still grow."""
         self._words: list[_Word] = []
         self._times: list[WordTime] = []
+        """Of the first words: what is certain."""
         self._given = 0
+        """Of these, given out."""
         self._finished = False
         self._moments = 0
+        """Heard so far, of `MOMENT_MS` each."""
         self._begin_segment()
 
     @property
@@ -73,9 +77,7 @@ class SpokenClock:
         self._moments += self._follower.hear(heard)
 
     def segment_end(self, source_end: int | None = None) -> None:
-        """One generation is complete: the audio so far speaks the text up to `source_end` (None: all
-        committed).
-        """
+        """One generation is complete: the audio so far speaks the text up to `source_end` (None: all of it)."""
         end = len(self._source) if source_end is None else source_end
         self._scan(end, whole=True)
         last = len(self._times)

@@ -30,8 +30,7 @@ class SpeechToken:
 
 
 class UtteranceText:
-    """The text of one utterance: sanitised, put into the voice's spoken form, tokenised as far as it is
-    settled.
+    """The text of one utterance: sanitised, put into the voice's spoken form, tokenised as far as it is settled.
 
     The tokens do not depend on how the text was cut into fragments.
     """
@@ -46,9 +45,13 @@ class UtteranceText:
         self._tokenizer = IncrementalTokenizer(tokenizer)
         self._fragments: list[str] = []
         self._said: list[str] = []
+        """What went to the tokenizer, as far as it is still needed..."""
         self._ends: list[int] = []
+        """...and of each of its characters, where it ends in the source."""
         self._dropped = 0
+        """Characters before those."""
         self._given = 0
+        """Characters whose tokens were given out."""
         self.characters = 0
         """Characters of text accepted so far."""
         self.tokens = 0

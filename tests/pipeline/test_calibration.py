@@ -98,7 +98,8 @@ def test_a_voice_that_takes_another_kind_of_request_is_learnt_while_speaking() -
         def refuse() -> ToneSpeech:
             raise UnsupportedOption("this model needs instructions")
 
-        await calibrate(voice.capacity, 8, refuse)
+        await calibrate(voice.capacity, voice.slots, refuse)
+        assert voice.capacity.utterances(0.0) == voice.slots, "nothing is known against it"
 
     run(scene())
 

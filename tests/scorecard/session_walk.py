@@ -10,6 +10,7 @@ from typing import Any
 
 from fakes.packets import FakeEncoder
 from fakes.tone import Script, ToneSpeech, ToneSynthesizer
+from voxgate.client.utterance import REFUSES_A_MESSAGE
 from voxgate.gateway import utterance as utterance_module
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
@@ -26,14 +27,6 @@ from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.speech import EngineState
 
 NAMES = ("a", "b", "c", "d")
-REFUSES_ONLY = {
-    "text_too_long",
-    "unknown_utterance",
-    "duplicate_utterance",
-    "utterance_ended",
-    "rate_limited",
-    "bad_message",
-}
 
 
 class Walk:
@@ -198,7 +191,7 @@ class Walk:
         elif kind == "done":
             # An interrupt may still be answered, so only audio is over.
             self.ended.add(self.numbers[name])
-        elif kind == "interrupted" or (kind == "error" and name is not None and message["code"] not in REFUSES_ONLY):
+        elif kind == "interrupted" or (kind == "error" and name and message["code"] not in REFUSES_A_MESSAGE):
             self.ended.add(self.numbers.pop(name, 0))
 
     def retire(self, utterance: Utterance) -> None:

@@ -18,6 +18,7 @@ from fakes.packets import s16le
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
+from voxgate.client.utterance import REFUSES_A_MESSAGE
 from voxgate.gateway.audio_header import unpack
 from voxgate.pipeline.errors import GenerationFailed
 from voxgate.pipeline.speech import Pcm
@@ -26,14 +27,6 @@ from .pipeline_voice import PipelineVoice, Said, offline
 
 WORDS = ("well", "indeed,", "so", "it", "is.", "Never", "mind", "the", "weather!", "é", "\U0001f600")
 ENDS_BY = {"done", "interrupted"}
-REFUSES_ONLY = {
-    "text_too_long",
-    "unknown_utterance",
-    "duplicate_utterance",
-    "utterance_ended",
-    "rate_limited",
-    "bad_message",
-}
 
 
 Spoken = Callable[[Said, int], Awaitable[Pcm]]
@@ -114,7 +107,7 @@ class Client:
         for name, said in self.said.items():
             ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
             failures = [
-                m for m in self.socket.of("error") if m.get("utterance") == name and m["code"] not in REFUSES_ONLY
+                m for m in self.socket.of("error") if m.get("utterance") == name and m["code"] not in REFUSES_A_MESSAGE
             ]
             assert len(ends) + len(failures) <= 1, "an utterance ends once"
             if name in self.complete and not self.lost and not self.socket.closed:
@@ -130,7 +123,7 @@ class Client:
             if isinstance(message, bytes):
                 assert not over or unpack(message)[0].number != number, "audio after the end"
             elif (told := json.loads(message)).get("utterance") == name:
-                over |= told["type"] in ENDS_BY or (told["type"] == "error" and told["code"] not in REFUSES_ONLY)
+                over |= told["type"] in ENDS_BY or (told["type"] == "error" and told["code"] not in REFUSES_A_MESSAGE)
 
     def _check_audio(self, alone: bytes, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
         parts = self.socket.audio(started["number"])

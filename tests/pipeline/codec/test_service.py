@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -282,24 +282,21 @@ async def test_the_worker_never_outlives_the_gateway() -> None:
         await ended(pid)
 
 
-def life_of_a_service() -> Callable[[], None]:
-    async def life() -> None:
-        service = CodecService(DEMO, slots=1, max_job_frames=1)
-        await service.start()
-        pid = service.pid
-        assert pid is not None
-        stream = service.open()
-        stream.push(codes_of(0, 1))
-        assert len(await anext(stream)) == 1920
-        await service.close()
-        await service.close()
-        assert not alive(pid)
-        with pytest.raises(EngineLost):
-            await anext(stream)
-
-    return lambda: uvloop.run(life())
+async def life_of_a_service() -> None:
+    service = CodecService(DEMO, slots=1, max_job_frames=1)
+    await service.start()
+    pid = service.pid
+    assert pid is not None
+    stream = service.open()
+    stream.push(codes_of(0, 1))
+    assert len(await anext(stream)) == 1920
+    await service.close()
+    await service.close()
+    assert not alive(pid)
+    with pytest.raises(EngineLost):
+        await anext(stream)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_it_lives_on_uvloop_too() -> None:
-    await asyncio.to_thread(life_of_a_service())
+    await asyncio.to_thread(uvloop.run, life_of_a_service())
