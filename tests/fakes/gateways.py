@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from fakes.tone import ToneSynthesizer
 from voxgate.gateway.audio import EncoderFactory
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
+from websockets.asyncio.client import ClientConnection, connect
 
 
 @contextlib.asynccontextmanager
@@ -32,3 +35,20 @@ async def gateway(
     finally:
         await served.close()
         assert not synthesizer.open_speeches
+
+
+def dial(served: Gateway, **options: Any) -> connect:
+    return connect(f"ws://127.0.0.1:{served.port}/v1/speech", **options)
+
+
+async def ask(socket: ClientConnection, **fields: Any) -> None:
+    await socket.send(json.dumps(fields))
+
+
+async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next control message of that type; others are passed over."""
+    async with asyncio.timeout(5):
+        while True:
+            message = await socket.recv()
+            if isinstance(message, str) and (found := json.loads(message))["type"] == kind:
+                return dict(found)

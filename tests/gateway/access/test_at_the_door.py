@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from fakes.certificates import self_signed
+from fakes.gateways import gateway, next_of
 from fakes.packets import FakeEncoder
 from fakes.tone import ToneSynthesizer
 from voxgate.gateway.access.keys import hash_of
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings, SettingsError
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 KEYS = (f"ada={hash_of('key-of-ada')}", f"bob={hash_of('key-of-bob')}")
 ADA = {"Authorization": "Bearer key-of-ada"}
 PAGE = "https://voice.example"
-
-
-@contextlib.asynccontextmanager
-async def gateway(**options: Any) -> AsyncIterator[Gateway]:
-    synthesizer = ToneSynthesizer()
-    served = Gateway(Settings(port=0, **options), synthesizer, FakeEncoder)
-    await served.open()
-    await synthesizer.start()
-    try:
-        yield served
-    finally:
-        await served.close()
-        assert not synthesizer.open_speeches
 
 
 def dial(served: Gateway, headers: dict[str, str] | None = None, query: str = "", **options: Any) -> connect:
@@ -56,14 +42,6 @@ async def refusal(served: Gateway, headers: dict[str, str] | None = None, query:
     if response.status_code == 429:
         assert int(response.headers["Retry-After"]) > 0
     return response.status_code, json.loads(response.body)["error"]
-
-
-async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(5):
-        while True:
-            message = await socket.recv()
-            if isinstance(message, str) and (found := json.loads(message))["type"] == kind:
-                return dict(found)
 
 
 async def test_only_a_key_opens_a_socket() -> None:

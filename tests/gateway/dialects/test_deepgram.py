@@ -12,8 +12,6 @@ from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
 from voxgate.gateway.dialects import turns
-from voxgate.gateway.dialects.deepgram_options import refuse
-from voxgate.pipeline.errors import AtCapacity, RequestError
 
 V1 = "/v1/speak?model=ada&encoding=linear16&sample_rate=24000"
 V2 = "/v2/speak?model=ada&encoding=linear16&sample_rate=24000&mip_opt_out=false"
@@ -376,32 +374,3 @@ def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
             assert kinds(socket)[-1] == "Flushed"
 
     run(scene())
-
-
-@pytest.mark.parametrize(
-    ("url", "param"),
-    [
-        ("/v1/speak?model=eve", "voice"),
-        ("/v1/speak?encoding=flac", "encoding"),
-        ("/v2/speak?sample_rate=12345", "sample_rate"),
-        ("/v2/speak?sample_rate=many", "sample_rate"),
-        ("/v1/speak?encoding=mulaw&sample_rate=24000", "sample_rate"),
-    ],
-)
-def test_what_is_not_offered_is_refused_at_the_handshake(url: str, param: str) -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            with pytest.raises(RequestError) as refused:
-                bench.dial(url)
-            assert refused.value.param == param
-
-    run(scene())
-
-
-def test_refusals_say_why_in_headers() -> None:
-    reply = refuse(AtCapacity("every socket\nis taken — now", retry_after_ms=1500))
-    assert reply.status == 503
-    assert reply.headers["dg-error"] == "every socket is taken ? now"
-    assert reply.headers["Retry-After"] == "2"
-    document = json.loads(reply.body)
-    assert (document["err_code"], document["request_id"]) == ("AT_CAPACITY", reply.headers["dg-request-id"])

@@ -12,8 +12,6 @@ from fakes.packets import s16le
 from fakes.sockets import FakeSocket
 from fakes.tone import Script, tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.dialects.elevenlabs_options import FORMATS, refuse
-from voxgate.pipeline.errors import AtCapacity, EngineNotReady, RequestError, UnknownVoice, VoxgateError
 
 MULTI = "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000"
 SINGLE = "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000"
@@ -354,61 +352,3 @@ def test_a_reader_who_stops_is_closed_with_1008() -> None:
             assert await socket.hung_up() == 1008
 
     run(scene())
-
-
-@pytest.mark.parametrize(
-    ("url", "param"),
-    [
-        ("/v1/text-to-speech/eve/multi-stream-input", "voice"),
-        ("/v1/text-to-speech/ada/stream-input?output_format=flac", "output_format"),
-        ("/v1/text-to-speech/ada/multi-stream-input?language_code=xx", "language_code"),
-        ("/v1/text-to-speech/ada/multi-stream-input?inactivity_timeout=soon", "inactivity_timeout"),
-    ],
-)
-def test_what_is_not_offered_is_refused_at_the_handshake(url: str, param: str) -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            with pytest.raises(RequestError) as refused:
-                bench.dial(url)
-            assert refused.value.param == param
-            if param == "output_format":
-                assert all(name in refused.value.message for name in FORMATS)
-
-    run(scene())
-
-
-def test_voices_go_by_any_case_and_by_their_aliases() -> None:
-    async def scene() -> None:
-        async with Bench(voice_aliases=("Rachel=bob",)) as bench:
-            for name in ("ADA", "rachel", "RACHEL"):
-                bench.dial(f"/v1/text-to-speech/{name}/multi-stream-input?output_format=pcm_24000")
-            with pytest.raises(UnknownVoice, match="ada, bob"):
-                bench.dial("/v1/text-to-speech/other/multi-stream-input")
-        async with Bench(voice_aliases=("*=ada",)) as bench:
-            bench.dial("/v1/text-to-speech/21m00Tcm4TlvDq8ikWAM/multi-stream-input?language_code=en-US")
-
-    run(scene())
-
-
-def test_before_the_model_is_there_a_voice_may_still_come() -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            bench.synthesizer.lose()
-            with pytest.raises(EngineNotReady):
-                bench.dial("/v1/text-to-speech/eve/multi-stream-input")
-
-    run(scene())
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "slug"),
-    [
-        (UnknownVoice("no"), 404, "voice_not_found"),
-        (AtCapacity("full", retry_after_ms=900), 503, "too_many_concurrent_requests"),
-    ],
-)
-def test_refusals_have_their_shape(error: VoxgateError, status: int, slug: str) -> None:
-    reply = refuse(error)
-    assert reply.status == status
-    assert f'"status": "{slug}"'.encode() in reply.body
-    assert ("Retry-After" in reply.headers) == (error.retry_after_ms is not None)
