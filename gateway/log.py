@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from typing import Any
+
+from .log_lines import LinesHandler
 
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 """What every record has; anything else was given as `extra`."""
@@ -45,12 +46,15 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
+_STDERR = 2
+
+
 def configure(level: str, style: str) -> None:
     """Send records of `level` ("debug" …) and above to stderr; `style` is "text" or "json"."""
-    stream = logging.StreamHandler(sys.stderr)
-    stream.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
+    lines = LinesHandler(_STDERR)
+    lines.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     root = logging.getLogger()
-    root.handlers = [stream]
+    root.handlers = [lines]
     root.setLevel(level.upper())
     # Below that it tells of every HTTP request and every socket.
     logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))

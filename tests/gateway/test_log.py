@@ -23,7 +23,12 @@ def _logging_as_it_was() -> Iterator[None]:
     library.setLevel(before[2])
 
 
-def test_json_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
+def written(capfd: pytest.CaptureFixture[str]) -> str:
+    logging.getLogger().handlers[0].flush()
+    return capfd.readouterr().err
+
+
+def test_json_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "json")
     logging.getLogger("voxgate.test").info("hello %s", "there", extra={"session": "s1", "utterance": 2})
     logging.getLogger("voxgate.test").debug("not this")
@@ -31,7 +36,7 @@ def test_json_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
         raise ValueError("broken")
     except ValueError:
         logging.getLogger("voxgate.test").exception("bad")
-    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    first, second = (json.loads(line) for line in written(capfd).splitlines())
     assert (first["message"], first["level"], first["session"], first["utterance"]) == (
         "hello there",
         "info",
@@ -42,13 +47,13 @@ def test_json_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ValueError: broken" in second["exception"]
 
 
-def test_text_lines_carry_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "text")
     logging.getLogger("voxgate.test").warning("hello", extra={"session": "s1", "vllm_process_name": "x"})
-    assert capsys.readouterr().err.endswith("WARNING voxgate.test: hello session=s1\n")
+    assert written(capfd).endswith("WARNING voxgate.test: hello session=s1\n")
 
 
-def test_what_users_say_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_users_say_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "json")
 
     async def scene() -> None:
@@ -60,6 +65,6 @@ def test_what_users_say_is_not_logged(capsys: pytest.CaptureFixture[str]) -> Non
             await asyncio.sleep(1)
 
     run(scene())
-    lines = capsys.readouterr().err
+    lines = written(capfd)
     assert '"utterance": "s0.1"' in lines
     assert "secret" not in lines

@@ -1,0 +1,83 @@
+"""Writing a log to what may stand still."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from voxgate.gateway.log_lines import LinesHandler
+
+
+class Pipe:
+    """As the process that starts a gateway gives it one for its standard error."""
+
+    def __init__(self) -> None:
+        self.end, self.begin = os.pipe()
+        fcntl.fcntl(self.begin, fcntl.F_SETPIPE_SZ, 4096)
+
+    def read_until(self, words: str) -> str:
+        text = ""
+        while words not in text:
+            assert select.select([self.end], [], [], 5)[0], text
+            text += os.read(self.end, 65_536).decode()
+        return text
+
+    def close(self) -> None:
+        for descriptor in (self.end, self.begin):
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+def tell(handler: logging.Handler, words: str) -> None:
+    handler.handle(logging.LogRecord("test", logging.INFO, "", 0, words, (), None))
+
+
+def test_lines_come_in_order(pipe: Pipe) -> None:
+    handler = LinesHandler(pipe.begin)
+    for words in ("one", "two", "a lone \ud800"):
+        tell(handler, words)
+    assert pipe.read_until("ud800") == "one\ntwo\na lone \\ud800\n"
+
+
+def test_nobody_waits_for_a_reader_who_stands_still_and_the_loss_is_told(pipe: Pipe) -> None:
+    handler = LinesHandler(pipe.begin, most=100)
+    for number in range(1000):
+        tell(handler, f"{number:04}" + "x" * 95)
+    text = pipe.read_until("were lost")
+    tell(handler, "the next")
+    text += pipe.read_until("the next")
+    whole = text.count("x" * 95)
+    lost = int(next(line for line in text.splitlines() if "were lost" in line).split()[0])
+    assert 100 <= whole < 250
+    assert whole + lost == 1000
+    assert text.endswith("the next\n")
+
+
+def test_a_reader_who_is_gone_is_no_error(pipe: Pipe) -> None:
+    handler = LinesHandler(pipe.begin)
+    os.close(pipe.end)
+    tell(handler, "into the void")
+    handler.flush()
+    os.close(pipe.begin)
+    tell(handler, "and again")
+    handler.flush()
+    assert handler._lost == 2
+
+
+def test_a_flush_waits_until_all_is_written(pipe: Pipe) -> None:
+    handler = LinesHandler(pipe.begin)
+    tell(handler, "the last words")
+    handler.flush()
+    assert os.read(pipe.end, 100) == b"the last words\n"
