@@ -17,7 +17,7 @@ from typing import Any
 from ..pipeline.codec import answering, client
 from ..pipeline.codec.channels import Asked
 from ..pipeline.talker import engine, generation
-from ..pipeline.talker.frames import HEADER, FrameFlag, unpack
+from ..pipeline.talker.frames import HEADER, FrameFlag, read_sound, unpack
 from ..pipeline.talker.tables import Field
 from ..pipeline.talker.vllm_process import step_owners
 from .load.stats import Spread
@@ -32,6 +32,7 @@ STAGES = (
     "launched",
     "made",
     "heard of",
+    "decoded",
     "codec asked",
     "codec begins",
     "codec ends",
@@ -40,7 +41,8 @@ STAGES = (
 """asked: the text's first tokens are in the tables; sent: vLLM's front has passed it on; read: the engine's process has
 it; taken: its loop does, between two steps (these three are not there where the prompt had been read); ordered: a
 step with it is; backbone, launched: so far has the host come
-with that step's kernels; made: its frame is on the host; heard of: the gateway has it; pcm: the first sound."""
+with that step's kernels; made: its frame is on the host; heard of: the gateway has it; decoded: its sound is on the
+host, where the engine decoded it itself, and the codec's three are missing; pcm: the first sound."""
 
 Key = tuple[str, int]
 """("epoch", of a generation) or ("slot", of a codec's stream)."""
@@ -121,7 +123,7 @@ def watch_gateway(llm: Any) -> None:
         generation.Generation,
         "take",
         "heard of",
-        lambda made, number, flags, _: [("epoch", made.epoch)] if number == 0 and not flags else [],
+        lambda made, number, flags, _: [("epoch", made.epoch)] if number == 0 and not flags & FrameFlag.END else [],
     )
     before(
         client.CodecClient,
@@ -185,6 +187,7 @@ def watch_engine(worker_of_vllm: Any) -> None:
     if sender is not None:
         width = sender._free.queue[0][0].shape[1]
         before(sender, "_send", "made", lambda message: _firsts(message, width - HEADER))
+        before(sender, "_send", "decoded", _sounds)
         # On a GPU the codec is a thread of this process.
         before(answering._Answering, "_launch", "codec begins", lambda _, batch: _slots(batch))
         after(answering._Answering, "_answer", "codec ends", lambda _, __, done: _slots(done.batch))
@@ -200,11 +203,18 @@ def _slots(batch: Iterable[Asked]) -> list[Key]:
 
 
 def _firsts(message: bytes, groups: int) -> Iterable[Key]:
+    if _sounds(message):
+        return []
     records = unpack(message, groups)
     if records.shape[1] == HEADER:
         return []
     first = records[(records[:, 2] == 0) & (records[:, 3] & FrameFlag.END == 0)]
     return [("epoch", epoch) for epoch in first[:, 1].tolist()]
+
+
+def _sounds(message: bytes) -> list[Key]:
+    sound = read_sound(message)
+    return [] if sound is None else [("epoch", sound[1])]
 
 
 def _epoch(request_id: str) -> Key:

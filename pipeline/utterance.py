@@ -38,7 +38,10 @@ MAX_TRIMMED_FRAMES = 12
 class CodecStream(Protocol):
     """What an utterance asks of its codec stream."""
 
-    def push(self, codes: NDArray[np.int16]) -> None: ...
+    @property
+    def beginning(self) -> int | None: ...
+    def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None: ...
+    def hear(self, pcm: Pcm) -> None: ...
     def finish(self) -> None: ...
     def advance(self, frames_heard: int) -> None: ...
     async def __anext__(self) -> Pcm: ...
@@ -225,6 +228,8 @@ class UtteranceSpeech:
         generation = self._generation = self._open_generation()
         self.holds_slot, self._text_closed, self._before = True, False, self._frames
         generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
+        if (slot := self._codec.beginning) is not None:
+            generation.decode_first(slot, self._codec.hear)
         self._grant()
         self._feed()
 
@@ -244,7 +249,7 @@ class UtteranceSpeech:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
                 self._word_feed.made(codes[0])
-                self._codec.push(codes[None])
+                self._codec.push(codes[None], decoded=self._generation.decoded and self._frames == self._before + 1)
             self._capped |= self._generation.finish_reason is FinishReason.LENGTH
             assert self._script.last is not None
             self._word_feed.segment_made(self._script.last.source_end)

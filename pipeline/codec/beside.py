@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -16,12 +17,18 @@ from .answering import answer_jobs
 from .options import WorkerOptions
 from .worker import load
 
+if TYPE_CHECKING:
+    from .gpu_worker import GpuWorker
+
 SWITCH_S = 0.0005
 """How long the talker's Python may keep the codec's waiting."""
 
 
-def serve_beside(options: WorkerOptions) -> None:
-    """Load in this thread, then announce it and serve from a thread of its own until the socket closes."""
+def serve_beside(options: WorkerOptions) -> GpuWorker | None:
+    """Load in this thread, then announce it and serve from a thread of its own until the socket closes.
+
+    Returns None when there is nothing to serve; why, the gateway is told.
+    """
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(f"\0{options.address}")
     usual = torch.get_default_dtype()
@@ -31,7 +38,7 @@ def serve_beside(options: WorkerOptions) -> None:
     finally:
         torch.set_default_dtype(usual)
     if worker is None:
-        return
+        return None
 
     def run() -> None:
         # The gateway may close in mid-answer, which is an end like any other.
@@ -40,3 +47,5 @@ def serve_beside(options: WorkerOptions) -> None:
 
     sys.setswitchinterval(SWITCH_S)
     threading.Thread(target=run, name="codec", daemon=True).start()
+    # Beside is on a GPU.
+    return cast("GpuWorker", worker)

@@ -118,8 +118,9 @@ class CodecClient:
         if slot in self._streams:
             raise AtCapacity(f"codec slot {slot} is taken")
         stream = self._streams[slot] = CodecStream(
-            slot, self._checked, partial(self._changed, slot), self._release, paced=paced, context=context
-        )
+            slot, self._checked, partial(self._changed, slot), self._release,
+            paced=paced, context=context, alone=not self.touched(slot),
+        )  # fmt: skip  # what it is told, and what it is
         self._changed(slot)
         return stream
 
@@ -138,9 +139,13 @@ class CodecClient:
 
     async def settled(self, slot: int) -> None:
         """Wait until no job under way touches the slot: from then on another process may use it."""
-        while any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams):
+        while self.touched(slot):
             self._answered.clear()
             await self._answered.wait()
+
+    def touched(self, slot: int) -> bool:
+        """Whether a job under way is in that slot, if only for a stream that is no more."""
+        return any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams)
 
     def _changed(self, slot: int) -> None:
         """A stream has more frames, an end, or a listener who is further: time to plan if that makes a chunk ready.

@@ -125,6 +125,8 @@ class GpuWorker:
             self._captured.setdefault(frames, {})[rows] = captured
         self._captured = {frames: dict(sorted(sizes.items())) for frames, sizes in self._captured.items()}
         self._free = deque(_Passage(max_frames, decoder.books, decoder.frame_samples) for _ in range(self.ahead))
+        self.begun_elsewhere: torch.cuda.Event | None = None
+        """When the last stream that another began in one of the slots has its first sound (`gpu_first_sound.py`)."""
 
     def _capture(self, rows: int, frames: int, pool: Any) -> _Captured:
         device = self.decoder.device
@@ -146,6 +148,9 @@ class GpuWorker:
         numbers[0, rows:], numbers[1, rows:] = self._nobody, 1
         codes.numpy()[:] = job.codes
         with torch.cuda.stream(self._stream):
+            if any(job.resets) and self.begun_elsewhere is not None:
+                # Whoever had the slot before may have been cut off in his first frame.
+                self._stream.wait_event(self.begun_elsewhere)
             passage.begun.record()
             captured.owners.copy_(owners, non_blocking=True)
             captured.codes[:rows].copy_(codes, non_blocking=True)

@@ -8,6 +8,7 @@ import socket
 import sys
 import uuid
 from asyncio.subprocess import DEVNULL, Process
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -70,7 +71,8 @@ class CodecService(CodecClient):
         self._start_deadline_s, self._close_deadline_s = start_deadline_s, close_deadline_s
         self._process: Process | None = None
         self._pulse: asyncio.Task[None] | None = None
-        self._free = list(range(slots - 1, -1, -1))
+        self._free = deque(range(slots))
+        """The one that was left first is taken first; the last job in it is over by then."""
 
     @property
     def jobs_address(self) -> str:
@@ -115,14 +117,14 @@ class CodecService(CodecClient):
     def open(self, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
         """As `open_in`, in any free slot. Raises AtCapacity, EngineNotReady, ValueError."""
         self._check_free()
-        stream = self.open_in(self._free[-1], paced=paced, context=context)
-        self._free.pop()
+        stream = self.open_in(self._free[0], paced=paced, context=context)
+        self._free.popleft()
         return stream
 
     def lend(self) -> int:
         """A free slot for another process. Raises AtCapacity, EngineNotReady."""
         self._check_free()
-        return self._free.pop()
+        return self._free.popleft()
 
     def take_back(self, slot: int) -> None:
         """A slot that was lent, and that no job under way touches."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..errors import EngineError
+from ..errors import EngineError, GenerationFailed
 from ..speech import FRAME_MS, Pcm
 from .planner import StreamView
 from .wire import Codes
@@ -33,11 +33,15 @@ class CodecStream:
         *,
         paced: bool = True,
         context: Codes | None = None,
+        alone: bool = True,
     ) -> None:
-        """`context`: int16 [n, 16] that the stream goes on from; decoded first, its audio is nobody's."""
+        """`context`: int16 [n, 16] that the stream goes on from; decoded first, its audio is nobody's.
+
+        `alone`: no job under way is in its slot for the one before it.
+        """
         self.slot = slot
         self.closed = False
-        self.paced = paced
+        self.paced, self._alone = paced, alone
         self._began_s = 0.0
         """When its first frames were taken."""
         self._check, self._changed, self._release = check, changed, release
@@ -53,20 +57,38 @@ class CodecStream:
             self.push(context)
             self._context = self._unheard = self._pending
 
-    def push(self, codes: Codes) -> None:
+    @property
+    def beginning(self) -> int | None:
+        """The slot, as long as there are no frames, for whoever makes the first to decode it at once; None where that
+        must wait for its turn, as for streams that nobody hears yet."""
+        begun = self._decoded or self._pending or self.closed
+        return self.slot if self.paced and self._alone and not begun else None
+
+    def push(self, codes: Codes, *, decoded: bool = False) -> None:
         """Append int16 [n, 16]. How many may be pending is for the caller to bound.
 
-        Raises ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing
-        was taken.
+        `decoded`: they have been, in this slot, by whoever made them, and their sound comes by `hear`. Raises
+        ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing was taken.
         """
         if self._finished:
             raise ValueError("the stream is finished")
         codes = self._check(codes)
         if self.closed or not len(codes):
             return
+        if decoded:
+            self._decoded += len(codes)
+            self._undelivered += len(codes)
+            return
         self._codes.append(codes)
         self._pending += len(codes)
         self._changed()
+
+    def hear(self, pcm: Pcm) -> None:
+        """The sound of a frame that was decoded elsewhere, float32 [1920]."""
+        if np.isfinite(pcm).all():
+            self.deliver(pcm, 1)
+        else:
+            self.fail(GenerationFailed("the codec could not decode the speech"))
 
     def finish(self) -> None:
         """No more codes come: what is pending is decoded without waiting for more. Safe to call twice."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..errors import AtCapacity, EngineLost
 from ..talker.bell import BellRope
-from ..talker.frames import HEADER, FrameFlag, epoch_after, unpack
+from ..talker.frames import HEADER, FrameFlag, epoch_after, read_sound, unpack
 from ..talker.generation import Generation
 from ..talker.reports import Inbox
 from ..talker.tables import Field, SlotTables, TableShape
@@ -108,6 +108,11 @@ class SharedTalker:
     # What the engine reports
 
     def _receive(self, message: bytes) -> None:
+        if (sound := read_sound(message)) is not None:
+            slot, epoch, pcm = sound
+            if (generation := self._live.get(slot)) is not None and generation.epoch == epoch:
+                generation.hear(pcm)
+            return
         records = unpack(message, self.shape.groups)
         heads = records[:, :HEADER].tolist()
         for (slot, epoch, number, flags), codes in zip(heads, records[:, HEADER:], strict=True):

@@ -24,7 +24,7 @@ from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
 from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
 from .engine_process import EngineProcess
-from .frames import HEADER, FrameFlag, epoch_after, release_mark, unpack
+from .frames import HEADER, FrameFlag, epoch_after, read_sound, release_mark, unpack
 from .generation import Generation
 from .reports import Inbox
 from .seat import Seat
@@ -249,6 +249,12 @@ class TalkerEngine:
         self._process.heard()
         now_s = asyncio.get_running_loop().time()
         try:
+            if (sound := read_sound(message)) is not None:
+                slot, epoch, pcm = sound
+                tenant = self._live.get(slot)
+                if tenant is not None and tenant.epoch == epoch:
+                    tenant.hear(pcm)
+                return
             for record in unpack(message, self.checkpoint.groups):
                 self._take(record, now_s)
         except Exception:

@@ -10,6 +10,8 @@ from enum import IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
+from ..speech import Pcm
+
 HEADER = 4
 """Columns before the codes: slot, epoch, frame number, flags."""
 
@@ -62,6 +64,12 @@ class FrameFlag(IntFlag):
     """Not a frame: of a row for prompts. The first says that its prompt was read, the next that nobody needs it any
     more. Sent without codes."""
 
+    DECODED = 128
+    """The frame is decoded already: its sound comes by itself, before the next frame."""
+
+    SOUND = 256
+    """Not a frame: the sound of one that was `DECODED` stands in place of codes. Sent alone."""
+
 
 Records = NDArray[np.int32]
 """int32 [n, HEADER + groups]"""
@@ -76,8 +84,11 @@ def unpack(message: bytes, groups: int) -> Records:
 def addressed(message: bytes, groups: int) -> dict[int, bytes]:
     """The parts of one message by the process that each is for.
 
-    Frames are for the owner of their generation. What is no frame is for process 0; that a slot is free, for both.
+    Frames are for the owner of their generation, as is sound. What is no frame is for process 0; that a slot is free,
+    for both.
     """
+    if (sound := read_sound(message)) is not None:
+        return {sound[1] % OWNERS: message}
     records = unpack(message, groups)
     owners = records[:, 1] % OWNERS
     if records.shape[1] == HEADER:
@@ -102,6 +113,17 @@ def pack_step(batch: int, seconds: float) -> bytes:
 def pack_warm(row: int) -> bytes:
     """News of a row for prompts."""
     return np.array([row, 0, 0, FrameFlag.WARM], np.int32).tobytes()
+
+
+def pack_sound(slot: int, epoch: int, pcm: Pcm) -> bytes:
+    """A first frame's sound, float32 [samples]."""
+    return np.array([slot, epoch, 0, FrameFlag.SOUND], np.int32).tobytes() + pcm.tobytes()
+
+
+def read_sound(message: bytes) -> tuple[int, int, Pcm] | None:
+    """Slot, epoch and sound of a message that is one; None of any other."""
+    slot, epoch, _, flags = np.frombuffer(message, np.int32, HEADER).tolist()
+    return (slot, epoch, np.frombuffer(message, np.float32, offset=4 * HEADER)) if flags == FrameFlag.SOUND else None
 
 
 PULSE = np.array([0, 0, 0, FrameFlag.PULSE], np.int32).tobytes()

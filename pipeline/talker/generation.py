@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EngineLost, GenerationFailed
-from ..speech import FinishReason
+from ..speech import FinishReason, Pcm
 from .frames import FrameFlag
 from .prompt import Prompt
 from .tables import Field, Option, SlotTables
@@ -76,6 +76,8 @@ class Generation:
         self.slot, self.epoch = slot, epoch
         self.finish_reason: FinishReason | None = None
         self.frames = 0
+        self.decoded = False
+        """Whether the first frame was decoded where it was made."""
         self._tables = tables
         self._row = tables.control[slot]
         self._engine = engine
@@ -87,6 +89,8 @@ class Generation:
         self._arrived = asyncio.Event()
         self._error: Exception | None = None
         self._over = False
+        self._deliver: Callable[[Pcm], None] | None = None
+        """Where a first frame's sound goes that is still to come."""
 
     def prepare(self, prompt: Prompt, sampling: Sampling, frame_cap: int) -> None:
         """Fill the slot's tables; the first token may follow. Raises ValueError when the prompt does not fit."""
@@ -110,6 +114,14 @@ class Generation:
         row[Field.SEED] = sampling.seed
         row[Field.EARLY_END] = sampling.early_end
         self.cap(frame_cap)
+
+    def decode_first(self, codec_slot: int, deliver: Callable[[Pcm], None]) -> None:
+        """Let the engine decode the first frame itself, where it can, as the beginning of a stream in that slot.
+
+        `decoded` tells then that it did, and `deliver` gets the sound, float32 [samples], before the next frame comes.
+        """
+        self._row[Field.CODEC] = codec_slot + 1
+        self._deliver = deliver
 
     @property
     def unread_positions(self) -> int:
@@ -198,8 +210,11 @@ class Generation:
         """A record of this generation, from the engine's frame channel."""
         if number != self.frames:
             return self.fail(GenerationFailed(f"frame {number} arrived where {self.frames} was due"))
+        if number == 1 and self.decoded and self._deliver is not None:
+            return self.fail(GenerationFailed("the first frame's sound did not arrive"))
         self.frames += 1
-        if not flags:
+        if not flags & ~FrameFlag.DECODED:
+            self.decoded |= bool(flags)
             self._ready.append(codes.astype(np.int16))
         elif flags & FrameFlag.FAILED:
             self.fail(GenerationFailed("the talker's numbers came out of order"))
@@ -207,6 +222,12 @@ class Generation:
             self.finish_reason = FinishReason.LENGTH if flags & FrameFlag.CAPPED else FinishReason.END
         self._arrived.set()
         return None
+
+    def hear(self, pcm: Pcm) -> None:
+        """The first frame's sound, from the engine."""
+        deliver, self._deliver = self._deliver, None
+        if deliver is not None:
+            deliver(pcm)
 
     def fail(self, error: Exception) -> None:
         """End the iteration with `error` once the frames already here are taken."""

@@ -210,3 +210,31 @@ def keep_frame(rest, first, keep, records, codes, frames, GROUPS: tl.constexpr, 
     frame = tl.load(record + 2).to(tl.int64)
     at = tl.load(keep + row) * frames + tl.minimum(tl.maximum(frame, 0), frames - 1)
     tl.store(codes + at * GROUPS + group, code)
+
+
+@triton.jit(do_not_specialize=["count"])
+def find_first(
+    records, wanted, given, count, most, nobody, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr
+):  # fmt: skip  # one argument list
+    """Of `wanted` talker's slots, int64 [2, most] with the codec's below them, find the first frames in the step's
+    `records`, int32 [count, HEADER + GROUPS], `count` at most SPAN.
+
+    `given`: int64 [2 + GROUPS, most], the codec's slots, ones, and the codes of each; `nobody` for one that made none.
+    """
+    place = tl.program_id(0)
+    # The host may write there again later.
+    slot = tl.load(wanted + place, volatile=True)
+    codec = tl.load(wanted + most + place, volatile=True)
+    rows = tl.arange(0, SPAN)
+    line = records + rows.to(tl.int64) * (HEADER + GROUPS)
+    known = rows < count
+    mine = known & (tl.load(line, mask=known, other=-1).to(tl.int64) == slot)
+    mine = mine & (tl.load(line + 2, mask=known, other=-1) == 0) & (tl.load(line + 3, mask=known, other=-1) == 0)
+    at = tl.max(tl.where(mine, rows, -1), 0)
+    group = tl.arange(0, GROUPS)
+    codes = tl.load(
+        records + at.to(tl.int64) * (HEADER + GROUPS) + HEADER + group, mask=(group >= 0) & (at >= 0), other=0
+    )
+    tl.store(given + place, tl.where(at >= 0, codec, nobody))
+    tl.store(given + most + place, tl.full((), 1, tl.int64))
+    tl.store(given + (2 + group) * most + place, codes.to(tl.int64))

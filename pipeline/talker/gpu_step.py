@@ -18,6 +18,7 @@ from torch import Tensor
 from ...codecs.neural.gpu_graph import capture, new_event
 from .buckets import buckets_for
 from .frames import NOBODY
+from .gpu_first_sound import FirstSounds, SoundsUnderWay
 
 IN_FLIGHT = 8
 """Steps whose frames may be on their way to the host; vLLM itself never has more than a few under way."""
@@ -30,10 +31,12 @@ class FrameSender:
     `send` is called from the thread only.
     """
 
-    def __init__(self, max_rows: int, width: int, send: Callable[[bytes], object]) -> None:
-        self._send = send
+    def __init__(
+        self, max_rows: int, width: int, send: Callable[[bytes], object], first: FirstSounds | None = None
+    ) -> None:
+        self._send, self._first = send, first
         self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
-        self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int]] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, SoundsUnderWay | None]] = queue.SimpleQueue()
         for _ in range(IN_FLIGHT):
             buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
             self._free.put((buffer, new_event()))
@@ -44,17 +47,24 @@ class FrameSender:
         buffer, event = self._free.get(timeout=SEND_TIMEOUT_S)
         buffer[: len(records)].copy_(records, non_blocking=True)
         event.record()
-        self._due.put((buffer, event, len(records)))
+        sounds = self._first.launch(records) if self._first is not None else None
+        self._due.put((buffer, event, len(records), sounds))
 
     def _forward(self) -> None:
         while True:
-            buffer, event, rows = self._due.get()
+            buffer, event, rows, sounds = self._due.get()
             event.synchronize()
             records = buffer[:rows].numpy()
+            if sounds is not None:
+                sounds.mark(records)
             message = records[records[:, 0] != NOBODY].tobytes()
             self._free.put((buffer, event))
             if message:
                 self._send(message)
+            if sounds is not None:
+                # Before frames that go on from there, so that nobody decodes those first.
+                for sound in sounds.wait():
+                    self._send(sound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ class _Holding(_Mixed):
                 self.running = self.running + held
         self._clock.order(order, now_s)
         self._ordered += 1
+        if self._inherited:
+            order.first_frames = self._first_frames(order.num_scheduled_tokens)
         return order
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -184,6 +186,19 @@ class _Holding(_Mixed):
                 self._free_prompt(name)
             elif requests[name].num_output_tokens:
                 self._reports.send(pack_warm(self._prompts[name]))
+
+    def _first_frames(self, stepping: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Of those whose prompt was read before, and who make their first frame in this step: slots of the talker's and
+        of the codec's, where they have one."""
+        found: list[tuple[int, int]] = []
+        for name in self._inherited:
+            if name in stepping:
+                slot = int(self._control[self._prompts[name], Field.HEIR]) - 1
+                begin, codec = (int(self._control[slot, field]) for field in (Field.PREFIX_LEN, Field.CODEC))
+                # Counted in already is the step that was just ordered.
+                if codec and self.requests[name].num_computed_tokens == begin + 1:
+                    found.append((slot, codec - 1))
+        return found
 
     def _free_prompt(self, name: str) -> None:
         self._inherited.discard(name)

@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..speech import Pcm
+
 READ_S = 10.0
 """By then an engine that lives has read a prompt."""
 
@@ -93,6 +95,9 @@ class Seat:
 
     def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
         """Frames go to the other process; none come here."""
+
+    def hear(self, pcm: Pcm) -> None:
+        """Nor does their sound."""
 
     def fail(self, error: Exception) -> None:
         """Who lends it tells the other process."""

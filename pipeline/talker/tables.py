@@ -49,6 +49,8 @@ class Field(IntEnum):
     """Frames the listener has heard, or would have in real time; may be below zero before the first."""
     HEIR = 12
     """Of a row for prompts (`TableShape.warm`): one more than the slot that goes on from it; 0 while none does."""
+    CODEC = 13
+    """One more than the codec's slot that the first frame may be decoded in at once (`gpu_first_sound.py`); or 0."""
 
 
 class Option(IntEnum):

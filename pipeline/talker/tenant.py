@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..speech import Pcm
+
 
 class Tenant(Protocol):
     """Who has a slot: a generation of this process, or a `Seat` lent to another."""
@@ -21,6 +23,9 @@ class Tenant(Protocol):
 
     def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
         """A record of the engine's."""
+
+    def hear(self, pcm: Pcm) -> None:
+        """The sound of a first frame that the engine decoded."""
 
     def released(self) -> None:
         """No step touches the slot on the generation's behalf any more."""

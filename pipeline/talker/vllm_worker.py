@@ -28,6 +28,12 @@ class TalkerWorker(Worker):
                 log.warning("steps are prepared by vLLM itself", exc_info=True)
         return times
 
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """As vLLM's; the model is told whose first frame this step makes."""
+        if (sounds := self.model_runner.model.first_sounds) is not None:
+            sounds.expect(getattr(scheduler_output, "first_frames", ()))
+        return super().execute_model(scheduler_output)
+
     @torch.inference_mode()
     def _prepare_less(self) -> None:
         from vllm.v1.worker.gpu.warmup import warmup_kernels

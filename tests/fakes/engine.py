@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 from voxgate.pipeline.errors import AtCapacity, EngineLost
+from voxgate.pipeline.speech import FRAME_SAMPLES
 from voxgate.pipeline.talker.frames import FrameFlag
 from voxgate.pipeline.talker.generation import Generation
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
@@ -19,11 +20,19 @@ class FakeEngine:
     """Runs generations in the event loop, by the rules of the real one.
 
     The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
-    Speech ends by itself `tail` frames after all text was read. `frame_s`: how long a frame takes.
+    Speech ends by itself `tail` frames after all text was read. `frame_s`: how long a frame takes. `decodes_first`: it
+    is asked for first frames' sound, which then has the codec's slot for samples.
     """
 
     def __init__(
-        self, *, slots: int = 2, text: int = 64, frames: int = 400, tail: int = 2, frame_s: float = 0.0
+        self,
+        *,
+        slots: int = 2,
+        text: int = 64,
+        frames: int = 400,
+        tail: int = 2,
+        frame_s: float = 0.0,
+        decodes_first: bool = False,
     ) -> None:
         self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
         self.free_slots = list(range(slots))
@@ -33,7 +42,7 @@ class FakeEngine:
         """The text of each generation that is over."""
         self.dead = False
         self._tail = tail
-        self._frame_s = frame_s
+        self._frame_s, self._decodes_first = frame_s, decodes_first
         self._news = asyncio.Event()
 
     def open(self) -> Generation:
@@ -78,7 +87,12 @@ class FakeEngine:
                 raise EngineLost("the talker's engine died")
             assert row[Field.EPOCH] == generation.epoch
             flags = self._flags(frame, row)
-            generation.take(frame, flags, self._codes(generation.slot, frame, int(row[Field.TEXT_LEN])))
+            codes = self._codes(generation.slot, frame, int(row[Field.TEXT_LEN]))
+            if self._decodes_first and not frame and row[Field.CODEC]:
+                generation.take(frame, int(FrameFlag.DECODED), codes)
+                generation.hear(np.full(FRAME_SAMPLES, row[Field.CODEC] - 1, np.float32))
+            else:
+                generation.take(frame, flags, codes)
             frame += 1
             if flags:
                 return frame

@@ -37,6 +37,11 @@ class FakeCodec:
 
     def __init__(self, chunk: int = 3) -> None:
         self.frames: list[list[int]] = []
+        self.slot: int | None = None
+        """Where it begins, if the engine may decode the first frame."""
+        self.decoded: list[int] = []
+        """Numbers of frames that came decoded."""
+        self.sounds: list[NDArray[np.float32]] = []
         self.heard: list[int] = []
         self.closed = 0
         self.finished = False
@@ -46,8 +51,16 @@ class FakeCodec:
         self._waiting: deque[int] = deque()
         self._news = asyncio.Event()
 
-    def push(self, codes: NDArray[np.int16]) -> None:
+    @property
+    def beginning(self) -> int | None:
+        return None if self.frames else self.slot
+
+    def hear(self, pcm: NDArray[np.float32]) -> None:
+        self.sounds.append(pcm)
+
+    def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None:
         assert not self.finished
+        self.decoded += [len(self.frames)] * decoded
         for frame in codes.tolist():
             self._waiting.append(len(self.frames))
             self.frames.append(frame)

@@ -26,7 +26,7 @@ from voxgate.pipeline.shared.loan import Loan
 from voxgate.pipeline.shared.messages import Attach
 from voxgate.pipeline.speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, EngineState, SpeechRequest
 from voxgate.pipeline.step_times import StepSummary
-from voxgate.pipeline.talker.frames import HEADER, FrameFlag, pack_release, unpack
+from voxgate.pipeline.talker.frames import HEADER, FrameFlag, pack_release, pack_sound, unpack
 from voxgate.pipeline.talker.reports import Inbox, Reports
 from voxgate.pipeline.talker.seat import Seat
 from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
@@ -50,7 +50,7 @@ class ToneCodec:
     ahead = 1
 
     def __init__(self, slots: int, job_s: float = 0.0) -> None:
-        self._tones = tones()
+        self.tones = tones()
         self._job_s = job_s
         self.decoder = SimpleNamespace(codebook_size=CODEBOOK, books=GROUPS, frame_samples=FRAME_SAMPLES)
         self._ours, theirs = socket.socketpair()
@@ -87,20 +87,25 @@ class ToneCodec:
 
     def launch(self, job: Job) -> Decoded:
         self.jobs += 1
-        return Decoded(self._tones[job.codes[:, :, 0]].reshape(len(job.slots), -1), self._job_s)
+        return Decoded(self.tones[job.codes[:, :, 0]].reshape(len(job.slots), -1), self._job_s)
 
 
 class ToneEngine(QwenVoice):
-    """The voice of `folder`, spoken by workers through `slots` slots. `step_s`: how long everybody's step takes."""
+    """The voice of `folder`, spoken by workers through `slots` slots. `step_s`: how long everybody's step takes.
 
-    def __init__(self, folder: Path, *, slots: int = 8, step_s: float = 0.001, guests: int = 2) -> None:
+    With `decodes_first` the sound of first frames comes with them, as from a GPU.
+    """
+
+    def __init__(
+        self, folder: Path, *, slots: int = 8, step_s: float = 0.001, guests: int = 2, decodes_first: bool = False
+    ) -> None:
         super().__init__(folder, SynthesizerOptions(slots=slots, guests=guests))
         self.slots = self.capacity = slots
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.frames = 0
         """Made so far."""
         self.starts = 0
-        self._step_s, self._guests = step_s, guests
+        self._step_s, self._guests, self._decodes_first = step_s, guests, decodes_first
         self._state = EngineState.STARTING
         self._seats: dict[int, Seat] = {}
         self._running: dict[int, asyncio.Future[int]] = {}
@@ -253,7 +258,11 @@ class ToneEngine(QwenVoice):
         records[:, 3] = ended * int(FrameFlag.END) + capped * int(FrameFlag.END | FrameFlag.CAPPED)
         reading = np.minimum(made, rows[:, Field.TEXT_LEN] - 1)
         records[:, HEADER] = self._tables.text[slots, reading] % CODEBOOK
+        first = (made == 0) & (rows[:, Field.CODEC] > 0) & (records[:, 3] == 0) & self._decodes_first
+        records[first, 3] = FrameFlag.DECODED
         self._reports.send(records.tobytes())
+        for slot, epoch, _, _, code, *_ in records[first].tolist():
+            self._reports.send(pack_sound(slot, epoch, self._codec.tones[code]))
         self.frames += len(slots)
         for slot, over in zip(slots.tolist(), (ended | capped).tolist(), strict=True):
             self._made[slot] += 1

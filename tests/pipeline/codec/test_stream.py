@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 from voxgate.pipeline.codec.planner import StreamView
 from voxgate.pipeline.codec.stream import CodecStream
-from voxgate.pipeline.errors import EngineLost
+from voxgate.pipeline.errors import EngineLost, GenerationFailed
 
 
 class Owner:
@@ -16,9 +17,9 @@ class Owner:
         self.changes = 0
         self.released: list[CodecStream] = []
 
-    def open(self, slot: int = 4, *, paced: bool = True, context: np.ndarray | None = None) -> CodecStream:
+    def open(self, slot: int = 4, **options: Any) -> CodecStream:
         check = lambda codes: codes  # noqa: E731 - reads as what it is
-        return CodecStream(slot, check, self._changed, self.released.append, paced=paced, context=context)
+        return CodecStream(slot, check, self._changed, self.released.append, **options)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -40,6 +41,37 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
     assert [codes[:, 0].tolist() for codes, _ in taken] == [[0], [1, 2, 3, 4], [5, 6]]
     assert [is_first for _, is_first in taken] == [True, False, False]
     assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=7, heard=0)
+
+
+async def test_a_frame_that_was_decoded_elsewhere_is_part_of_the_stream() -> None:
+    owner = Owner()
+    stream = owner.open()
+    assert stream.beginning == 4
+    stream.push(frames(0, 1), decoded=True)
+    assert not owner.changes, "there is nothing to decode"
+    assert stream.beginning is None
+    stream.push(frames(1, 2))
+    assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=1, heard=0)
+    stream.hear(np.ones(1920, np.float32))
+    codes, first = stream.take(2, 1, 0.0)
+    assert (codes[:, 0].tolist(), first) == ([1, 2], False)
+    stream.deliver(audio(2), 2)
+    stream.finish()
+    assert [(len(run), float(run[0])) for run in [run async for run in stream]] == [(1920, 1.0), (3840, 0.0)]
+
+
+async def test_sound_that_is_no_number_fails_its_stream_alone() -> None:
+    stream = Owner().open()
+    stream.push(frames(0, 1), decoded=True)
+    stream.hear(np.full(1920, np.nan, np.float32))
+    with pytest.raises(GenerationFailed):
+        await anext(stream)
+
+
+def test_streams_that_nobody_waits_for_begin_as_ever() -> None:
+    assert Owner().open(paced=False).beginning is None
+    assert Owner().open(context=frames(0, 2)).beginning is None
+    assert Owner().open(alone=False).beginning is None, "its predecessor's last job is not over"
 
 
 def test_the_planner_sees_the_listener() -> None:

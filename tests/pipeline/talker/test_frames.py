@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from voxgate.pipeline.speech import FRAME_SAMPLES
 from voxgate.pipeline.talker.frames import (
     HEADER,
     OWNERS,
     FrameFlag,
+    addressed,
     epoch_after,
     later_epoch,
     pack_release,
+    pack_sound,
     read_release_mark,
+    read_sound,
     release_mark,
     unpack,
 )
@@ -31,6 +35,20 @@ def test_records_come_back_as_they_were_sent(rows: int, groups: int, seed: int) 
 def test_a_release_is_one_record_without_codes(slot: int, epoch: int, groups: int) -> None:
     (record,) = unpack(pack_release(slot, epoch), groups)
     assert record.tolist() == [slot, epoch, 0, FrameFlag.RELEASED]
+
+
+@given(SLOTS, EPOCHS, st.integers(1, 32))
+def test_sound_is_its_owners_and_no_record(slot: int, epoch: int, groups: int) -> None:
+    pcm = np.linspace(-1, 1, FRAME_SAMPLES, dtype=np.float32)
+    message = pack_sound(slot, epoch, pcm)
+    assert addressed(message, groups) == {epoch % OWNERS: message}
+    sound = read_sound(message)
+    assert sound is not None
+    assert sound[:2] == (slot, epoch)
+    assert np.array_equal(sound[2], pcm)
+    assert read_sound(pack_release(slot, epoch)) is None
+    frame = np.array([slot, epoch, 0, FrameFlag.DECODED, *range(groups)], np.int32)
+    assert read_sound(frame.tobytes()) is None
 
 
 @given(SLOTS, EPOCHS)

@@ -87,6 +87,18 @@ class FakeRequest:
         return [self.slot] * (PREFIX + 1)
 
 
+class Order(list[str]):
+    """What vLLM's scheduler returns, as far as it is looked at."""
+
+    @property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        return dict.fromkeys(self, 1)
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return len(self)
+
+
 @dataclass
 class PlainScheduler:
     """What vLLM's scheduler is to the one under test: it runs whatever it finds in `running`."""
@@ -101,12 +113,12 @@ class PlainScheduler:
     requests: dict[str, Any] = field(default_factory=dict)
     outputs: dict[int, Any] = field(default_factory=dict)
 
-    def schedule(self) -> list[str]:
+    def schedule(self) -> Order:
         if self.broken:
             raise RuntimeError("no blocks")
         self.running = self.running + self.waiting
         self.waiting = []
-        return [request.name for request in self.running]
+        return Order(request.name for request in self.running)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:  # noqa: ARG002 - as vLLM's
         return self.outputs
@@ -382,22 +394,7 @@ def test_the_time_of_a_step_decides_how_many_fit(bench: Bench) -> None:
     assert scheduler._largest_batch(20.0) == 2
 
 
-class Order(list[str]):
-    """What vLLM's scheduler returns, as far as it is looked at."""
-
-    @property
-    def num_scheduled_tokens(self) -> dict[str, int]:
-        return dict.fromkeys(self, 1)
-
-    @property
-    def total_num_scheduled_tokens(self) -> int:
-        return len(self)
-
-
 class OrderingPlainScheduler(PlainScheduler):
-    def schedule(self) -> Order:
-        return Order(super().schedule())
-
     def get_grammar_bitmask(self, scheduler_output: Any) -> None:
         """There is none."""
 
@@ -505,6 +502,25 @@ def test_its_heir_goes_on_in_his_own_slot(bench: Bench) -> None:
     assert record.tolist() == [SHAPE.slots + 1, 0, 0, FrameFlag.WARM], "nobody needs the row any more"
     bench.tables.control[SHAPE.slots + 1, Field.HEIR] = 0
     assert bench.scheduler.has_requests(), "he goes by his slot"
+
+
+def test_the_order_says_whose_first_frame_it_makes(bench: Bench) -> None:
+    """Two requests: one whose heir makes its first frame in the next step, and one whose heir made it in the last."""
+    requests = [read_prompt(bench, SHAPE.slots + number) for number in range(2)]
+    scheduler = bench.scheduler
+    scheduler.requests = {request.name: request for request in requests}
+    for request, heir, codec in zip(requests, (2, 3), (5, 6), strict=True):
+        bench.tables.control[request.prompt_token_ids[0], Field.HEIR] = heir + 1
+        bench.tables.control[heir, Field.CODEC] = codec + 1
+    scheduler.running = [*requests]
+    scheduler.has_requests()
+    # As vLLM leaves them when it has ordered the step.
+    requests[0].num_computed_tokens, requests[1].num_computed_tokens = PREFIX + 1, PREFIX + 2
+    stepping = dict.fromkeys(scheduler.requests, 1)
+    assert scheduler._first_frames(stepping) == [(2, 5)]
+    assert scheduler._first_frames({requests[1].name: 1}) == []
+    bench.tables.control[2, Field.CODEC] = 0
+    assert scheduler._first_frames(stepping) == []
 
 
 @pytest.mark.parametrize("looked", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from fakes.engine import FakeEngine
 from fakes.speech_bench import STORY, Bench, turns
 from fakes.virtual_time import run
@@ -97,5 +98,26 @@ def test_each_generation_draws_noise_of_its_own(bench: Callable[..., Bench]) -> 
                 await turns()
             assert b.speech.seed == 1000
             assert seeds == [1000, 1001]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("slot", [7, None])
+@pytest.mark.parametrize("decodes_first", [True, False])
+def test_a_first_frame_that_the_engine_decodes_is_not_decoded_again(
+    bench: Callable[..., Bench], slot: int | None, decodes_first: bool
+) -> None:
+    """Nor is any of the second generation, which goes on in the stream of the first."""
+
+    async def scene() -> None:
+        engine = FakeEngine(decodes_first=decodes_first)
+        async with bench(engine=engine, rules=TextRules(segment_tokens=2)) as b:
+            b.codec.slot = slot
+            await b.say("one two. three four.")
+            asked = slot is not None and decodes_first
+            assert len(engine.opened) == 2
+            assert b.codec.decoded == [0] * asked
+            assert [int(pcm[0]) for pcm in b.codec.sounds] == [7] * asked
+            assert len(b.codec.frames) == sum(generation.frames - 1 for generation in engine.opened)
 
     run(scene())
