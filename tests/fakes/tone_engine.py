@@ -104,6 +104,8 @@ class ToneEngine(QwenVoice):
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.frames = 0
         """Made so far."""
+        self.first_sounds = 0
+        """Of those, decoded by itself."""
         self.starts = 0
         self._step_s, self._guests, self._decodes_first = step_s, guests, decodes_first
         self._state = EngineState.STARTING
@@ -262,6 +264,7 @@ class ToneEngine(QwenVoice):
         records[first, 3] = FrameFlag.DECODED
         self._reports.send(records.tobytes())
         for slot, epoch, _, _, code, *_ in records[first].tolist():
+            self.first_sounds += 1
             self._reports.send(pack_sound(slot, epoch, self._codec.tones[code]))
         self.frames += len(slots)
         for slot, over in zip(slots.tolist(), (ended | capped).tolist(), strict=True):

@@ -42,6 +42,24 @@ async def test_every_worker_speaks_the_same_text_the_same_way() -> None:
             assert np.abs(frame / 32768 - tone).max(axis=1).min() < 1e-3, "it is one of the engine's tones"
 
 
+async def test_first_frames_that_the_engine_decodes_are_heard_as_others_are() -> None:
+    """One after another, so that places are lent again, and some are cut off as soon as they are heard."""
+    heard = []
+    for decodes_first in (False, True):
+        engine = ToneEngine(DEMO, decodes_first=decodes_first)
+        async with gateway(engine) as served, connect(url(served)) as session:
+            for cut in (True, False, True, False):
+                if cut:
+                    async with session.utterance(format=UNPACED["format"]) as utterance:
+                        await utterance.send("A few words that nobody hears to their end.")
+                        await anext(aiter(utterance.audio()))
+                else:
+                    heard.append((await say(session, "Hello there.", seed=4, pacing="playback"))[0])
+        assert engine.first_sounds == 4 * decodes_first
+    for samples in heard[1:]:
+        np.testing.assert_array_equal(samples, heard[0])
+
+
 async def test_slots_are_everybodys_and_the_queue_takes_turns_over_the_workers() -> None:
     engine = ToneEngine(DEMO, slots=2, step_s=0.01)
     async with gateway(engine, queue_length=8, queue_wait_ms=20_000) as served, contextlib.AsyncExitStack() as stack:
