@@ -155,11 +155,14 @@ class _Holding(_Mixed):
         Looked at several times a step, for hundreds of them: whole arrays, not one by one.
         """
         running = self.running
-        slots = [request.prompt_token_ids[0] for request in running]
-        if slots and max(slots) >= self._slots:
-            slots = [self._row_of(request) for request in running]
+        slots = np.array([request.prompt_token_ids[0] for request in running], np.int64)
         computed = np.array([request.num_computed_tokens for request in running], np.int64)
-        return computed, self._control[slots] if slots else self._control[:0]
+        if self._prompts:
+            heirs = self._control[slots, Field.HEIR] - 1
+            for at in np.flatnonzero(heirs >= 0):
+                self._inherit(running[at], int(heirs[at]))
+                slots[at] = heirs[at]
+        return computed, self._control[slots]
 
     # Prompts that are read before they are needed (`warm.py`)
 
@@ -168,16 +171,11 @@ class _Holding(_Mixed):
             self._prompts[request.request_id] = row
         super().add_request(request)
 
-    def _row_of(self, request: Request) -> int:
-        """A request's row of the tables: of a prompt's that has an heir, the heir's slot."""
-        row: int = request.prompt_token_ids[0]
-        if row < self._slots or (heir := int(self._control[row, Field.HEIR]) - 1) < 0:
-            return row
-        # From here on it is the heir's, also where it has to be computed once more.
+    def _inherit(self, request: Request, heir: int) -> None:
+        """From here on a prompt's request is its heir's, by his slot, also where it has to be computed once more."""
         for tokens in (request.prompt_token_ids, request._all_token_ids, request._output_token_ids):
             tokens[:] = [heir] * len(tokens)
         self._inherited.add(request.request_id)
-        return heir
 
     def _tell_of_prompts(self, stepped: Mapping[str, int], requests: Mapping[str, Request]) -> None:
         """Report rows whose prompt was read by this step, and those whose heir's first step it was."""
