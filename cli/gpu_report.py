@@ -66,9 +66,8 @@ def _part(name: str, figures: Any) -> Iterable[str]:
         for inner, each in nested.items():
             yield from _part(inner if name == "engine" else f"{name}, {inner}", each)
     else:
-        yield f"{name}, {'share' if name.startswith('profile') else 'ms'}: " + ", ".join(
-            f"{key}: {value}" for key, value in figures.items()
-        )
+        unit = "share" if name.startswith("profile") else "ms"
+        yield f"{name}, {unit}: " + ", ".join(f"{key}: {value}" for key, value in figures.items())
 
 
 def _cells(step: StepFigures) -> list[str]:
