@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any, cast
 
 from aiohttp import web
@@ -26,11 +25,11 @@ from .handshake import Door, confirm_subprotocol
 from .http.documents import Documents
 from .http.doorstep import Doorstep
 from .http.pages import page_routes
-from .http.reply import refusal
 from .http.service import CALLER, HttpService, Routes
 from .http.speech import HttpSpeech
 from .http.tokens import token_routes
 from .http.unread import UNREAD_S
+from .http.upgrade import upgrade
 from .http.voices import voice_routes
 from .metrics import CONTENT_TYPE
 from .observer import Observer
@@ -78,7 +77,7 @@ class Front:
         self._door = Door(access, offer, self.sessions, observer)
         self._server: Server | None = None
         documents = Documents(offer, admission, engine, self.sessions)
-        sockets = [web.get(endpoint.pattern, _upgrade_required) for endpoint in ENDPOINTS]
+        sockets = [web.get(endpoint.pattern, upgrade) for endpoint in ENDPOINTS]
         public = Routes([*documents.routes(), *sockets, *page_routes()])
         own = [*token_routes(access), web.get("/metrics", self._metrics)]
         if library is not None:
@@ -154,7 +153,11 @@ class Front:
     def _connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> Doorstep:
         """What the listening socket gives a new connection to; the library's own comes after the doorstep."""
         websocket = BoundedConnection(protocol, server, **options)
-        return Doorstep(lambda: SmallReads(websocket), self._http.connection, _HANDSHAKE_S)
+
+        def taker() -> SmallReads:
+            return SmallReads(websocket)
+
+        return Doorstep(taker, lambda: self._http.connection(taker), _HANDSHAKE_S)
 
     async def _converse(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
@@ -167,10 +170,3 @@ class Front:
         if self._access.keyed and request[CALLER].name != self._settings.metrics_key:
             raise Forbidden(f"metrics are for the key named {self._settings.metrics_key!r}")
         return web.Response(body=await self._exposition(), headers={"Content-Type": CONTENT_TYPE})
-
-
-async def _upgrade_required(_: web.Request) -> web.Response:
-    message = "speech goes over a WebSocket: send an upgrade"
-    response = refusal(HTTPStatus.UPGRADE_REQUIRED, "upgrade_required", message).response()
-    response.headers["Upgrade"] = "websocket"
-    return response

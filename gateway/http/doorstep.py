@@ -66,13 +66,18 @@ class Doorstep(asyncio.Protocol):
             self._refuse(_FULL)
             return
         self._deadline.cancel()
-        # A loop decides how to read when reading begins, and the next protocol may read another way.
-        self._transport.pause_reading()
-        self._transport.set_protocol(server)
-        server.connection_made(self._transport)
-        self._transport.resume_reading()
-        server.data_received(bytes(self._head))
+        hand_over(self._transport, server, bytes(self._head))
 
     def _refuse(self, answer: bytes) -> None:
         self._transport.write(answer)
         self._transport.close()
+
+
+def hand_over(transport: asyncio.Transport, server: asyncio.Protocol | SmallReads, received: bytes) -> None:
+    """Let `server` have the connection, and what was `received` on it for its eyes."""
+    # A loop decides how to read when reading begins, and the next protocol may read another way.
+    transport.pause_reading()
+    transport.set_protocol(server)
+    server.connection_made(transport)
+    transport.resume_reading()
+    server.data_received(received)

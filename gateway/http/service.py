@@ -15,9 +15,11 @@ from ..access.access import Access
 from ..access.caller import Caller
 from ..access.credential import credential_of
 from ..access.origins import origin_and_host
+from ..small_reads import SmallReads
 from .cors import CrossOrigin
 from .reply import Reply, error_reply, not_found, refusal
-from .unread import UNREAD_S, UnreadLimit
+from .unread import UNREAD_S
+from .upgrade import HttpConnection
 
 MAX_BODY_BYTES = 1 << 20
 """Largest body of a request; a route that takes more reads it as a stream."""
@@ -89,11 +91,14 @@ class HttpService:
         assert server is not None
         self._server = server
 
-    def connection(self) -> asyncio.Protocol | None:
-        """Serve one more connection: the protocol that does; None when there are too many."""
-        return (
-            UnreadLimit(self._server(), self._unread_s) if len(self._server.connections) < self._connections else None
-        )
+    def connection(self, socket: Callable[[], asyncio.Protocol | SmallReads]) -> asyncio.Protocol | None:
+        """Serve one more connection: the protocol that does; None when there are too many.
+
+        `socket` makes the one that takes over should the connection become a WebSocket after all.
+        """
+        if len(self._server.connections) >= self._connections:
+            return None
+        return HttpConnection(self._server(), self._unread_s, socket)
 
     async def close(self) -> None:
         """Let answers under way finish for a moment, then cut every connection."""

@@ -60,7 +60,7 @@ async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
     service = HttpService(Routes([]), [Routes(desk.routes())], access, connections)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
-        lambda: Doorstep(asyncio.Protocol, service.connection, 5), "127.0.0.1", 0
+        lambda: Doorstep(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0
     )
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

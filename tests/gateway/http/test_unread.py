@@ -132,6 +132,6 @@ async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
 @pytest.mark.parametrize(("stall_limit_ms", "least_s"), [(3000, UNREAD_S), (20_000, 201)])
 async def test_a_session_loses_its_patience_first(stall_limit_ms: int, least_s: float) -> None:
     async with gateway(stall_limit_ms=stall_limit_ms) as served:
-        connection = served._front._http.connection()
+        connection = served._front._http.connection(asyncio.Protocol)
         assert isinstance(connection, UnreadLimit)
         assert connection._limit_s >= least_s
