@@ -1,7 +1,7 @@
 """The codec decoder on a GPU: the weights and the streams of `decoder.py`, in half precision where that is safe.
 
-Products are of half precision numbers, summed in float32; the vocoder's own stream of values stays float32, as do norms
-and sines. A stream's history stays on the device, in a row of a slab.
+Products are of half precision numbers, summed in float32, as are norms and sines; what lies between two layers of the
+vocoder is half as well. A stream's history stays on the device, in a row of a slab.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class GpuDecoder:
         for number, block in enumerate(self._blocks):
             behind = self._blocks[number + 1].conv.input if number + 1 < len(self._blocks) else self._output
             steps *= block.conv.stride
-            x = self._new(steps, batch.rows, block.conv.channels)
+            x = self._new(steps, batch.rows, block.conv.channels, self.dtype)
             ahead = block.units[0].conv.input
             onward = self._room(ahead, steps, batch)
             self._convolve(block.conv, source, batch, kept=x, onward=(onward, ahead))

@@ -174,7 +174,7 @@ def last(
     row = tl.program_id(1)
     at = tl.program_id(0) * STEPS + tl.arange(0, STEPS)
     inputs = tl.arange(0, SPAN)
-    value = tl.zeros([STEPS], tl.float32)
+    products = tl.zeros([STEPS, SPAN], tl.float32)
     for tap in tl.static_range(TAPS):
         line = (at + tap) * rows + row
         seen = tl.load(
@@ -182,9 +182,8 @@ def last(
             mask=(at[:, None] < steps) & (inputs[None, :] < INPUTS),
             other=0.0,
         )
-        value += tl.sum(
-            seen.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0), 1
-        )
+        products += seen.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0)
+    value = tl.sum(products, 1)
     value = tl.minimum(tl.maximum(value + tl.load(bias), -1.0), 1.0)
     tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=at < steps)
 
