@@ -69,11 +69,11 @@ def layers_ms(folder: Path) -> dict[str, float]:
 
 
 def random_layers(size: TransformerSize, most: int, past: int, device: torch.device) -> Callable[[int], Tensor]:
-    """A step of up to `most` sessions through `GpuLayers`, in bfloat16 on a GPU, each `past` positions on."""
+    """A step of up to `most` sessions, each `past` positions on, through all layers as served, in bfloat16 on a GPU."""
     import torch
 
     from ..pipeline.talker.gpu_layer_parts import Layer, Rows
-    from ..pipeline.talker.gpu_layers import GpuLayers
+    from ..pipeline.talker.gpu_layers import layers_for
     from ..pipeline.talker.predictor_weights import rotary
 
     # Triton's interpreter cannot multiply bfloat16.
@@ -98,7 +98,7 @@ def random_layers(size: TransformerSize, most: int, past: int, device: torch.dev
     pages = -(-(past + 1) // PAGE)
     caches = [random(most * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
     owned = torch.randperm(most * pages, device=device).int().view(most, pages)
-    gpu = GpuLayers(layers, random(size.hidden) * 0 + 1, angles, size, most)
+    gpu = layers_for(layers, random(size.hidden) * 0 + 1, angles, size, most, streamed=True)
     embedded = random(most, size.hidden)
 
     def run(rows: int) -> Tensor:

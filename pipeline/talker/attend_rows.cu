@@ -222,6 +222,8 @@ struct Attention {
             const int left = cached - (turn * WARPS + warp) * 16;
             while (!all_lanes(arrived_here(shared.full[warp][turn % SLOTS], turn / SLOTS))) {}
             weigh(shared.ring[warp][turn % SLOTS], left < 16 ? left : 16, queries);
+            done_reading();
+            sync_warp();
             fetch(turn + SLOTS);
         }
 #pragma unroll

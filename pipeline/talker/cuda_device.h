@@ -145,6 +145,9 @@ DEVICE void copy_kept(void *to, const void *from, u32 bytes, Arrival &arrival) {
 DEVICE void expect_soon(const void *from, u32 bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
+// What has been asked of shared memory has come. Without it the copy engine can be told that there is room again, and
+// write there, before that.
+DEVICE void done_reading() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // By the copy engine. What is read once a pass would only push other things out of the cache.
 DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
     u64 policy;

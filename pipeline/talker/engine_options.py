@@ -42,7 +42,7 @@ class EngineOptions:
     dtype: str | None = None
     graphs: str = "FULL"
     own_kernels: bool = True
-    streamed_layers: bool = False
+    streamed_layers: bool = True
     whole_predictor: bool = False
     gpu_memory: float = 0.7
     threads: int = 1

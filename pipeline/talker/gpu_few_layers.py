@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import triton
@@ -12,25 +13,16 @@ from torch import Tensor
 from ..checkpoint import TransformerSize
 from ..errors import EngineError
 from .gpu_compile import supported
-from .gpu_few_rows import AttendRows, LayerRest, Rest, packed
+from .gpu_few_rows import AttendRows, LayerRest, cuts_for, fits, packed
 from .gpu_layer_kernels import begin_rows
 from .gpu_layer_parts import Layer, Rows
 
 log = logging.getLogger(__name__)
 
-HEAD_DIM, SHARING = 128, 2
-"""What `attend_rows` is written for."""
 TRIED_LAYERS, TRIED_PAST, TRIED_ROWS, CLOSE = 2, 70, (5, 16), 0.02
 """Layers, positions of past and rows that are tried at the start, and how far from the library's they may be."""
 REPEATED = 300
 """How often the same has to come of them: what depends on who is first shows now and then only."""
-
-
-def cuts_for(size: TransformerSize) -> tuple[Rest, Rest]:
-    """For up to 8 and up to 16 rows; both take weights as laid out for the other."""
-    queries, keys = size.heads * size.head_dim, size.kv_heads * size.head_dim
-    widths = size.hidden, queries, size.intermediate, queries + 2 * keys
-    return Rest(*widths, eights=1), Rest(*widths, eights=2)
 
 
 class FewLayers:
@@ -99,12 +91,15 @@ def few_layers_for(
 
     `reference` and `through`: some layers as the library multiplies them, and the same by way of the new ones.
     """
-    like, cuts = layers[0].out, cuts_for(size)
-    fits = size.head_dim == HEAD_DIM and size.heads == SHARING * size.kv_heads and all(cut.fits() for cut in cuts)
-    if not fits or like.dtype is not torch.bfloat16 or not supported():
+    like = layers[0].out
+    if not fits(size) or like.dtype is not torch.bfloat16 or not supported():
         return None
     try:
-        rest, attend = [LayerRest(cut) for cut in cuts], AttendRows(size)
+        # The compiler takes seconds for each.
+        with ThreadPoolExecutor(initializer=torch.cuda.set_device, initargs=(torch.cuda.current_device(),)) as pool:
+            attending = pool.submit(AttendRows, size)
+            rest = list(pool.map(LayerRest, cuts_for(size)))
+            attend = attending.result()
         some = layers[:TRIED_LAYERS]
         tried = FewLayers(some, angles, size, rest, attend)
         if agree(reference(some), through(some, tried), size, len(some), like.device):

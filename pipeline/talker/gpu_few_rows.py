@@ -15,6 +15,8 @@ from .gpu_compile import CudaKernel, Launch, words
 REST, ATTEND = Path(__file__).with_name("layer_rest.cu"), Path(__file__).with_name("attend_rows.cu")
 BLOCKS = 128
 """Of `layer_rest`, one on a multiprocessor; they wait for one another, so all must run at once."""
+HEAD_DIM, SHARING = 128, 2
+"""What `attend_rows` is written for."""
 ATTEND_WARPS, ATTEND_TILES = 4, 1
 """Warps of a block of `attend_rows`, and tiles of 16 positions each that every one of them reads ahead."""
 SPINS = 1 << 22
@@ -67,6 +69,27 @@ class Rest:
             and self.ranks % self.batch == 0
             and (self.down_passes == 1 or self.ranks == self.batch)
         )
+
+
+def cuts_for(size: TransformerSize) -> tuple[Rest, Rest]:
+    """For up to 8 and up to 16 rows; both take weights as laid out for the other."""
+    queries, keys = size.heads * size.head_dim, size.kv_heads * size.head_dim
+    widths = size.hidden, queries, size.intermediate, queries + 2 * keys
+    return Rest(*widths, eights=1), Rest(*widths, eights=2)
+
+
+def fits(size: TransformerSize) -> bool:
+    """Whether both kernels can be had for a model of this size."""
+    heads = size.head_dim == HEAD_DIM and size.heads == SHARING * size.kv_heads
+    return heads and all(cut.fits() for cut in cuts_for(size))
+
+
+def packed_bytes(size: TransformerSize) -> int:
+    """Of the weights as `packed` lays them out, in bfloat16; none where the kernels do not fit."""
+    if not fits(size):
+        return 0
+    cut = cuts_for(size)[0]
+    return 2 * size.layers * cut.hidden * (cut.mixed + 3 * cut.inner + cut.qkv)
 
 
 def packed(matrix: Tensor, cut: Rest, *, passes: int = 1, halves: bool = False) -> Tensor:

@@ -141,8 +141,9 @@ def begin_rows(
     SPAN: tl.constexpr, SUMS: tl.constexpr, COUNTS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Begin the residual stream as `layer_rest` has it: `x` is `kept`, `squares` [n, SUMS] its squares, `done` zero."""
-    begin(EARLY)
+    # In this order: the first attention looks at positions, pages and what they hold before it has waited for anybody.
     wait(EARLY)
+    begin(EARLY)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     given = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0)

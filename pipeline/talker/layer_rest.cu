@@ -72,26 +72,31 @@ struct Fetcher {
         prepare(shared.there, 1);
         publish_arrivals();
     }
-    // Of a matrix whose first unit is the one with number `base`: what has not been fetched, up to number `end`.
-    template <class P> DEVICE_MEMBER void fetch(const u16 *matrix, int &base, int end) {
-        for (; unit < base + P::UNITS && unit < end; ++unit) {
+    // Where the unit of a matrix is that is `unit` further than its first, of this block's; else it counts `unit` down.
+    template <class P> DEVICE_MEMBER const u16 *find(const u16 *matrix, int &unit) {
+        if (matrix == nullptr) return nullptr;
+        if (unit < P::UNITS) return matrix + ((size_t)block_index() * P::UNITS + unit) * UNIT;
+        unit -= P::UNITS;
+        return nullptr;
+    }
+    // In the order in which they are multiplied.
+    DEVICE_MEMBER const u16 *find(int unit) {
+        const u16 *at = find<Output>(p.out, unit);
+        if (at == nullptr) at = find<Gates>(p.gate_up, unit);
+        if (at == nullptr) at = find<Down>(p.down, unit);
+        return at != nullptr ? at : find<Next>(p.qkv, unit);
+    }
+    // What has not been fetched, up to number `end`.
+    DEVICE_MEMBER void run(int end) {
+        for (; unit < end; ++unit) {
+            const u16 *from = find(unit);
+            if (from == nullptr) return;
             const int slot = unit % RING;
             if (unit >= RING)
                 while (!arrived_here(shared.empty[slot], unit / RING + 1)) {}
             expect(shared.full[slot], UNIT * 2);
-            copy_async(shared.ring[slot], matrix + ((size_t)block_index() * P::UNITS + unit - base) * UNIT, UNIT * 2,
-                       shared.full[slot]);
+            copy_async(shared.ring[slot], from, UNIT * 2, shared.full[slot]);
         }
-        base += P::UNITS;
-    }
-    DEVICE_MEMBER void run(int end) {
-        int base = 0;
-        if (p.out != nullptr) {
-            fetch<Output>(p.out, base, end);
-            fetch<Gates>(p.gate_up, base, end);
-            fetch<Down>(p.down, base, end);
-        }
-        if (p.qkv != nullptr) fetch<Next>(p.qkv, base, end);
     }
 };
 
@@ -198,6 +203,7 @@ struct Worker {
                     multiply(other[eight], {low.z, high.z, low.w, high.w}, row.z, row.w);
                 }
             }
+            done_reading();
             sync_warp();
             if (lane == 0) arrive(shared.empty[slot]);
             if (++slot == RING) slot = 0, ++turn;

@@ -156,27 +156,32 @@ class Memory:
     share: float
 
 
-def plan_memory(total: int, most: float, weights: int, cache: int) -> Memory:
-    """`cache` bytes where they fit into the share `most` of `total`, beside twice the `weights`; else what is left.
+def plan_memory(total: int, most: float, weights: int, cache: int, copies: int = 0) -> Memory:
+    """`cache` bytes where they fit into the share `most` of `total`, beside twice the `weights` and what is a copy of
+    some of them; else what is left.
 
     A share no larger than what is needed lets another replica start beside this one.
     """
-    share = (cache + 2 * weights) / total
+    share = (cache + 2 * weights + copies) / total
     return Memory(cache, share) if share <= most else Memory(None, most)
 
 
 def _gpu_memory(wiring: Wiring, options: EngineOptions, max_positions: int) -> Memory:
     from vllm.platforms import current_platform
 
+    from .gpu_few_rows import packed_bytes
+
     checkpoint = load_checkpoint(Path(wiring.checkpoint))
     weights = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
     total = int(current_platform.get_device_total_memory())
-    if options.kv_cache_bytes is not None:
-        return Memory(options.kv_cache_bytes, min(options.gpu_memory, (options.kv_cache_bytes + 2 * weights) / total))
     size = checkpoint.talker
+    copies = packed_bytes(size) if options.own_kernels and options.streamed_layers and options.dtype is None else 0
+    if options.kv_cache_bytes is not None:
+        share = plan_memory(total, 1.0, weights, options.kv_cache_bytes, copies).share
+        return Memory(options.kv_cache_bytes, min(options.gpu_memory, share))
     per_position = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
     positions = max(wiring.shape.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
-    return plan_memory(total, options.gpu_memory, weights, per_position * positions)
+    return plan_memory(total, options.gpu_memory, weights, per_position * positions, copies)
 
 
 def _set(environment: dict[str, str]) -> None:

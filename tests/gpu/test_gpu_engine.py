@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
-    options = EngineOptions(8, 64, kv_cache_bytes=64 << 20, device="cuda", own_kernels=OWN_KERNELS)
+    options = EngineOptions(8, 64, kv_cache_bytes=1 << 30, device="cuda", own_kernels=OWN_KERNELS)
     engine = TalkerEngine(checkpoint, options)
     await engine.start()
     yield engine

@@ -18,6 +18,11 @@ def test_a_cache_that_fits_is_all_that_is_taken() -> None:
 
 def test_where_it_does_not_fit_the_rest_of_the_share_is_taken() -> None:
     assert plan_memory(total=24 * GB, most=0.7, weights=4 * GB, cache=20 * GB) == Memory(None, 0.7)
+    assert plan_memory(total=34 * GB, most=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == Memory(None, 0.9)
+
+
+def test_copies_of_weights_are_counted() -> None:
+    assert plan_memory(total=140 * GB, most=0.7, weights=4 * GB, cache=20 * GB, copies=4 * GB).share == 32 / 140
 
 
 @dataclass
