@@ -31,11 +31,12 @@ RATES = (10, 20, 40, 60)
 
 
 def predictor_ms(folder: Path) -> dict[str, float]:
-    """A frame's codes for so many rows, without head and first draw, as one graph; median."""
+    """A frame's codes for so many rows, without head and first draw, as one graph and as serving makes them; median."""
     import torch
     from safetensors import safe_open
 
     from ..pipeline.checkpoint import load_checkpoint
+    from ..pipeline.qwen_voice import SynthesizerOptions
     from ..pipeline.talker.gpu_predictor import GpuCodePredictor
     from ..pipeline.talker.sampling import Candidates
 
@@ -44,7 +45,14 @@ def predictor_ms(folder: Path) -> dict[str, float]:
         names = [name for name in stored.keys() if "code_predictor" in name]  # noqa: SIM118  # no mapping
         weights = {name: stored.get_tensor(name) for name in names}
         first = stored.get_tensor("talker.model.codec_embedding.weight")
-        predictor = GpuCodePredictor(weights, first, checkpoint.predictor, checkpoint.groups, max(BATCHES))
+        predictor = GpuCodePredictor(
+            weights,
+            first,
+            checkpoint.predictor,
+            checkpoint.groups,
+            max(BATCHES),
+            whole=SynthesizerOptions().whole_predictor,
+        )
         times = {}
         for rows in BATCHES:
             hidden = torch.randn(rows, checkpoint.talker.hidden, device="cuda", dtype=first.dtype)
