@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checkpoint import TransformerSize
 from .native_arrays import Odds, Sizes, array, pack, scratch
-from .native_kernels import compile_frame
+from .native_frame import compile_frame
 from .predictor_weights import FoldedPredictor
 from .sampling import Candidates
 
