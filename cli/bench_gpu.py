@@ -37,7 +37,7 @@ LISTENERS_ARRIVE_S = 6.0
 LEAST_UTTERANCES = 30
 """At a low rate utterances come until there are so many, so that the twentieth part of them is more than one."""
 UNPACED_S = 20.0
-"""How long new utterances are begun where each is made as fast as it goes: the last, ever fewer, should weigh little."""
+"""How long new utterances are begun where each is made as fast as it goes; the last ones, ever fewer, weigh little."""
 BUFFER_MS = 200
 """A step of listeners is carried when no player with this much of a start buffer runs dry."""
 PART_TIMEOUT_S = 240.0
