@@ -15,8 +15,8 @@ GPU_GROUPS = 4
 class CreditRounds:
     """Collects what wants to grant credit and lets all of it do so together, at most every `interval_s` seconds.
 
-    A talker step costs little more for eight sessions than for one. Granted one frame at a time, each at its own
-    listener's moment, sessions would step alone; granted together they step together. The interval is short against
+    A talker step costs little more for eight generations than for one. Granted one frame at a time, each at its own
+    listener's moment, generations would step alone; granted together they step together. The interval is short against
     the time that generation runs ahead.
 
     `aligned`: several processes share one talker, and rounds are at the same moments in all of them, `offset_s` after
@@ -52,7 +52,7 @@ class CreditRounds:
 class RoundsInTurn:
     """Which rounds one speech after another is to join.
 
-    On a CPU, where a step's time goes with its sessions, all of them the same. On a GPU all at once would be in the
+    On a CPU, where a step's time goes with its generations, all of them the same. On a GPU all at once would be in the
     way of whoever begins then: some 20 ms of steps for 300, where a quarter of them takes 12, and what the codec gets
     to do at a time is as uneven. So those that are listened to take turns. Those that are not want many frames at a
     time, which cost least when all of them step together.

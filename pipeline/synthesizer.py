@@ -108,7 +108,7 @@ class QwenSynthesizer(QwenVoice):
 
     @property
     def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
-        """The newest steps of "talker" and "codec" by batch size: sessions in a step, frames in a job."""
+        """The newest steps of "talker" and "codec" by batch size: generations in a step, frames in a job."""
         stages = self._processes.capacity.stages if self._processes is not None else ()
         return {stage.name: stage.times.summaries() for stage in stages}
 

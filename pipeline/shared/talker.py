@@ -88,7 +88,7 @@ class SharedTalker:
             self._requests.pop(epoch, None)
 
     def wake(self) -> None:
-        """Have the engine look at its held sessions again: once per turn of the event loop, for all of them."""
+        """Have the engine look at its held generations again: once per turn of the event loop, for all of them."""
         if not self._wake_due:
             self._wake_due = True
             asyncio.get_running_loop().call_soon(self._wake_now)

@@ -26,7 +26,7 @@ class BellRope:
         self._sock.setblocking(False)
 
     def ring(self) -> None:
-        """Have the engine look at its held sessions. Never waits; into the void where no engine listens."""
+        """Have the engine look at its held generations. Never waits; into the void where no engine listens."""
         # Where the socket is full of rings, it will hear one of those.
         with suppress(OSError):
             self._sock.sendto(b"!", self._address)

@@ -70,7 +70,7 @@ class TalkerEngine:
         self._warm: WarmPrompts | None = None
         self._read_requests = 0
         self.times = StepTimes()
-        """What its steps take, by the number of sessions in them."""
+        """What its steps take, by the number of generations in them."""
         self._wake_due = False
         self._closing = contextlib.AsyncExitStack()
         self._run_id = uuid.uuid4().hex
@@ -231,7 +231,7 @@ class TalkerEngine:
             tenant.fail(EngineLost(reason))
 
     def wake(self) -> None:
-        """Have the engine look at its held sessions again: once per turn of the event loop, for all of them."""
+        """Have the engine look at its held generations again: once per turn of the event loop, for all of them."""
         if not self._wake_due:
             self._wake_due = True
             asyncio.get_running_loop().call_soon(self._wake_now)

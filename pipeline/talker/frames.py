@@ -1,4 +1,4 @@
-"""What the engine reports: of each step one record per session that made a frame or ended, and how long it took.
+"""What the engine reports: of each step one record per generation that made a frame or ended, and how long it took.
 
 Besides, it answers marks that the gateway sends among its requests to abort: that a slot is free, that it is alive.
 """
@@ -58,7 +58,7 @@ class FrameFlag(IntFlag):
     """Not a frame: the answer to `pulse_mark`. Sent without codes."""
 
     FAILED = 32
-    """With END: this session's numbers came out of order; its speech cannot go on."""
+    """With END: this generation's numbers came out of order; its speech cannot go on."""
 
     WARM = 64
     """Not a frame: of a row for prompts. The first says that its prompt was read, the next that nobody needs it any

@@ -26,7 +26,7 @@ _DRAW_WARPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The tables' rows of the step's sessions, as it found them at its beginning; by slot, and one row of nobody's."""
+    """The tables' rows of a step's generations, as it found them at its beginning; by slot, one row nobody's."""
 
     control: Tensor
     options: Tensor

@@ -60,7 +60,7 @@ def look(
     """
     row = tl.program_id(0)
     slot = tl.load(ids + row).to(tl.int64)
-    # vLLM's warm-up passes ids that no session ever has: they and a finished one's are nobody's.
+    # vLLM's warm-up passes ids that no generation ever has: they and a finished one's are nobody's.
     slot = tl.where((slot < 0) | (slot > slots), slots, slot)
     real = slot < slots
     position = tl.load(positions + row).to(tl.int64)
@@ -126,7 +126,7 @@ def draw_first(
     slots, hidden, vocab, logits_line, least,
     NAMES: tl.constexpr, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """A row's codebook 0 or end of speech, its session's new state, and the header of its record; see `FrameStep.make`.
+    """A row's codebook 0 or end of speech, its new state, and the header of its record; see `FrameStep.make`.
 
     `states`: [n, hidden + NAMES]; `logits`: [n, logits_line], `vocab` of them real, the last of those end of speech,
     which cannot be drawn before frame `least`; `control`, `wanted`: the copies; `seen`: int8 [slots + 1, vocab];

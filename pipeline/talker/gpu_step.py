@@ -109,7 +109,7 @@ class GraphedStep:
         """
         count = len(states)
         if count > len(self._size_for):
-            # Only vLLM's warm-up has more rows than there are sessions.
+            # Only vLLM's warm-up has more rows than there are generations.
             tokens = self._captured[self._sizes[0]].tokens
             return tokens.new_zeros(count, *tokens.shape[1:])
         captured = self._captured[self._size_for[count - 1]]

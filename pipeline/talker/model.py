@@ -1,6 +1,6 @@
 """The talker as a vLLM model.
 
-vLLM's token id is the slot of a session, so (slot, position) reaches every step in any batch order, through chunked
+vLLM's token id is the slot of a generation, so (slot, position) reaches every step in any batch order, through chunked
 prefill, preemption and recompute, without a request id or a hook into a runner. `forward` appends both to the hidden
 states as byte-valued channels, which are exact in any dtype; the runner picks the rows that need a next token, and
 `compute_logits` reads there whose they are, samples codebook 0, runs the code predictor, stores the frame for the next
@@ -132,7 +132,7 @@ class VoxgateTalker(nn.Module):
                 self._embed, self._step = self._on_gpu(embedding, step, predictor)
 
     def _known(self, embedding: InputEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
-        # vLLM's warm-up passes ids that no session ever has.
+        # vLLM's warm-up passes ids that no generation ever has.
         last = self._wiring.shape.rows - 1
         return lambda ids, positions: embedding(ids.long().clamp(0, last), positions)
 

@@ -1,7 +1,7 @@
-"""vLLM schedulers that leave a session out of a step while it lacks text or frame credit.
+"""vLLM schedulers that leave a generation out of a step while it lacks text or frame credit.
 
-Held sessions keep their place and their cache; they are only not looked at for one `schedule()` call. When nothing but
-held sessions remain, the engine sleeps until the gateway wakes it. When more could step than a step has time for, those
+Held generations keep their place and their cache; they are only not looked at for one `schedule()` call. When nothing
+but held ones remain, the engine sleeps until the gateway wakes it. When more could step than a step has time for, those
 go first whose listeners are closest to hearing nothing.
 """
 

@@ -53,7 +53,7 @@ class FrameStep:
         self._report = report
 
     def __call__(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """Make the next frame of each row's session, and report it; returns as `make` does."""
+        """Make the next frame of each row's generation, and report it; returns as `make` does."""
         tokens, records = self.make(hidden, slots, positions)
         live = records[records[:, 0] != NOBODY]
         if len(live):
@@ -61,11 +61,11 @@ class FrameStep:
         return tokens
 
     def make(self, hidden: Tensor, slots: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Make the next frame of each row's session: vLLM's next token of each row, int64 [n], and the records.
+        """Make the next frame of each row's generation: vLLM's next token of each row, int64 [n], and the records.
 
-        `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their session's next frame
-        (a chunk of a recomputed prefill, vLLM's warm-up, the step after the last that is under way already) change
-        nothing; their records, int32 [n, HEADER + groups], have NOBODY for a slot. On a GPU nothing in it waits.
+        `hidden`: [n, talker hidden]; `slots`, `positions`: int64 [n]. Rows that are not at their next frame (a chunk
+        of a recomputed prefill, vLLM's warm-up, the step after the last that is under way already) change nothing;
+        their records, int32 [n, HEADER + groups], have NOBODY for a slot. On a GPU nothing in it waits.
         """
         control, options = look_up(self._control, slots), look_up(self._options, slots)
         frame = positions - control[:, Field.PREFIX_LEN]
@@ -106,7 +106,7 @@ class FrameStep:
                 alone = [self._draw(hidden[n], rows[n], frame[n], control[n], options[n]) for n in single]
                 first, codes, failed = (torch.cat(part) for part in zip(*alone, strict=True))
             else:
-                log.exception("a session's step failed")
+                log.exception("a generation's step failed")
                 first, failed = rows.new_zeros(1), torch.ones_like(rows, dtype=torch.bool)
                 codes = rows.new_zeros(1, self._groups)
         return first, codes, failed

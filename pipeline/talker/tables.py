@@ -1,4 +1,4 @@
-"""The tables a session's slot is made of, in memory shared by the gateway and the engine process.
+"""The tables a generation's slot is made of, in memory shared by the gateway and the engine process.
 
 The gateway is the only writer of a slot's row while it owns the slot; the engine only reads. Two orders make that safe
 without a lock (stores become visible in program order on the machines vLLM runs on, and each is one aligned word):
@@ -65,7 +65,7 @@ class Option(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """Capacity: `slots` sessions, each with a prompt, a text and frames of at most these lengths.
+    """Capacity: `slots` generations, each with a prompt, a text and frames of at most these lengths.
 
     `groups`, `hidden`: codes of a frame, and the talker's width. `warm`: rows behind the slots, for prompts that are
     read before anybody speaks (`warm.py`).

@@ -221,7 +221,7 @@ def test_slots_do_not_see_each_other(bench: Bench) -> None:
     assert same(mixed[1:2], bench.text(19) + bench.frame([13] * 4))
 
 
-def test_positions_that_no_session_has_are_harmless(bench: Bench) -> None:
+def test_positions_that_no_generation_has_are_harmless(bench: Bench) -> None:
     """vLLM's warm-up asks for any position of any slot."""
     made = bench.embed(torch.tensor([0, 2, SLOT]), torch.tensor([0, 5000, 5000]))
     assert bool(made.isfinite().all())

@@ -225,7 +225,7 @@ async def test_an_aborted_slot_serves_its_next_owner_untouched(engine: TalkerEng
     assert engine.free_slots == SLOTS
 
 
-async def test_a_held_session_makes_no_step_and_loses_nothing(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_a_held_generation_makes_no_step_and_loses_nothing(engine: TalkerEngine, cases: list[Case]) -> None:
     case = cases[0]
     held = begin(engine, case)
     held.grant(3)

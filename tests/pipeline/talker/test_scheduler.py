@@ -188,20 +188,20 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-def test_sessions_that_may_step_are_scheduled_as_ever(bench: Bench) -> None:
+def test_generations_that_may_step_are_scheduled_as_ever(bench: Bench) -> None:
     bench.run(FakeRequest("a", 0), FakeRequest("b", 1))
     assert bench.scheduler.schedule() == ["a", "b"]
     assert bench.running() == ["a", "b"]
 
 
-def test_held_sessions_are_left_out_and_keep_their_place(bench: Bench) -> None:
+def test_held_generations_are_left_out_and_keep_their_place(bench: Bench) -> None:
     bench.run(FakeRequest("a", 0), FakeRequest("b", 1), FakeRequest("c", 2))
     bench.hold(1)
     assert bench.scheduler.schedule() == ["a", "c"]
     assert sorted(bench.running()) == ["a", "b", "c"]
 
 
-def test_new_sessions_are_admitted_beside_held_ones(bench: Bench) -> None:
+def test_new_generations_are_admitted_beside_held_ones(bench: Bench) -> None:
     bench.run(FakeRequest("a", 0))
     bench.scheduler.waiting = [FakeRequest("new", 3, 0)]
     bench.hold(0)
@@ -209,7 +209,7 @@ def test_new_sessions_are_admitted_beside_held_ones(bench: Bench) -> None:
     assert sorted(bench.running()) == ["a", "new"]
 
 
-def test_a_held_session_steps_again_once_it_has_credit(bench: Bench) -> None:
+def test_a_held_generation_steps_again_once_it_has_credit(bench: Bench) -> None:
     bench.run(FakeRequest("a", 0))
     bench.hold(0)
     assert bench.scheduler.schedule() == []
@@ -217,7 +217,7 @@ def test_a_held_session_steps_again_once_it_has_credit(bench: Bench) -> None:
     assert bench.scheduler.schedule() == ["a"]
 
 
-def test_held_sessions_survive_a_failure_of_the_step(bench: Bench) -> None:
+def test_held_generations_survive_a_failure_of_the_step(bench: Bench) -> None:
     bench.run(FakeRequest("a", 0), FakeRequest("b", 1))
     bench.hold(1)
     bench.scheduler.broken = True
@@ -297,7 +297,7 @@ def test_ordinary_aborts_are_not_answered(bench: Bench, names: Any) -> None:
 
 
 def outcome(bench: Bench, *tokens: int) -> list[int]:
-    """Flags and fields of what is reported of a step with so many tokens of each session."""
+    """Flags and fields of what is reported of a step with so many tokens of each generation."""
     order = SimpleNamespace(num_scheduled_tokens={f"{n}": count for n, count in enumerate(tokens)})
     assert bench.scheduler.update_from_output(order, None) is bench.scheduler.outputs
     bench.scheduler.finish_requests([PULSE_MARK], "aborted")
@@ -346,7 +346,7 @@ def short_of_time(bench: Bench, largest: int) -> None:
 
 
 def listeners(bench: Bench, **leads: int) -> list[FakeRequest]:
-    """One running session for each name, in slots 0, 1, ..., so many frames ahead of its listener."""
+    """One running generation for each name, in slots 0, 1, ..., so many frames ahead of its listener."""
     bench.tables.control[:, Field.CREDIT] = 100
     requests = []
     for slot, (name, lead) in enumerate(leads.items()):

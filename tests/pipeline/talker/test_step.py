@@ -324,10 +324,10 @@ def test_rows_of_strangers_leave_no_words_behind(bench: Bench) -> None:
     assert [record.codes[0] for record in bench.sent] == [3, 1]
 
 
-# Sessions that go wrong
+# Generations that go wrong
 
 
-def test_numbers_that_are_none_end_their_session_only(bench: Bench) -> None:
+def test_numbers_that_are_none_end_their_generation_only(bench: Bench) -> None:
     for slot, epoch in ((0, 5), (1, 6), (2, 7)):
         bench.own(slot, epoch)
     hidden = torch.zeros(3, BOOK + 1)
@@ -340,7 +340,7 @@ def test_numbers_that_are_none_end_their_session_only(bench: Bench) -> None:
     assert bench.take((0, 1, [3]), (2, 1, [3])) == [0, 2], "the others go on"
 
 
-def test_a_session_that_makes_the_step_raise_ends_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_makes_the_step_raise_ends_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def predict(_hidden: Tensor, first: Tensor, _candidates: Candidates, _noise: Tensor) -> Tensor:
         if bool((first == 13).any()):
             raise RuntimeError("index out of range")
