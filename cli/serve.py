@@ -16,6 +16,7 @@ from ..gateway.settings import Settings, SettingsError, settings_from
 from ..pipeline.errors import VoxgateError
 from ..pipeline.speech import EngineState
 from .flags import add_flags, given_flags
+from .open_files import allow_open_files
 from .reach import KEY_VARIABLE
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ async def _serve(settings: Settings) -> None:
     from ..pipeline.long_lived import spare_long_lived
 
     log.configure(settings.log_level, settings.log_format)
+    allow_open_files(settings.sockets)
     if settings.device == "cuda" and (lacking := lacks_cuda()):
         raise SettingsError(f"device: {lacking}")
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)

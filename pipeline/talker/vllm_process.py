@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import load_checkpoint
 from .buckets import graph_sizes
+from .descriptors import check_descriptors
 from .forerunner import engine_context, run_ahead
 from .scratch import scratch, temporary_folder
 from .wiring import Wiring
@@ -47,7 +48,10 @@ def import_ahead(device: str, threads: int) -> None:
 
 
 def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positions: int) -> AsyncLLM:
-    """Start vLLM on a folder of `write_engine_folder`; blocks until the model is loaded (tens of seconds)."""
+    """Start vLLM on a folder of `write_engine_folder`; blocks until the model is loaded (tens of seconds).
+
+    Raises EngineError, and what vLLM does.
+    """
     cpu = options.device == "cpu"
     environment = _environment(options.device, options.threads)
     _set(environment)
@@ -80,6 +84,7 @@ def load_engine(folder: Path, wiring: Wiring, options: EngineOptions, max_positi
         disable_log_stats=True,
         use_tqdm_on_load=False,
     )
+    check_descriptors()
     with temporary_folder(scratch()):
         return AsyncLLM.from_engine_args(arguments)
 
