@@ -1,0 +1,43 @@
+"""A first frame that the engine decodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from voxgate.pipeline.errors import GenerationFailed
+from voxgate.pipeline.talker.frames import FrameFlag
+from voxgate.pipeline.talker.tables import Field
+
+from .scripted_engine import ScriptedEngine, collect, frame
+
+
+async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
+    engine = ScriptedEngine()
+    heard: list[np.ndarray] = []
+    engine.generation.decode_first(5, heard.append)
+    assert engine.row[Field.CODEC] == 6
+    engine.generation.take(0, FrameFlag.DECODED, frame(0))
+    assert engine.generation.decoded
+    assert (await anext(engine.generation)).tolist() == frame(0).tolist()
+    engine.generation.hear(np.ones(3, np.float32))
+    engine.generation.take(1, 0, frame(1))
+    assert (await anext(engine.generation)).tolist() == frame(1).tolist()
+    assert [pcm.tolist() for pcm in heard] == [[1, 1, 1]]
+
+
+async def test_sound_that_did_not_come_is_missed() -> None:
+    engine = ScriptedEngine()
+    engine.generation.decode_first(5, lambda _: None)
+    engine.generation.take(0, FrameFlag.DECODED, frame(0))
+    engine.generation.take(1, 0, frame(1))
+    with pytest.raises(GenerationFailed, match="sound"):
+        await collect(engine.generation)
+
+
+async def test_an_engine_that_decodes_nothing_owes_no_sound() -> None:
+    engine = ScriptedEngine()
+    engine.generation.decode_first(5, lambda _: None)
+    engine.generation.take(0, 0, frame(0))
+    engine.generation.take(1, 0, frame(1))
+    assert not engine.generation.decoded
+    assert engine.generation.frames == 2

@@ -1,0 +1,159 @@
+"""What it makes of the engine's records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from fakes.virtual_time import run
+from voxgate.pipeline.errors import EngineLost, GenerationFailed
+from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.talker.frames import FrameFlag
+from voxgate.pipeline.talker.generation import DRAIN_TIMEOUT_S
+
+from .scripted_engine import END, began, collect, frame, turns
+
+
+def test_frames_come_out_in_order_and_then_the_reason() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        for number in range(3):
+            generation.take(number, 0, frame(number))
+        generation.take(3, END, frame(0))
+        engine.outcome.set_result(4)
+        codes = [codes async for codes in generation]
+        assert [c.tolist() for c in codes] == [frame(n).tolist() for n in range(3)]
+        assert {c.dtype for c in codes} == {np.dtype(np.int16)}
+        assert generation.finish_reason is FinishReason.END
+
+    run(play())
+
+
+def test_speech_cut_at_the_cap_says_so() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        generation.take(0, END | FrameFlag.CAPPED, frame(0))
+        engine.outcome.set_result(1)
+        assert await collect(generation) == []
+        assert generation.finish_reason is FinishReason.LENGTH
+
+    run(play())
+
+
+def test_each_frame_is_handed_out_when_it_comes() -> None:
+    async def play() -> None:
+        _engine, generation = began()
+        for number in range(3):
+            taking = asyncio.create_task(anext(generation))
+            await turns()
+            assert not taking.done()
+            generation.take(number, 0, frame(number))
+            assert (await taking).tolist() == frame(number).tolist()
+            assert generation.finish_reason is None
+
+    run(play())
+
+
+@pytest.mark.parametrize("number", [0, 2, 7])
+def test_a_frame_out_of_order_fails_the_generation(number: int) -> None:
+    async def play() -> None:
+        _engine, generation = began()
+        generation.take(0, 0, frame(0))
+        generation.take(number, 0, frame(9))
+        assert (await anext(generation)).tolist() == frame(0).tolist()
+        with pytest.raises(GenerationFailed, match=f"frame {number} arrived where 1 was due"):
+            await anext(generation)
+
+    run(play())
+
+
+def test_an_engine_lost_is_told_after_the_frames_already_here() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        generation.take(0, 0, frame(0))
+        engine.outcome.set_exception(EngineLost("gone"))
+        await turns()
+        assert (await anext(generation)).tolist() == frame(0).tolist()
+        for _ in range(2):
+            with pytest.raises(EngineLost, match="gone"):
+                await anext(generation)
+
+    run(play())
+
+
+def test_an_engine_lost_ends_a_wait_for_frames() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        waiting = asyncio.create_task(anext(generation))
+        await turns()
+        engine.outcome.set_exception(EngineLost("gone"))
+        with pytest.raises(EngineLost):
+            await waiting
+
+    run(play())
+
+
+def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        generation.take(0, 0, frame(0))
+        generation.take(1, END, frame(0))
+        engine.outcome.set_exception(EngineLost("gone"))
+        await turns()
+        assert await collect(generation) == [frame(0).tolist()]
+        assert generation.finish_reason is FinishReason.END
+
+    run(play())
+
+
+def test_frames_that_trail_the_finish_are_waited_for() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        generation.take(0, 0, frame(0))
+        engine.outcome.set_result(3)
+        collecting = asyncio.create_task(collect(generation))
+        await asyncio.sleep(0.9 * DRAIN_TIMEOUT_S)
+        assert not collecting.done()
+        generation.take(1, 0, frame(1))
+        generation.take(2, END, frame(0))
+        assert await collecting == [frame(0).tolist(), frame(1).tolist()]
+
+    run(play())
+
+
+def test_frames_that_never_come_are_not_waited_for_forever() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        engine.outcome.set_result(3)
+        with pytest.raises(GenerationFailed, match="last frames did not arrive"):
+            await anext(generation)
+        assert asyncio.get_running_loop().time() == pytest.approx(DRAIN_TIMEOUT_S)
+
+    run(play())
+
+
+def test_a_request_that_ends_without_end_of_speech_failed() -> None:
+    async def play() -> None:
+        engine, generation = began()
+        generation.take(0, 0, frame(0))
+        engine.outcome.set_result(1)
+        assert (await anext(generation)).tolist() == frame(0).tolist()
+        with pytest.raises(GenerationFailed, match="gave up"):
+            await anext(generation)
+
+    run(play())
+
+
+def test_cancelling_a_wait_loses_no_frame() -> None:
+    async def play() -> None:
+        _engine, generation = began()
+        waiting = asyncio.create_task(anext(generation))
+        await turns()
+        generation.take(0, 0, frame(0))
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert (await anext(generation)).tolist() == frame(0).tolist()
+
+    run(play())

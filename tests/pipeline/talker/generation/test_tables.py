@@ -1,0 +1,169 @@
+"""What a generation writes into its slot, and when it begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from voxgate.pipeline.speech import TextLayout
+from voxgate.pipeline.talker.prompt import SPEAKER
+from voxgate.pipeline.talker.tables import Field, Option
+
+from .scripted_engine import PROMPT, SAMPLING, SHAPE, ScriptedEngine, began
+
+
+async def test_preparing_fills_the_tables_and_starts_nothing() -> None:
+    engine = ScriptedEngine()
+    engine.generation.prepare(PROMPT, SAMPLING, 5)
+    options = engine.tables.options[1]
+    assert (options[Option.TEMPERATURE], options[Option.TOP_P]) == (0.5, 0.75)
+    assert options[Option.REPETITION_PENALTY] == 1.25
+    assert (options[Option.PREDICTOR_TEMPERATURE], options[Option.PREDICTOR_TOP_P]) == (0.625, 0.875)
+    row = engine.row
+    assert (row[Field.TOP_K], row[Field.PREDICTOR_TOP_K], row[Field.SEED]) == (40, 30, 2**62 + 3)
+    assert (row[Field.FRAME_CAP], row[Field.EPOCH], row[Field.EARLY_END]) == (5, 0, 0)
+    assert engine.calls == []
+
+
+async def test_a_prompt_that_does_not_fit_is_refused() -> None:
+    engine = ScriptedEngine()
+    with pytest.raises(ValueError, match="the prompt has 10 positions, more than 9"):
+        engine.generation.prepare(replace(PROMPT, text=(1,) * 10), SAMPLING, 5)
+    # As many of text, its end, and the three on either side of it.
+    with pytest.raises(ValueError, match="the prompt has 11 positions, more than 9"):
+        engine.generation.prepare(replace(PROMPT, layout=TextLayout.NON_STREAMING), SAMPLING, 5)
+
+
+async def test_the_first_tokens_start_the_generation() -> None:
+    engine = ScriptedEngine()
+    engine.generation.prepare(PROMPT, SAMPLING, 5)
+    engine.generation.feed([])
+    assert engine.calls == []
+    engine.generation.feed([3, 4])
+    assert engine.calls == ["submit"]
+    # The prompt ends with the position of the first text token.
+    assert engine.prompt_len == 4
+    assert engine.tables.prefix[1, :3, 0].tolist() == [7, 8, 5]
+    assert engine.tables.prefix[1, :4, 1:].tolist() == [[-1, -1], [9, -1], [6, -1], [2, -1]]
+    assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (3, 0)
+    assert engine.row[Field.EPOCH] == 17
+    assert engine.tables.text[1, :2].tolist() == [3, 4]
+
+
+async def test_a_text_known_whole_stands_before_the_speech() -> None:
+    engine = ScriptedEngine()
+    head = np.array([[9, -1]], np.int32)
+    engine.generation.prepare(replace(PROMPT, text=(7,), head=head, layout=TextLayout.NON_STREAMING), SAMPLING, 5)
+    engine.generation.feed([3])
+    engine.generation.feed([4])
+    assert engine.calls == []
+    engine.generation.close_text()
+    assert engine.calls == ["submit"]
+    # Two tokens, then their end, meet the filler; then speech begins.
+    assert engine.tables.prefix[1, :5, 1:].tolist() == [[9, -1], [6, -1], [6, -1], [6, -1], [2, -1]]
+    assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (4, 3, 5)
+
+
+async def test_text_that_is_read_beside_a_reference_must_be_there_first() -> None:
+    engine = ScriptedEngine()
+    frames = np.array([[2, -1], [1, 1], [1, 2], [1, 3]], np.int32)
+    engine.generation.prepare(replace(PROMPT, text=(7, 8, 5, 0), context=frames), SAMPLING, 5)
+    engine.generation.feed([3, 4])
+    assert engine.calls == []
+    engine.generation.feed([5])
+    assert engine.calls == ["submit"]
+    assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (6, 2, 7)
+
+
+async def test_a_text_that_ends_sooner_is_enough() -> None:
+    engine = ScriptedEngine()
+    frames = np.array([[2, -1], [1, 1], [1, 2], [1, 3]], np.int32)
+    engine.generation.prepare(replace(PROMPT, context=frames), SAMPLING, 5)
+    engine.generation.feed([3])
+    engine.generation.close_text()
+    assert engine.calls == ["submit"]
+    assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (6, 3)
+
+
+async def test_a_reference_text_may_outlast_its_frames() -> None:
+    engine = ScriptedEngine()
+    engine.generation.prepare(replace(PROMPT, text=(7, 8, 5, 0, 1, 2)), SAMPLING, 5)
+    engine.generation.feed([3])
+    assert engine.tables.prefix[1, :6, 0].tolist() == [7, 8, 5, 0, 1, 2]
+    assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (3, -3)
+
+
+async def test_closing_a_text_that_never_began_starts_nothing() -> None:
+    engine = ScriptedEngine()
+    engine.generation.prepare(PROMPT, SAMPLING, 5)
+    engine.generation.close_text()
+    assert "submit" not in engine.calls
+
+
+async def test_a_speaker_vector_goes_to_the_slot() -> None:
+    engine = ScriptedEngine()
+    head = PROMPT.head.copy()
+    head[1, 0] = SPEAKER
+    vector = np.array([0.5, -1, 2], np.float32)
+    engine.generation.prepare(replace(PROMPT, head=head, speaker_vector=vector), SAMPLING, 5)
+    assert engine.tables.speaker[1].tolist() == [0.5, -1, 2]
+
+
+async def test_speech_may_be_allowed_to_end_before_its_text() -> None:
+    engine = ScriptedEngine()
+    engine.generation.prepare(PROMPT, replace(SAMPLING, early_end=True), 5)
+    assert engine.row[Field.EARLY_END] == 1
+
+
+async def test_later_tokens_are_appended_and_wake_the_engine() -> None:
+    engine, generation = began()
+    generation.feed([5])
+    assert engine.calls == ["submit", "wake"]
+    assert engine.tables.text[1, :3].tolist() == [3, 4, 5]
+    assert (generation.tokens, generation.room) == (3, 3)
+
+
+async def test_text_beyond_the_slot_is_refused_whole() -> None:
+    engine, generation = began()
+    with pytest.raises(ValueError, match="7 text tokens do not fit into 6"):
+        generation.feed([1] * 5)
+    assert generation.tokens == 2
+    generation.feed([1] * 4)
+    assert generation.room == 0
+    assert engine.row[Field.TEXT_LEN] == 6
+
+
+async def test_closing_the_text_wakes_the_engine() -> None:
+    engine, generation = began()
+    generation.close_text()
+    assert engine.row[Field.CLOSED] == 1
+    assert engine.calls[-1] == "wake"
+
+
+async def test_credit_only_grows() -> None:
+    engine, generation = began()
+    for frames, credit in ((4, 4), (2, 4), (4, 4), (6, 6), (-1, 6)):
+        generation.grant(frames)
+        assert engine.row[Field.CREDIT] == credit
+    assert engine.calls == ["submit", "wake", "wake"]
+
+
+async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> None:
+    engine = ScriptedEngine()
+    generation = engine.generation
+    generation.prepare(PROMPT, SAMPLING, 9)
+    generation.grant(4)
+    assert engine.calls == [], "nothing runs yet that could wait for credit"
+    generation.feed([3, 4], last=True)
+    assert engine.calls == ["submit"]
+    assert engine.row[Field.TEXT_LEN] == 2
+    assert engine.row[Field.CLOSED] == 1
+
+
+async def test_the_cap_lies_within_the_slot() -> None:
+    engine, generation = began()
+    generation.cap(1000)
+    assert engine.row[Field.FRAME_CAP] == SHAPE.frames - 1
+    generation.cap(3)
+    assert engine.row[Field.FRAME_CAP] == 3
