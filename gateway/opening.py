@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..codecs.format import FormatError
@@ -20,6 +21,12 @@ from .settings import Settings
 from .utterance import Utterance
 
 _NOT_READY_RETRY_MS = 2000
+_QUOTED_CHARACTERS = 64
+
+
+def _unknown_voice(name: str, voices: Iterable[str]) -> UnknownVoice:
+    listed = ", ".join(voices) or "none yet: this model speaks with voices made of recordings"
+    return UnknownVoice(f"there is no voice {name[:_QUOTED_CHARACTERS]!r}; voices are {listed}", param="voice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Offer:
         if (meant := aliases.get(wanted, aliases.get("*", ""))) in voices:
             return meant
         self._check_ready()
-        raise UnknownVoice(f"voices are {', '.join(voices)}", param="voice")
+        raise _unknown_voice(name, voices)
 
     def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
         """Begin to speak with the slot that `ticket` was granted. Raises what `Synthesizer.open` does."""
@@ -87,8 +94,7 @@ class Offer:
     def _check(self, request: SpeechRequest) -> None:
         voices = self.synthesizer.voices
         if (voice := voices.get(request.voice.lower())) is None:
-            listed = ", ".join(voices) or "none yet: this model speaks with voices made of recordings"
-            raise UnknownVoice(f"voices are {listed}", param="voice")
+            raise _unknown_voice(request.voice, voices)
         if request.language.lower() not in voice.languages:
             listed = ", ".join(voice.languages)
             raise UnknownLanguage(f"languages of this voice are {listed}", param="language")

@@ -42,12 +42,12 @@ class _VoiceId(BaseModel):
 
 
 class _Wanted(BaseModel):
-    """`model` is read and changes nothing: there is one."""
+    """`model` is read and changes nothing: there is one. Without a `voice` the default one speaks."""
 
     model_config = ConfigDict(extra="ignore")
 
     input: str
-    voice: str | _VoiceId
+    voice: str | _VoiceId | None = None
     instructions: Annotated[str, Field(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
     response_format: str = "mp3"
     speed: Annotated[float, Field(ge=0.25, le=4)] = 1.0
@@ -101,10 +101,11 @@ class OpenAIHttp:
         check_speed(wanted.speed)
         if (audio_format := FORMATS.get(wanted.response_format)) is None:
             raise UnsupportedFormat(f"response_format is one of {', '.join(FORMATS)}", param="response_format")
+        voice = wanted.voice.id if isinstance(wanted.voice, _VoiceId) else wanted.voice
         start = Start(
             type="start",
             utterance=UTTERANCE,
-            voice=self._offer.find_voice(wanted.voice if isinstance(wanted.voice, str) else wanted.voice.id),
+            voice=self._offer.find_voice(self._offer.default_voice if voice is None else voice),
             instructions=wanted.instructions or None,
             format=FormatFields.of(audio_format),
             pacing="none",

@@ -77,6 +77,14 @@ async def test_events(client: aiohttp.ClientSession) -> None:
     }
 
 
+async def test_without_a_voice_the_default_one_speaks(client: aiohttp.ClientSession) -> None:
+    synthesizer = ToneSynthesizer()
+    wanted = {name: value for name, value in WANTED.items() if name != "voice"}
+    async with gateway(synthesizer) as served, client.post(url(served), json=wanted) as answer:
+        assert await answer.read() == s16le(tone_pcm(TEXT))
+    assert synthesizer.speeches[0].request.voice == synthesizer.default_voice
+
+
 async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.ClientSession) -> None:
     synthesizer = ToneSynthesizer()
     async with gateway(synthesizer) as served:
