@@ -158,7 +158,7 @@ def _money(match: re.Match[str]) -> str:
         return f"{whole}.{part} {scale or ''} {coin}s" if part else f"{whole} {scale} {coin}s"
     cents = int(part or 0)
     said_cents = f"{cents} {cent if cents == 1 else 'pence' if cent == 'penny' else cent + 's'}"
-    said = f"{whole} {coin if whole == '1' else coin + 's'}"
+    said = f"{int(whole):,} {coin if whole == '1' else coin + 's'}"  # with commas it is no year
     if not cents:
         return said
     return said_cents if not int(whole) else f"{said} and {said_cents}"
@@ -205,7 +205,7 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\b(\d{1,9})(?:st|nd|rd|th)\b"), lambda m: ordinal(m[1])),
     (re.compile(r"'?(?<!\d)(\d{1,3}0)s\b"), _decade),
     (re.compile(r"(?<![\d-])(\d{4})-(\d\d)-(\d\d)(?![\d-])"), _date),
-    (re.compile(r"(?<![\d-])(?:\d{3}-)+\d{4}(?![\d-])"), lambda m: digits(m[0])),
+    (re.compile(r"(?<![\d-])(?:\d-)?(?:\d{3}-)+\d{4}(?![\d-])"), lambda m: digits(m[0])),
     (re.compile(r"(?<![\d-])(\d+)-(?=\d+(?![\d-]))"), r"\1 to "),
     (re.compile(r"(?<![\w-])-(?=\d)"), "minus "),
     (re.compile(r"#(?=\d)"), "number "),

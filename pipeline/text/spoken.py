@@ -7,12 +7,16 @@ What is decided on is one written word at a time, so a word is held back until t
 # ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
 from __future__ import annotations
 
+import re
+
 from .english import MAGNITUDES, MONEY, spoken_english
 from .traced import Trace, TracedText
 
 MAX_WORD = 64
 """A longer run without white space is cut here."""
 
+_ITEM = re.compile(r"[-*•+]|\d{1,2}[.)]")
+"""What stands before each item of a list."""
 _CLOSES_WORD = frozenset(',;?!)"”')
 _SOFT = frozenset(",;:")
 _HARD = frozenset(".?!")
@@ -56,6 +60,7 @@ class SpokenForm:
         self._closed = False  # the last thing spoken was . ? or !
         self._blank = False
         self._mark: tuple[str, int] | None = None
+        self._line_ends = 0  # since the last word
         self._apostrophe: int | None = None
         self._end = 0
         self._last_read = 0
@@ -105,9 +110,14 @@ class SpokenForm:
     def _say(self, word: str, ends: list[int]) -> None:
         if _separates(word):
             self._blank, self._apostrophe = True, None
+            self._line_ends += word == "\n"
             if word == "—":
                 self._punctuate(",", ends[0])
             return
+        if self._line_ends > 1 or (self._line_ends and _ITEM.fullmatch(word)):
+            # A heading, a paragraph or an item of a list is over, whether a mark closes it or not.
+            self._punctuate(".", self._end)
+        self._line_ends = 0
         said = spoken_english(word, after_number=self._after_number, initial=self._after_capital)
         one_to_one = len(said) == len(word)
         for n, char in enumerate(said, 1):

@@ -31,6 +31,9 @@ _OPENERS = "([{\"'“‘„«»¿¡「『（《"
 _CLOSERS = ")]}\"'”’»«」』）》,;:!?…、。，；：！？"
 _WIDE_MARKS = frozenset("、。，；：！？「」『』（）《》…")
 _FOLLOWER = re.compile(r"[^\s.,;:!?)\]}\"'”’»…、。，；：！？]*")
+_AREA_CODE = re.compile(r"\(\d{3}\)")
+_SUBSCRIBER = "000-0000"
+"""What follows an area code, 0 for any digit."""
 _YEAR_SIGNS = ("年", "년")
 
 
@@ -103,6 +106,11 @@ class Normaliser:
         if end - begin == MAX_WORD:
             self._pass(begin, end)
             return end
+        if (dialled := self._is_area_code(begin, end, final=final)) is not False:
+            if dialled:
+                said = self._verbaliser.spell(tail[begin + 1 : end - 1])
+                self._put(begin, begin + 1, end - 1, end, said)
+            return end if dialled else None
         first, last = _without_marks(tail, begin, end)
         reach = self._reach(first, last, end, final=final)
         if reach is None:
@@ -110,11 +118,23 @@ class Normaliser:
         self._say(begin, first, last, end, reach)
         return max(end, reach)
 
+    def _is_area_code(self, begin: int, end: int, *, final: bool) -> bool | None:
+        """Whether it is the beginning of a number as "(555) 123-4567"; None if unknown yet."""
+        if not _AREA_CODE.fullmatch(self._tail, begin, end) or (end < len(self._tail) and self._tail[end] != " "):
+            return False
+        rest = self._tail[end + 1 : end + 1 + len(_SUBSCRIBER)]
+        if re.sub(r"\d", "0", rest) != _SUBSCRIBER[: len(rest)]:
+            return False
+        if len(rest) == len(_SUBSCRIBER):
+            return True
+        return False if final else None
+
     def _reach(self, first: int, last: int, end: int, *, final: bool) -> int | None:
         """Where an expression that begins at `first` ends: at `last` or after the next word; None if unknown yet."""
         tail = self._tail
         if not any(map(str.isdigit, tail[first:last])):
-            return last
+            unknown = end + 1 >= len(tail) and not final and self._depends(first, last, end)
+            return None if unknown else last
         if end < len(tail) and tail[end] in self._verbaliser.phrases.magnitudes and last == end:
             return end + 1
         ordinal = tail[last:end] == "." and self._verbaliser.phrases.locale == "de"
@@ -131,6 +151,21 @@ class Normaliser:
         short = word.lower() in self._verbaliser.months and tail[found.end() : found.end() + 1] == "."
         return found.end() + (short and len(word) <= 5)
 
+    def _depends(self, first: int, last: int, end: int) -> bool:
+        """Whether it is an abbreviation that what follows decides about."""
+        phrases, written = self._verbaliser.phrases, self._tail[first : min(last + 1, end)].lower()
+        return written in phrases.before_numbers or written in phrases.before_names
+
+    def _abbreviated(self, first: int, stop: int, end: int) -> str | None:
+        """What an abbreviation with its period stands for."""
+        phrases, written = self._verbaliser.phrases, self._tail[first:stop].lower()
+        follows = self._tail[end + 1 : end + 2] if stop == end else ""
+        if follows.isdigit() and (said := phrases.before_numbers.get(written)) is not None:
+            return said
+        if follows.isupper() and (said := phrases.before_names.get(written)) is not None:
+            return said
+        return phrases.abbreviations.get(written)
+
     def _say(self, begin: int, first: int, last: int, end: int, reach: int) -> None:
         tail, say = self._tail, self._verbaliser.say
         follows_month = self._follows_month and self._verbaliser.phrases.month_first
@@ -142,7 +177,7 @@ class Normaliser:
                 return
         # An abbreviation's period is part of it.
         stop = min(last + 1, end)
-        said = self._verbaliser.phrases.abbreviations.get(tail[first:stop].lower())
+        said = self._abbreviated(first, stop, end)
         if said is None and first < last:
             stop = last
             said = say(tail[first:last], follows_month=follows_month, is_year=tail[end : end + 1] in _YEAR_SIGNS)

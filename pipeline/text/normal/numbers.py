@@ -10,6 +10,8 @@ from typing import Any
 import cn2an
 from num2words import CONVERTER_CLASSES, num2words
 
+_FRACTIONS_OF_THEIR_OWN = frozenset(("ru", "zh"))
+"""Russian says "five tenths"; Chinese is another library's, which says every digit."""
 MAX_DIGITS = 12
 """A longer number is read digit by digit."""
 
@@ -37,12 +39,22 @@ class Numbers:
         whole, _, fraction = number.partition(".")
         if len(whole) > MAX_DIGITS or (len(whole) > 1 and whole[0] == "0") or len(fraction) > MAX_DIGITS:
             return self.digits(number)
-        return _cardinal(self._locale, number)
+        if not fraction or self._locale in _FRACTIONS_OF_THEIR_OWN:
+            return _cardinal(self._locale, number)
+        # The library leaves the last zeros out: an amount of 12.50 would lose its tens, version 3.10 become 3.1.
+        return self._blank.join((self._until_point(whole), self.digits(fraction)))
+
+    def _until_point(self, whole: str) -> str:
+        """ "3" as "three point"."""
+        return _cardinal(self._locale, f"{whole}.1").removesuffix(_cardinal(self._locale, "1")).rstrip()
+
+    @property
+    def _blank(self) -> str:
+        return "" if self._locale in ("zh", "ja") else " "
 
     def digits(self, number: str) -> str:
         """ "007" digit by digit."""
-        blank = "" if self._locale in ("zh", "ja") else " "
-        return blank.join(_cardinal(self._locale, digit) for digit in number if digit.isdigit())
+        return self._blank.join(_cardinal(self._locale, digit) for digit in number if digit.isdigit())
 
     def ordinal(self, number: str) -> str:
         """ "23" as a rank; where words have a gender, the one of a day in a date."""
@@ -78,7 +90,10 @@ def _cardinal(locale: str, number: str) -> str:
     try:
         if locale == "zh":
             return str(cn2an.an2cn(number))
-        return str(num2words(Decimal(number) if "." in number else int(number), lang=locale))
+        if "." not in number:
+            return str(num2words(int(number), lang=locale))
+        # Of a Decimal the Italian words have no fraction, of a float the Russian ones too short a one.
+        return str(num2words(Decimal(number) if locale == "ru" else float(number), lang=locale))
     except Exception:
         # The libraries fail in many ways where a language lacks something; then the number stays as it is written.
         return number

@@ -33,6 +33,12 @@ class Phrases:
     """1998 is read in pairs of digits even where nothing says that it is a year."""
     blank: str = " "
     """Between words."""
+    before_numbers: Mapping[str, str] = field(default_factory=dict)
+    """Abbreviations that stand for something only where a digit follows: "No. 5", and not "No. I am not"."""
+    before_names: Mapping[str, str] = field(default_factory=dict)
+    """What they stand for where a capital follows: "St. Louis", and not "Main St."."""
+    clock: str = ""
+    """What may be written behind a time and is in `times` already."""
 
 
 _ENGLISH = Phrases(
@@ -47,14 +53,16 @@ _ENGLISH = Phrases(
     "dash",
     ("{h} o'clock", "{h} oh {m}", "{h} {m}"),
     {
-        **{"mr.": "Mister", "mrs.": "Missus", "ms.": "Miss", "dr.": "Doctor", "prof.": "Professor", "st.": "Saint"},
+        **{"mr.": "Mister", "mrs.": "Missus", "ms.": "Miss", "dr.": "Doctor", "prof.": "Professor", "st.": "Street"},
         **{"e.g.": "for example", "i.e.": "that is", "etc.": "et cetera.", "vs.": "versus", "approx.": "approximately"},
-        **{"no.": "number", "dept.": "department", "jr.": "Junior", "sr.": "Senior", "ft.": "feet", "&": "and"},
+        **{"dept.": "department", "jr.": "Junior", "sr.": "Senior", "ft.": "feet", "&": "and"},
     },
     ("hundred", "thousand", "million", "billion", "trillion"),
     "{month} {day}, {year}",
     month_first=True,
     pairs_in_years=True,
+    before_numbers={"no.": "number"},
+    before_names={"st.": "Saint"},
 )
 
 PHRASES: Mapping[str, Phrases] = {
@@ -77,6 +85,7 @@ PHRASES: Mapping[str, Phrases] = {
         },
         ("tausend", "million", "millionen", "milliarde", "milliarden", "billionen"),
         pairs_in_years=True,
+        clock="Uhr",
     ),
     "french": Phrases(
         "fr",
@@ -127,9 +136,10 @@ PHRASES: Mapping[str, Phrases] = {
         ("{h}", "{h} e {m}", "{h} e {m}"),
         {
             **{"sig.": "signor", "sig.ra": "signora", "dott.": "dottor", "prof.": "professor", "ecc.": "eccetera."},
-            **{"es.": "esempio", "ca.": "circa", "n.": "numero", "&": "e"},
+            **{"es.": "esempio", "ca.": "circa", "&": "e"},
         },
         ("mila", "milione", "milioni", "miliardo", "miliardi"),
+        before_numbers={"n.": "numero"},
     ),
     "portuguese": Phrases(
         "pt",

@@ -53,12 +53,13 @@ class Verbaliser:
         self._month_names: dict[int, str] = dict(names["wide"])
         self.months = {name.lower().rstrip("."): name for width in names.values() for name in width.values()}
         """Month names in full and short, lower case and without a period."""
-        self.followers = frozenset((*UNITS, *_CURRENCIES, "%", *self.phrases.magnitudes, *self.months))
+        clock = [self.phrases.clock] if self.phrases.clock else []
+        self.followers = frozenset((*UNITS, *_CURRENCIES, "%", *clock, *self.phrases.magnitudes, *self.months))
         """What a number may stand before and be one expression with, a blank between; words in lower case."""
         self._rules: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]]] = [
             (re.compile(r"(\d{4})-(\d\d)-(\d\d)"), lambda m: self._date(m[1], m[2], m[3])),
             (re.compile(r"(\d{1,2})[/.](\d{1,2})[/.](\d{4})"), self._short_date),
-            (re.compile(r"([01]?\d|2[0-3]):([0-5]\d)"), self._time),
+            (re.compile(rf"([01]?\d|2[0-3]):([0-5]\d)(?: {self.phrases.clock})?"), self._time),
             (
                 re.compile(rf"(?P<minus>[-−]?)(?P<sign>[{_SIGNS}])(?P<amount>{_NUMBER})(?: (?P<scale>\w+))?"),
                 self._money,
@@ -66,7 +67,7 @@ class Verbaliser:
             (re.compile(rf"(?P<minus>[-−]?)(?P<amount>{_NUMBER})(?P<scale>) ?(?P<sign>[{_SIGNS}])"), self._money),
             (re.compile(rf"([-−+]?{_NUMBER}) ?%"), self._percent),
             (re.compile(rf"([-−]?{_NUMBER}) ?({'|'.join(map(re.escape, UNITS))})"), self._unit),
-            (re.compile(r"(?:\+\d{1,3}-)?(?:\(?\d{3}\)?-)+\d{4}|\+\d{7,15}"), self._digits),
+            (re.compile(r"(?:\+?\d{1,3}-)?(?:\(?\d{3}\)?-)+\d{4}|\+\d{7,15}"), self._digits),
             (re.compile(rf"({_NUMBER})[-–]({_NUMBER})"), self._range),
             (re.compile(r"(\d{1,9})(?:st|nd|rd|th|er|ère|e|º|ª|-й|-я|-е)"), self._ordinal),
             (re.compile(r"\d+(?:\.\d+){2,}"), self._version),
@@ -92,6 +93,10 @@ class Verbaliser:
             if (match := pattern.fullmatch(written)) is not None and (said := rule(match)) is not None:
                 return said
         return None
+
+    def spell(self, digits: str) -> str:
+        """ "555" digit by digit."""
+        return self._numbers.digits(digits)
 
     # Each returns None where the expression is not what it looks like.
 

@@ -46,6 +46,10 @@ def spoken(*fragments: str) -> tuple[str, tuple[int, ...]]:
         ("Привет", ""),
         ("今天 😀 —", ""),
         ("... , !", ""),
+        ("# Heading\n\n- item one\n- item two\n", "heading. item one. item two."),
+        ("Two:\n1. one\n2) two", "two. one. one. two two."),
+        ("wrapped\nin the middle,\n3 times", "wrapped in the middle, three times."),
+        ("Done!\n\nNext", "done! next."),
     ],
 )
 def test_spoken_form(text: str, want: str) -> None:
@@ -56,7 +60,7 @@ def test_spoken_form(text: str, want: str) -> None:
 PARTS = [
     *"abcTIé'’.,!?;: \n-—…/&@%#12½\u0301今",
     *["$4.50", "$3 ", "million", " millions", "4:15", "1980s", "Dr. ", " J. ", "e.g.", "3rd", " km", "USA"],
-    *["don't", "12,345", "555-1234", " the ", "www.a.com", "x" * 70, "“", "”", "OK"],
+    *["don't", "12,345", "555-1234", " the ", "www.a.com", "x" * 70, "“", "”", "OK", "\n\n", "\n- ", "\n2. "],
 ]
 
 

@@ -41,6 +41,15 @@ SENTENCES = {
         ("(5 km)", "(five kilometers)"),
         ("Tea, milk, etc. Then", "Tea, milk, et cetera. Then"),
         ("“$3”", "“three dollars”"),
+        ("No. I said no. Room No. 5, no.", "No. I said no. Room number five, no."),
+        ("St. Louis, Main St., 5th St.", "Saint Louis, Main Street, fifth Street"),
+        ("Python 3.10, 1.0 and 2.50 m", "Python three point one zero, one point zero and two point five zero meters"),
+        (
+            "(555) 123-4567, 1-800-555-1234",
+            "(five five five) one two three, four five six seven, "
+            "one, eight zero zero, five five five, one two three four",
+        ),
+        ("(555) people, (555)", "(five hundred and fifty-five) people, (five hundred and fifty-five)"),
     ],
     "german": [
         ("Am 12. Mai um 16:30", "Am zwölfter Mai um sechzehn Uhr dreißig"),
@@ -51,6 +60,11 @@ SENTENCES = {
         ("Nr. 5 usw. 5 km/h", "Nummer fünf und so weiter. fünf Kilometer pro Stunde"),
         ("Es waren 12. Dann", "Es waren zwölf. Dann"),
         ("1998", "neunzehnhundertachtundneunzig"),
+        (
+            "Um 14:30 Uhr, 9:05 Uhr, 14 Uhr, 10:00.",
+            "Um vierzehn Uhr dreißig, neun Uhr fünf, vierzehn Uhr, zehn Uhr.",
+        ),
+        ("12,50 und 3,05", "zwölf Komma fünf null und drei Komma null fünf"),
     ],
     "french": [
         ("Le 1 mai à 16:05, M. Dupont", "Le premier mai à seize heures cinq, Monsieur Dupont"),
@@ -60,11 +74,15 @@ SENTENCES = {
         ),
     ],
     "spanish": [("pagó $5 millones", "pagó cinco millones de dólares"), ("12 de mayo", "doce de mayo")],
-    "italian": [("Il sig. Rossi, 12/05/2024", "Il signor Rossi, dodici maggio duemilaventiquattro")],
+    "italian": [
+        ("12,5 e n. 3, n. di", "dodici virgola cinque e numero tre, n. di"),
+        ("Il sig. Rossi, 12/05/2024", "Il signor Rossi, dodici maggio duemilaventiquattro"),
+    ],
     "portuguese": [("em 12/05/2024", "em doze de maio de dois mil e vinte e quatro")],
     "russian": [
         ("12 мая, 21 $ и 5 км.", "двенадцатое мая, двадцать один доллар и пять километров."),
         ("2 $, 5 $", "два доллара, пять долларов"),
+        ("3,50", "три целых пятьдесят сотых"),
     ],
     "chinese": [
         ("2024年5月12日，￥100", "二零二四年五月十二日，一百元"),
@@ -106,6 +124,7 @@ PARTS = [
     *"abTé.,!?;:()\n -–/&@%°$€£¥#1235０½今年万。，한",
     *["$4.50 ", "$3 ", "million", " Mai", "12. ", "May 12, ", "4:15", "1998", "Dr.", "e.g. ", "3rd", " km", "km/h"],
     *["12,345", "1.234,5", "555-1234", "www.a.com", "a@b.org", "x" * (MAX_WORD + 3), "“", "”", "usw.", "2024-05-12"],
+    *["No.", "St. ", "n. ", "(555) ", "123-4567", "14:30 ", "Uhr", "3.10"],
 ]
 
 
