@@ -22,7 +22,7 @@ from ..step_times import StepTimes
 from .bell import BellRope
 from .buckets import graph_sizes
 from .engine_folder import write_engine_folder
-from .engine_options import SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
+from .engine_options import MAX_TEXT, SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
 from .engine_process import EngineProcess
 from .frames import HEADER, FrameFlag, epoch_after, read_sound, release_mark, unpack
 from .generation import Generation
@@ -51,7 +51,7 @@ class TalkerEngine:
 
     def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
         self.checkpoint = checkpoint
-        text = min(options.max_text, options.max_frames // SLOW_FRAMES_PER_TOKEN)
+        text = min(MAX_TEXT, options.max_frames // SLOW_FRAMES_PER_TOKEN)
         self.shape = TableShape(
             slots=options.slots,
             prefix=longest_prompt(checkpoint) + text,

@@ -17,6 +17,9 @@ MAX_REFERENCE_TEXT = 512
 _FRAME_OF_PROMPT = 16
 """Positions of a prompt that are always there: role, language, speaker, begin-of-text, begin-of-codec."""
 
+MAX_TEXT = 512
+"""Longest text of one generation, in tokens."""
+
 SLOW_FRAMES_PER_TOKEN = 4
 """Slow speech: a slot takes no more text than it has frames to say it in."""
 
@@ -28,19 +31,16 @@ class EngineOptions:
     read before they are asked for (`warm.py`).
 
     On a GPU: `codec`: invitation of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
-    `graphs`: vLLM's name of what it captures of the backbone; `own_kernels`: ours for layers, input, first draw and
-    token instead of vLLM's and torch's; `streamed_layers`: of these, the layers of a few rows without the library;
-    `whole_predictor`: one kernel for a frame's codes, where it fits;
-    `gpu_memory`: most of the device's memory that it may take, as a share.
+    `own_kernels`: ours for layers, input, first draw and token instead of vLLM's and torch's; `streamed_layers`: of
+    these, the layers of a few rows without the library; `whole_predictor`: one kernel for a frame's codes, where it
+    fits; `gpu_memory`: most of the device's memory that it may take, as a share.
     """
 
     slots: int = 16
     max_frames: int = 400
-    max_text: int = 512
     device: str = "cpu"
     codec: str | None = None
     dtype: str | None = None
-    graphs: str = "FULL"
     own_kernels: bool = True
     streamed_layers: bool = True
     whole_predictor: bool = False

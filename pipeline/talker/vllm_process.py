@@ -144,7 +144,7 @@ def _graphs(options: EngineOptions, rows: int, memory: Memory) -> dict[str, Any]
     return {
         "compilation_config": {
             "mode": 0,
-            "cudagraph_mode": options.graphs,
+            "cudagraph_mode": "FULL",
             "cudagraph_capture_sizes": graph_sizes(rows, own=options.own_kernels),
         },
         "kv_cache_memory_bytes": memory.cache_bytes,
