@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import math
 import re
 import struct
 from array import array
@@ -19,13 +18,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from fakes.hum import Coder, tone
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 HEADER = struct.Struct("<BBHIIQ")
 PACKET_MS = 80
-OPUS_PRE_SKIP = 156
 WEB = Path(__file__).parents[2] / "web"
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -51,35 +50,6 @@ VOICES = {
         },
     ],
 }
-
-
-def tone(index: int, samples: int, rate: int) -> array[int]:
-    """A soft note, a step up or down a scale for each character."""
-    frequency = 220 * 2 ** ([0, 4, 7, 12, 7, 4][index % 6] / 12)
-    fade = samples // 4
-    return array(
-        "h",
-        (
-            int(6000 * min(1, i / fade, (samples - i) / fade) * math.sin(2 * math.pi * frequency * i / rate))
-            for i in range(samples)
-        ),
-    )
-
-
-class Coder:
-    """Pcm as it is, or an Opus packet a message when the machine has libopus."""
-
-    def __init__(self, codec: str, rate: int) -> None:
-        self._encoder = None
-        self.pre_skip = 0
-        if codec == "opus":
-            import opuslib
-
-            self._encoder = opuslib.Encoder(rate, 1, opuslib.APPLICATION_AUDIO)
-            self.pre_skip = OPUS_PRE_SKIP * rate // 24_000
-
-    def encode(self, pcm: array[int]) -> bytes:
-        return self._encoder.encode(pcm.tobytes(), len(pcm)) if self._encoder else pcm.tobytes()
 
 
 @dataclass

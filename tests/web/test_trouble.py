@@ -1,0 +1,111 @@
+"""What the page does when it has to wait, or when something fails or is lost."""
+
+from __future__ import annotations
+
+import pytest
+from browser.chromium import IN_A_BROWSER, READY, Tab, tab
+from fakes.humming_gateway import HEADER, FakeGateway
+
+from .page_bench import FINISHED, PLAYED_S, use
+
+pytestmark = IN_A_BROWSER
+
+
+async def test_the_queue_is_shown(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [{"type": "queued", "position": 3, "eta_ms": 1200}]
+    await page.type("x")
+    await page.until("document.getElementById('state-text').textContent.includes('Number 3 in the queue')")
+
+
+async def test_an_error_is_shown_in_words(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [{"type": "error", "code": "at_capacity", "message": "all busy", "retryable": True}]
+    await page.type("x")
+    await page.until("document.getElementById('trouble').textContent === 'all busy'")
+    await page.until(READY)
+
+
+async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway) -> None:
+    gateway.ready = False
+    async with tab(browser) as page:
+        await page.open(gateway.url)
+        await page.until(
+            "document.getElementById('state-text').textContent.match(/^The voice model is loading \\([0-9]+ s\\)$/)"
+        )
+        assert gateway.received == []
+        gateway.ready = True
+        await page.until(READY)
+
+
+async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> None:
+    gateway.script["x"] = [4001]
+    await page.type("x")
+    await page.until("document.body.dataset.state === 'offline'")
+    await page.until(READY)
+    await page.type(" back\n")
+    await page.until(FINISHED)
+
+
+async def test_what_was_lost_in_the_middle_can_be_said_after_all(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("One two three four five six")
+    await page.until(f"{PLAYED_S} > 0.9")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until("!document.getElementById('stopped').hidden")
+    spoken = await page.evaluate("document.getElementById('spoken').textContent")
+    remaining = await page.evaluate("document.getElementById('remaining').textContent")
+    assert spoken.startswith("One tw")
+    assert f"{spoken} {remaining}" == "One two three four five six"
+    await page.until(READY)
+    await page.evaluate("document.getElementById('continue').click()")
+    await page.until(FINISHED)
+    assert list(gateway.utterances.values())[-1].text.strip() == remaining
+
+
+async def test_a_connection_that_is_lost_behind_the_last_word_cuts_nothing(page: Tab) -> None:
+    await page.type("A whole line.\n")
+    await page.until("voxgate.speech.utterance.done")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until(FINISHED)
+    assert await page.evaluate(PLAYED_S) == pytest.approx(14 * 0.08, abs=1e-9)
+    assert await page.evaluate("document.getElementById('trouble').hidden")
+
+
+async def test_the_end_can_be_interrupted_with_the_connection_gone(page: Tab) -> None:
+    await page.type("A whole line.\n")
+    await page.until("voxgate.speech.utterance.done")
+    await page.evaluate("voxgate.connection.socket.close()")
+    await page.until("!voxgate.connection.open")
+    await page.press("Escape")
+    await page.until("!document.getElementById('stopped').hidden")
+    assert await page.evaluate("document.getElementById('spoken').textContent") == "A whole line."
+
+
+async def test_without_a_secure_context_it_says_what_to_do(browser: int, gateway: FakeGateway) -> None:
+    async with tab(browser) as page:
+        await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
+        await page.until("document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')")
+        assert page.problems == []
+
+
+async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
+    await use(page, "pcm")
+    await page.type("Hm")
+    await page.until("voxgate.speech.player.report.played === 3840")
+    await page.until("performance.now() - voxgate.page.touched > 1200")  # and long after the pause was seen
+    # More sound for the same text, as from a gateway that fell behind.
+    await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
+    await page.until("voxgate.speech.player.report.underruns === 1")
+
+
+async def test_missing_audio_is_told(page: Tab, gateway: FakeGateway) -> None:
+    format = {"codec": "pcm", "sample_rate": 24_000, "packet_ms": 80, "bitrate": 0, "pre_skip": 0}
+    started = {
+        "type": "started",
+        "number": 1,
+        "voice": "hum",
+        "language": "auto",
+        "seed": 1,
+        "format": format,
+    }
+    gateway.script["x"] = [started, HEADER.pack(1, 0, 2, 1, 1, 2) + bytes(4)]
+    await page.type("x")
+    await page.until("document.getElementById('trouble').textContent.startsWith('Audio is missing')")
