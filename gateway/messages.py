@@ -247,6 +247,10 @@ class Interrupted(_Reply):
     text_remaining: str
 
 
+TEXT_WAITED_OUT = "text_waited_out"
+"""The code of the warning that an utterance was ended because no text came for it."""
+
+
 class Warned(_Reply):
     type: Literal["warning"] = "warning"
     code: str

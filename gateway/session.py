@@ -60,6 +60,7 @@ class Session:
         self._outgoing = Outgoing(dialect, lambda code: self._observer.error_sent(dialect.name, code))
         self._endings = Endings(name, self._roster, self._outgoing, self._observe)
         self._playout = Playout(dialect, self._outgoing, self._endings, offer.settings.stall_limit_ms / 1000)
+        self._text_wait_s = offer.settings.text_wait_s
         self._next_number = 1
         self._idle_close_s: float | None = None
         """Draining: without an utterance under way, the socket closes at this time."""
@@ -287,6 +288,8 @@ class Session:
             for utterance in self.active:
                 if utterance.queued:
                     self._expire(utterance, now_s)
+                elif now_s + TIMER_SLACK_S >= utterance.waits_for_text_until_s(self._text_wait_s):
+                    self._complete(utterance, now_s)
                 else:
                     self._playout.turn(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
@@ -300,6 +303,7 @@ class Session:
         if self.closing:
             return math.inf
         times_s = [self._playout.next_turn_s(utterance, now_s) for utterance in self.active]
+        times_s += [utterance.waits_for_text_until_s(self._text_wait_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._dialect.next_wake_s())
@@ -309,6 +313,12 @@ class Session:
         assert utterance.ticket is not None
         if now_s >= utterance.ticket.deadline_s:
             self._endings.fail(utterance, self._admission.refusal("no talker slot became free in time"))
+
+    def _complete(self, utterance: Utterance, now_s: float) -> None:
+        """Its client forgot to end it, or is gone without a word: others want the slot."""
+        message = f"no text came for {self._text_wait_s:g} s: the utterance is ended"
+        self._outgoing.send(messages.Warned(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name))
+        self._obey(messages.End(type="end", utterance=utterance.name), now_s)
 
     # Small change
 

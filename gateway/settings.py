@@ -107,6 +107,9 @@ class Settings(BaseModel):
     stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
         3000, description="How long a client may stop reading, or playing, before its socket is closed."
     )
+    text_wait_s: Annotated[float, Field(gt=0)] = Field(
+        180, description="How long an utterance may hold its slot without more text; then what was written is all."
+    )
     ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Pause between keep-alive pings.")
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(10, description="Longest wait for a pong.")
     drain_s: Annotated[float, Field(ge=0)] = Field(

@@ -64,6 +64,8 @@ class Utterance:
         self._frames_credited = 0
         self._started_s = 0.0
         self._text_s: float | None = None
+        self._active_s = 0.0
+        """When its client last wrote, or last heard something."""
         self._waited_s = -math.inf
         """When speech last had to wait for text."""
         self._first_packet_s: float | None = None
@@ -83,7 +85,7 @@ class Utterance:
         """It holds a slot or waits for one, and is called `id` in logs and traces."""
         self.ticket = ticket
         self.id = id
-        self._started_s = now_s
+        self._started_s = self._active_s = now_s
 
     # From the client
 
@@ -111,6 +113,7 @@ class Utterance:
         self._characters += len(fragment)
         if self._text_s is None:
             self._text_s = now_s
+        self._active_s = now_s
         self.state = state
 
     def flush(self, now_s: float) -> None:
@@ -211,6 +214,7 @@ class Utterance:
             self._dry_s += dry_s
         if self._first_packet_s is None:
             self._first_packet_s = now_s
+        self._active_s = now_s
         return self.outbox.take()
 
     def credit(self, now_s: float) -> None:
@@ -279,6 +283,10 @@ class Utterance:
             return math.inf
         # What was heard and not told yet is due now: a stream that ran dry has nothing else to wake it.
         return now_s if self.pacer.frames_heard(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
+
+    def waits_for_text_until_s(self, limit_s: float) -> float:
+        """When it has waited for text, in silence, as long as it may; infinity where its text is complete."""
+        return self._active_s + limit_s if self.state is State.SPEAKING else math.inf
 
     def stalled_since_s(self) -> float:
         """When the listener stopped playing with audio still to come; infinity if it plays."""

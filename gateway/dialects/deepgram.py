@@ -16,6 +16,7 @@ from ...pipeline.errors import BadMessage, EmptyText
 from ..checked import checked
 from ..effects import CloseCode
 from ..messages import (
+    TEXT_WAITED_OUT,
     Count,
     Done,
     Failed,
@@ -108,6 +109,8 @@ class Deepgram(Dialect):
         if isinstance(message, SessionOpened):
             return (self._greeting(),)
         if isinstance(message, Warned):
+            if message.code == TEXT_WAITED_OUT:
+                self._turns.close(message.utterance)
             return (self._warning(message.code.upper(), message.message),)
         if isinstance(message, Failed) and message.utterance is None:
             return (self._error(message),)

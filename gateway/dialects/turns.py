@@ -84,6 +84,11 @@ class Turns:
         if turn is self.live:
             yield from self._end(turn)
 
+    def close(self, name: str | None) -> None:
+        """The turn of that name was ended for its client: what is written next is a turn of its own."""
+        if self.live is not None and self.live.name == name:
+            self.live.complete = True
+
     @property
     def finished(self) -> bool:
         """The live turn needs nothing more of its utterance."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from fakes.bench import PCM, Bench, say
 from fakes.tone import Script
 from fakes.virtual_time import run
@@ -86,5 +87,54 @@ def test_who_leaves_makes_room() -> None:
             assert (await stayer.until("queued", 2))["position"] == 1
             talker.disconnect()
             await stayer.until("done")
+
+    run(scene())
+
+
+def test_a_slot_is_not_held_for_text_that_does_not_come() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, text_wait_s=30) as bench:
+            socket = bench.connect()
+            socket.put(type="start", utterance="a", format=PCM)
+            socket.put(type="text", utterance="a", text=LONG)
+            await socket.until("started")
+            begun_s = asyncio.get_running_loop().time()
+            done = await socket.until("done")
+            # It counts from when the listener has nothing more to hear.
+            assert asyncio.get_running_loop().time() - begun_s == pytest.approx(30 + done["audio_ms"] / 1000, abs=1)
+            assert (done["reason"], done["characters"]) == ("end", len(LONG))
+            (warning,) = socket.of("warning")
+            assert (warning["code"], warning["utterance"]) == ("text_waited_out", "a")
+            socket.put(type="text", utterance="a", text="More.")
+            assert (await socket.until("error"))["code"] == "utterance_ended"
+
+    run(scene())
+
+
+def test_text_that_comes_now_and_then_keeps_the_slot() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, text_wait_s=30) as bench:
+            socket = bench.connect()
+            socket.put(type="start", utterance="a", format=PCM)
+            for _ in range(4):
+                await asyncio.sleep(25)
+                socket.put(type="text", utterance="a", text=SHORT)
+            socket.put(type="end", utterance="a")
+            done = await socket.until("done")
+            assert done["characters"] == 4 * len(SHORT)
+            assert not socket.of("warning")
+
+    run(scene())
+
+
+def test_who_never_writes_anything_loses_the_slot_too() -> None:
+    async def scene() -> None:
+        async with Bench(slots=1, text_wait_s=30) as bench:
+            idle, waiting = bench.connect(), bench.connect("other")
+            idle.put(type="start", utterance="a", format=PCM)
+            await asyncio.sleep(29)
+            say(waiting, "b", SHORT)
+            assert (await idle.until("error"))["code"] == "empty_text"
+            await waiting.until("done")
 
     run(scene())

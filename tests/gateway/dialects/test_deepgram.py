@@ -374,3 +374,23 @@ def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
             assert kinds(socket)[-1] == "Flushed"
 
     run(scene())
+
+
+@VERSIONS
+def test_a_turn_without_its_flush_ends_by_itself_and_the_next_is_heard(url: str) -> None:
+    async def scene() -> None:
+        async with Bench(text_wait_s=30) as bench:
+            socket = bench.dial(url)
+            speak(socket, flush=False)
+            await socket.until("Flushed")
+            assert not bench.synthesizer.open_speeches
+            speak(socket)
+            await socket.until("Flushed", 2)
+            assert heard(socket) == 2 * s16le(tone_pcm(TEXT + " "))
+            assert [
+                each["code"]
+                for each in map(json.loads, (m for m in socket.sent if isinstance(m, str)))
+                if each["type"] == "Warning"
+            ] == ["TEXT_WAITED_OUT"]
+
+    run(scene())
