@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
-import pytest
 from fakes.bench import Bench
 from fakes.packets import s16le
-from fakes.sockets import FakeSocket
-from fakes.tone import Script, tone_pcm
+from fakes.tone import tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.dialects import turns
 
-V1 = "/v1/speak?model=ada&encoding=linear16&sample_rate=24000"
-V2 = "/v2/speak?model=ada&encoding=linear16&sample_rate=24000&mip_opt_out=false"
-TEXT = "The quick brown fox jumps over the lazy dog."
-VERSIONS = pytest.mark.parametrize("url", [V1, V2])
-
-
-def kinds(socket: FakeSocket) -> list[str]:
-    """Types in order; a run of audio is one."""
-    named = ["audio" if isinstance(m, bytes) else json.loads(m)["type"] for m in socket.sent]
-    return [kind for i, kind in enumerate(named) if i == 0 or kind != "audio" or named[i - 1] != "audio"]
-
-
-def heard(socket: FakeSocket) -> bytes:
-    return b"".join(m for m in socket.sent if isinstance(m, bytes))
-
-
-def speak(socket: FakeSocket, text: str = TEXT, *, flush: bool = True) -> None:
-    for word in text.split(" "):
-        socket.put(type="Speak", text=word + " ")
-    if flush:
-        socket.put(type="Flush")
+from .deepgram_turns import TEXT, V1, V2, VERSIONS, heard, kinds, speak
 
 
 def test_v1_turns_as_livekit_and_pipecat_speak_them() -> None:
@@ -118,27 +94,6 @@ def test_however_much_text_is_early_an_interrupt_is_read_at_once(url: str) -> No
             await asyncio.sleep(0.1)
             assert kinds(socket)[-1] == ("Cleared" if url == V1 else "SpeechInterrupted")
             assert not socket.of("Error")
-
-    run(scene())
-
-
-@VERSIONS
-def test_more_early_text_than_may_wait_is_refused_and_the_rest_goes_on(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "MOST_HELD", 30)
-
-    async def scene() -> None:
-        async with Bench() as bench:
-            socket = bench.dial(url)
-            for text in ("The first one.", "The second one.", "A third that is too much.", "The last."):
-                socket.put(type="Speak", text=text)
-                socket.put(type="Flush")
-            socket.put(type="Close")
-            await socket.hung_up()
-            assert [error["code"] for error in socket.of("Error")] == ["TEXT_TOO_LONG" if url == V1 else "BIG-0000"]
-            said = ("The first one.", "The second one.", "The last.")
-            assert heard(socket) == b"".join(s16le(tone_pcm(text)) for text in said)
 
     run(scene())
 
@@ -246,151 +201,5 @@ def test_v2_interrupts_split_the_text() -> None:
             second = await socket.until("SpeechInterrupted", 2)
             assert "text_spoken" not in second
             assert second["audio_played_ms"] > first_ms + 800
-
-    run(scene())
-
-
-def test_v2_speed_is_not_offered() -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            socket = bench.dial(V2)
-            socket.put(type="Configure", speed=1.0)
-            socket.put(type="Configure", speed=1.2)
-            assert (await socket.until("ConfigureSuccess"))["applied"] == {"speed": 1.0}
-            assert (await socket.until("ConfigureFailure"))["code"] == "SPEED_NOT_SUPPORTED"
-
-    run(scene())
-
-
-@pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
-def test_after_an_error_comes_the_end_of_the_turn(url: str, end: str) -> None:
-    async def scene() -> None:
-        async with Bench(Script(fail_frame=8, frame_s=0.05)) as bench:
-            socket = bench.dial(url)
-            speak(socket)
-            error = await socket.until("Error")
-            assert error["description"]
-            await socket.until(end)
-            assert kinds(socket).index("Error") < kinds(socket).index(end)
-            speak(socket, "x", flush=False)  # one frame: this one does not fail
-            socket.put(type="Flush")
-            await socket.until(end, 2)
-
-    run(scene())
-
-
-@pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
-def test_a_turn_that_fails_before_its_flush_takes_in_its_rest(url: str, end: str) -> None:
-    async def scene() -> None:
-        async with Bench(Script(fail_frame=2, frame_s=0.05)) as bench:
-            socket = bench.dial(url)
-            speak(socket, flush=False)
-            await socket.until("Error")
-            speak(socket, flush=False)
-            await asyncio.sleep(1)
-            assert not socket.of(end)
-            assert len(bench.synthesizer.speeches) == 1
-            socket.put(type="Flush")
-            await socket.until(end)
-            assert len(socket.of("Error")) == 1
-
-    run(scene())
-
-
-@VERSIONS
-def test_a_queue_waited_out(url: str) -> None:
-    async def scene() -> None:
-        async with Bench(slots=1) as bench:
-            other = bench.connect()
-            other.put(type="start", utterance="a", format={"codec": "pcm"})
-            await other.until("started")
-            socket = bench.dial(url)
-            speak(socket)
-            error = await socket.until("Error")
-            assert "at_capacity" in json.dumps(error).lower()
-            await socket.until("Flushed")
-            assert socket.close_code is None
-            other.put(type="interrupt", utterance="a")
-            speak(socket)
-            await socket.until("Flushed", 2)
-            assert heard(socket)
-
-    run(scene())
-
-
-@VERSIONS
-def test_a_turn_that_is_refused_at_once_has_one_error(url: str) -> None:
-    async def scene() -> None:
-        async with Bench(slots=1, queue_length=0) as bench:
-            other = bench.connect()
-            other.put(type="start", utterance="a", format={"codec": "pcm"})
-            await other.until("started")
-            socket = bench.dial(url)
-            speak(socket)
-            await socket.until("Flushed")
-            assert kinds(socket).count("Error") == 1
-
-    run(scene())
-
-
-@VERSIONS
-def test_text_too_long_is_refused_and_the_rest_is_spoken(url: str) -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            socket = bench.dial(url)
-            speak(socket, flush=False)
-            socket.put(type="Speak", text="x" * 5000)
-            socket.put(type="Flush")
-            await socket.until("Flushed")
-            assert len(socket.of("Error")) == 1
-            assert heard(socket) == s16le(tone_pcm(TEXT + " "))
-            assert all(m["input_character_count"] == len(TEXT) + 1 for m in socket.of("SpeechMetadata"))
-
-    run(scene())
-
-
-@VERSIONS
-def test_bad_messages_are_told_and_the_third_closes(url: str) -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            socket = bench.dial(url)
-            for message in ("nonsense", '{"type": "Sing"}', '{"text": "x"}'):
-                socket.put_raw(message)
-            assert await socket.hung_up() == 1008
-            assert len(socket.of("Error")) == 3
-
-    run(scene())
-
-
-@VERSIONS
-def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
-    async def scene() -> None:
-        async with Bench() as bench:
-            socket = bench.dial(url)
-            speak(socket, TEXT * 4)
-            await asyncio.sleep(1)
-            bench.sessions[0].end_now()
-            assert await socket.hung_up() == 1012
-            assert kinds(socket)[-1] == "Flushed"
-
-    run(scene())
-
-
-@VERSIONS
-def test_a_turn_without_its_flush_ends_by_itself_and_the_next_is_heard(url: str) -> None:
-    async def scene() -> None:
-        async with Bench(text_wait_s=30) as bench:
-            socket = bench.dial(url)
-            speak(socket, flush=False)
-            await socket.until("Flushed")
-            assert not bench.synthesizer.open_speeches
-            speak(socket)
-            await socket.until("Flushed", 2)
-            assert heard(socket) == 2 * s16le(tone_pcm(TEXT + " "))
-            assert [
-                each["code"]
-                for each in map(json.loads, (m for m in socket.sent if isinstance(m, str)))
-                if each["type"] == "Warning"
-            ] == ["TEXT_WAITED_OUT"]
 
     run(scene())
