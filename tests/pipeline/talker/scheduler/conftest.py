@@ -1,4 +1,4 @@
-"""Parts that these tests share."""
+"""A bench for each test."""
 
 from __future__ import annotations
 
