@@ -66,7 +66,11 @@ class Session:
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
     ) -> AsyncIterator[Utterance]:
-        """Begin an utterance; text may follow at once. Leaving the block before its end stops the speech."""
+        """Begin an utterance; text may follow at once. What is left out is the gateway's own choice (docs/protocol.md).
+
+        Leaving the block before its end, by cancellation too, stops the speech. Raises SessionLost; what the gateway
+        finds wrong with an option is raised where the audio is awaited.
+        """
         self._count += 1
         format = format or AudioFormat()
         utterance = Utterance(f"u{self._count}", format, self._send)
