@@ -32,6 +32,7 @@ from .tables import inherit
 from .wiring import Wiring, die_with
 
 if TYPE_CHECKING:
+    from ..codec.gpu_worker import GpuWorker
     from .gpu_backbone import GpuBackbone
     from .gpu_first_sound import FirstSounds
     from .gpu_step import GraphedStep
@@ -109,10 +110,11 @@ class VoxgateTalker(nn.Module):
             from .gpu_tables import map_tables
 
             map_tables(tables)
+        codec: GpuWorker | None = None
         if wiring.codec is not None:
             from ..codec.beside import serve_beside
 
-            serve_beside(WorkerOptions.from_json(wiring.codec))
+            codec = serve_beside(WorkerOptions.from_json(wiring.codec))
         with torch.inference_mode():
             shape = wiring.shape
             codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
@@ -129,7 +131,7 @@ class VoxgateTalker(nn.Module):
             if self._device.type == "cpu":
                 self._embed, self._step = self._known(embedding), self._eager(step)
             else:
-                self._embed, self._step = self._on_gpu(embedding, step, predictor)
+                self._embed, self._step = self._on_gpu(embedding, step, predictor, codec)
 
     def _known(self, embedding: InputEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
         # vLLM's warm-up passes ids that no generation ever has.
@@ -148,8 +150,9 @@ class VoxgateTalker(nn.Module):
         return run
 
     def _on_gpu(
-        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor
+        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor, codec: GpuWorker | None
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], GraphedStep]:
+        from .gpu_first_sound import FirstSounds
         from .gpu_step import FrameSender, GraphedStep
 
         slots = self._wiring.shape.rows
@@ -158,6 +161,8 @@ class VoxgateTalker(nn.Module):
         embed, make = (
             self._own(embedding, step, predictor) if self._wiring.own_kernels else self._plain(embedding, step)
         )
+        if codec is not None and self._wiring.own_kernels:
+            self.first_sounds = FirstSounds(codec, self._max_rows, self._checkpoint.groups)
         width = HEADER + self._checkpoint.groups
         sender = FrameSender(self._max_rows, width, self._wiring.connect().send, self.first_sounds)
         graphs = GraphedStep(make, idle, self._max_rows, sender.put)
