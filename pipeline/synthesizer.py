@@ -213,6 +213,7 @@ class QwenSynthesizer(QwenVoice):
         plan = self._plan(request)
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
+        processes.talker.attend()
         speech = UtteranceSpeech(
             plan,
             self._utterance_text(request),
@@ -264,6 +265,7 @@ class QwenSynthesizer(QwenVoice):
         except VoxgateError:
             processes.codec.take_back(codec)
             raise
+        processes.talker.attend()
         self._lent += 1
         return Loan(seat, codec, lambda: self._returned(processes.codec, codec))
 

@@ -6,15 +6,20 @@ that the loop itself waits for, beside what vLLM has for it.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import select
 import socket
+import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
 
 from .wiring import Wiring
+
+ATTENTIVE_S = 0.002
+"""Who has just rung may ring again in a moment: so long the engine does not go to sleep, from which it comes slowly."""
 
 
 class BellRope:
@@ -52,6 +57,7 @@ class Door:
         self._poll = select.epoll()
         self._poll.register(self._news, select.EPOLLIN)
         self._poll.register(self._bell, select.EPOLLIN)
+        self._rung_s = -math.inf
 
     def put_nowait(self, item: Any) -> None:
         self._waiting.append(item)
@@ -66,7 +72,8 @@ class Door:
         while not self._waiting:
             if not block:
                 raise queue.Empty
-            for descriptor, _ in self._poll.poll():
+            attentive = time.monotonic() - self._rung_s < ATTENTIVE_S
+            for descriptor, _ in self._poll.poll(0 if attentive else None):
                 if descriptor == self._news:
                     with suppress(BlockingIOError):
                         os.eventfd_read(self._news)
@@ -78,6 +85,7 @@ class Door:
         return self.get(block=False)
 
     def _hear(self) -> None:
+        self._rung_s = time.monotonic()
         with suppress(BlockingIOError):
             while True:
                 self._bell.recv(1)

@@ -238,6 +238,10 @@ class TalkerEngine:
 
     def _wake_now(self) -> None:
         self._wake_due = False
+        self.attend()
+
+    def attend(self) -> None:
+        """Have the engine be awake: somebody is about to write."""
         if self._bell is not None:
             self._bell.ring()
 

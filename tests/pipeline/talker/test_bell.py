@@ -7,7 +7,8 @@ import threading
 import uuid
 
 import pytest
-from voxgate.pipeline.talker.bell import BellRope, Door
+from voxgate.pipeline.talker import bell
+from voxgate.pipeline.talker.bell import ATTENTIVE_S, BellRope, Door
 
 
 @pytest.fixture
@@ -40,3 +41,21 @@ def test_what_is_put_in_comes_out_in_order_and_wakes_who_waits(address: str) -> 
     assert [got.get(timeout=5) for _ in range(3)] == ["one", "two", "three"]
     BellRope(address).ring()
     assert got.get(timeout=5) == "look"
+
+
+def test_after_a_ring_it_does_not_sleep_for_a_moment(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, looks = [100.0], []
+    door, rope = Door(address, "look"), BellRope(address)
+
+    class Poll:
+        def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+            looks.append(timeout)
+            now_s[0] += ATTENTIVE_S / 4
+            if timeout is None:
+                rope.ring()
+            return found.poll(timeout)
+
+    monkeypatch.setattr(bell.time, "monotonic", lambda: now_s[0])
+    found, door._poll = door._poll, Poll()
+    assert [door.get(), door.get()] == ["look", "look"]
+    assert looks == [None, 0, 0, 0, 0, None]
