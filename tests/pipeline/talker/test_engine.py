@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineLost
+from voxgate.pipeline.talker.bell import BellRope
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions
 from voxgate.pipeline.talker.frames import (
@@ -17,6 +20,7 @@ from voxgate.pipeline.talker.frames import (
     PULSE,
     addressed,
     pack_release,
+    pack_sound,
     pack_step,
     pack_warm,
     unpack,
@@ -120,6 +124,19 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
     run(scene())
 
 
+def test_a_first_frames_sound_goes_to_the_generation_that_it_is_of(checkpoint: TalkerCheckpoint) -> None:
+    async def scene() -> None:
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
+        generation = engine.open()
+        heard: list[float] = []
+        generation.decode_first(1, lambda pcm: heard.append(float(pcm[0])))
+        for epoch, level in ((generation.epoch - OWNERS, 0.25), (generation.epoch, 0.5)):
+            engine._receive(pack_sound(generation.slot, epoch, np.full(1920, level, np.float32)))
+        assert heard == [0.5], "the other's was of an earlier owner of the slot"
+
+    run(scene())
+
+
 def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, warm=2)))
@@ -174,3 +191,15 @@ def test_reports_are_for_the_process_whose_generation_it_is() -> None:
     assert addressed(PULSE, 16).keys() == {0}
     assert addressed(pack_release(7, OWNERS + 2), 16).keys() == {0, 2}
     assert addressed(pack_release(7, OWNERS), 16).keys() == {0}
+
+
+def test_the_engine_is_rung_for_when_somebody_is_about_to_write(checkpoint: TalkerCheckpoint) -> None:
+    engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
+    engine.attend()  # there is none yet
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as door:
+        door.bind(f"\0{engine.bell_address}")
+        door.settimeout(5)
+        engine._bell = BellRope(engine.bell_address)
+        engine.attend()
+        assert door.recv(1)
+        engine._bell.close()
