@@ -24,14 +24,15 @@ def _few_left() -> Iterator[None]:
 
 
 def test_with_enough_left_nothing_stays_open() -> None:
-    before = len(open_files())
+    before = set(open_files())
     check_descriptors()
-    assert len(open_files()) == before
+    # Fewer may be: what others have left open goes when it is collected.
+    assert set(open_files()) <= before
 
 
 @pytest.mark.usefixtures("_few_left")
 def test_without_the_engine_is_not_started() -> None:
-    before = len(open_files())
+    before = set(open_files())
     with pytest.raises(EngineError, match="too many files are open"):
         check_descriptors()
-    assert len(open_files()) == before
+    assert set(open_files()) <= before
