@@ -146,9 +146,9 @@ class Settings(BaseModel):
         description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
     )
     gpu_layers: Literal["library", "streamed"] = Field(
-        "streamed",
+        "library",
         description="The talker's layers on a GPU, for up to 16 rows: multiplied by the library, or by two kernels of "
-        "our own a layer, which need a copy of the weights (see docs/gpu.md).",
+        "our own a layer, which do not stand the codec beside them yet (see docs/gpu.md).",
     )
     gpu_predictor: Literal["chain", "whole"] = Field(
         "chain",

@@ -63,7 +63,7 @@ class SynthesizerOptions:
     kv_cache_bytes: int | None = None
     gpu_memory: float = 0.7
     own_kernels: bool = True
-    streamed_layers: bool = True
+    streamed_layers: bool = False
     whole_predictor: bool = False
     start_timeout_s: float = 300.0
     guests: int = 0

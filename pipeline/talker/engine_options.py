@@ -42,7 +42,7 @@ class EngineOptions:
     codec: str | None = None
     dtype: str | None = None
     own_kernels: bool = True
-    streamed_layers: bool = True
+    streamed_layers: bool = False
     whole_predictor: bool = False
     gpu_memory: float = 0.7
     threads: int = 1
