@@ -12,12 +12,14 @@ export async function token() {
     const answer = await fetch("/v1/tokens", { method: "POST", headers: { Authorization: `Bearer ${key}` }, body });
     if (answer.ok) {
       sessionStorage.setItem(STORED, key);
+      if (!$("key-form").hidden) $("text").focus(); // what had the focus goes away
       $("key-form").hidden = true;
       return (await answer.json()).token;
     }
     if (answer.status !== 401) throw new Error(`no token: ${answer.status}`);
     sessionStorage.removeItem(STORED);
     $("key-trouble").textContent = "This key is not valid.";
+    $("key").select();
   }
 }
 

@@ -160,6 +160,7 @@ async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
                     await page.until(f"document.getElementById('key-trouble').textContent.includes({json.dumps(told)})")
             await page.until(READY)
             assert await page.evaluate("document.getElementById('key-form').hidden")
+            assert await page.evaluate("document.activeElement.id") == "text"
             assert await page.evaluate("document.getElementById('voice').options.length") == 2
             # The browser itself reports the refused request of the wrong key.
             assert all("401" in problem for problem in page.problems)
