@@ -6,7 +6,9 @@ vocoder is half as well. A stream's history stays on the device, in a row of a s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import triton
@@ -15,7 +17,7 @@ from torch.nn.functional import embedding, gelu, linear, rms_norm, silu
 
 from .decoder import CodecDecoder
 from .gpu_kernels import attend_window, convolve, last, mix, remember
-from .gpu_layers import Batch, Block, Conv, Input, Layer, Refine
+from .gpu_layers import Batch, Block, Conv, Input, Layer, Refine, Unit
 from .layers import ConvNext
 from .transformer import turns
 
@@ -48,13 +50,43 @@ def tile_for(conv: Conv, width: int, lines: int) -> Tile:
     return Tile(128, 64, 64, 3) if span == 64 else Tile(128, 128, 32, 4)
 
 
+class WholeUnit(Protocol):
+    """A residual unit in one kernel, with the snake behind it."""
+
+    def takes(self, steps: int, rows: int) -> bool:
+        """Whether it can be used for so many output steps of so many streams."""
+
+    def __call__(self, source: Tensor, kept: Tensor, onward: Tensor) -> None:
+        """`source`: the unit's input, history included; `kept`: added to; `onward`: the next layer's input."""
+
+
+MakeUnit = Callable[[Unit, Input], WholeUnit | None]
+"""Of a unit and what reads its output; None where it cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A residual unit, what reads its output, and all of it in one kernel where that can be had."""
+
+    unit: Unit
+    ahead: Input
+    whole: WholeUnit | None
+
+
 class GpuDecoder:
     """Decodes the next frames of any streams of its slab. Nothing in it waits for the device; not thread-safe.
 
     `slots`: streams it holds; one more row, the last of the slab, is for rows of a batch that are nobody's.
     """
 
-    def __init__(self, decoder: CodecDecoder, slots: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        decoder: CodecDecoder,
+        slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        make_unit: MakeUnit | None = None,
+    ) -> None:
         """`decoder`: loaded on the CPU in float32; its weights are copied."""
         self._config, self.dtype, self.device = decoder.config, dtype, device
         self.books, self.codebook_size = decoder.books, decoder.codebook_size
@@ -72,6 +104,7 @@ class GpuDecoder:
         self._widening = Conv.of(decoder.widening, dtype, device)
         self._blocks = [Block.of(block, dtype, device) for block in decoder.blocks]
         self._output = Input.of_output(decoder.output, decoder.snake, device)
+        self._units = self._in_order(make_unit or (lambda _unit, _ahead: None))
         self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
         self._bias = decoder.output.bias.to(device, torch.float32)
 
@@ -144,19 +177,13 @@ class GpuDecoder:
         source = self._room(ahead, steps, batch)
         self._convolve(self._widening, buffer, batch, onward=(source, ahead))
         for number, block in enumerate(self._blocks):
-            behind = self._blocks[number + 1].conv.input if number + 1 < len(self._blocks) else self._output
             steps *= block.conv.stride
             x = self._new(steps, batch.rows, block.conv.channels, self.dtype)
             ahead = block.units[0].conv.input
             onward = self._room(ahead, steps, batch)
             self._convolve(block.conv, source, batch, kept=x, onward=(onward, ahead))
-            for place, unit in enumerate(block.units):
-                ahead = block.units[place + 1].conv.input if place + 1 < len(block.units) else behind
-                source = onward
-                branch = self._room(unit.pointwise.input, steps, batch)
-                self._convolve(unit.conv, source, batch, onward=(branch, unit.pointwise.input))
-                onward = self._room(ahead, steps, batch)
-                self._convolve(unit.pointwise, branch, batch, kept=x, add=True, onward=(onward, ahead))
+            for step in self._units[number]:
+                onward = self._unit(step, onward, x, batch)
             source = onward
         self._keep(self._output, source, batch)
         pcm = torch.empty(batch.rows, steps, dtype=torch.float32, device=self.device)
@@ -165,6 +192,30 @@ class GpuDecoder:
             TAPS=self._output.reach + 1, SPAN=triton.next_power_of_2(self._output.channels), STEPS=64,
         )  # fmt: skip  # one argument list
         return pcm
+
+    def _in_order(self, make_unit: MakeUnit) -> list[list[_Step]]:
+        """The residual units of each block."""
+        behind = [block.conv.input for block in self._blocks[1:]] + [self._output]
+        return [
+            [
+                _Step(unit, ahead, make_unit(unit, ahead))
+                for unit, ahead in zip(block.units, [*(unit.conv.input for unit in block.units[1:]), end], strict=True)
+            ]
+            for block, end in zip(self._blocks, behind, strict=True)
+        ]
+
+    def _unit(self, step: _Step, source: Tensor, x: Tensor, batch: Batch) -> Tensor:
+        """`source` through a residual unit, which adds to `x`; returns what the next layer reads."""
+        steps, unit = len(x), step.unit
+        onward = self._room(step.ahead, steps, batch)
+        if step.whole is not None and step.whole.takes(steps, batch.rows):
+            self._keep(unit.conv.input, source, batch)
+            step.whole(source, x, onward)
+            return onward
+        branch = self._room(unit.pointwise.input, steps, batch)
+        self._convolve(unit.conv, source, batch, onward=(branch, unit.pointwise.input))
+        self._convolve(unit.pointwise, branch, batch, kept=x, add=True, onward=(onward, step.ahead))
+        return onward
 
     def _new(self, steps: int, rows: int, channels: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(steps, rows, channels, dtype=dtype, device=self.device)
