@@ -13,16 +13,19 @@ from typing import Protocol
 import torch
 import triton
 from torch import Tensor
-from torch.nn.functional import embedding, gelu, linear, rms_norm, silu
+from torch.nn.functional import embedding, gelu, linear
 
 from .decoder import CodecDecoder
-from .gpu_kernels import attend_window, convolve, last, mix, remember
+from .gpu_kernels import attend_window, convolve, gated, last, mix, settle
 from .gpu_layers import Batch, Block, Conv, Input, Layer, Refine, Unit
+from .gpu_rooms import OpenRooms, Rooms
 from .layers import ConvNext
 from .transformer import turns
 
 MANY_LINES = 2048
 """Output lines from which a convolution's tiles are large: enough of them to keep every multiprocessor busy."""
+MANY_NUMBERS = 1 << 21
+"""Likewise of lines times columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Tile:
 def tile_for(conv: Conv, width: int, lines: int) -> Tile:
     """As measured on an H200, batches of 1, 32 and 128 streams."""
     span = 64 if conv.input.channels % 64 == 0 else 32
-    if lines < MANY_LINES:
+    if lines < MANY_LINES and lines * width < MANY_NUMBERS:
         return Tile(16 if lines <= 64 else 64, 32, 2 * span, 4)
     if conv.taps == 1:
         # These move more than they multiply.
@@ -107,6 +110,7 @@ class GpuDecoder:
         self._units = self._in_order(make_unit or (lambda _unit, _ahead: None))
         self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
         self._bias = decoder.output.bias.to(device, torch.float32)
+        self._rooms: dict[tuple[int, int], Rooms] = {}
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
@@ -117,28 +121,50 @@ class GpuDecoder:
         """
         frames = torch.where(fresh > 0, 0, self._frames[slots])
         batch = Batch(slots, fresh, frames)
-        x = self._hidden(codes, batch)
-        pcm = self._vocode(self._upsample(x, batch), batch)
+        rooms = self._rooms_for(batch.rows, codes.shape[1]).open(self._slab, batch)
+        x = self._hidden(codes, batch, rooms)
+        pcm = self._vocode(self._upsample(x, batch, rooms), batch, rooms)
+        rooms.keep()
         self._frames[slots] = frames + codes.shape[1]
         return pcm
 
-    def _hidden(self, codes: Tensor, batch: Batch) -> Tensor:
-        """[B, n, 16] -> float32 [n, B, hidden], before the transformer's last norm."""
+    def _rooms_for(self, rows: int, frames: int) -> Rooms:
+        """Made when such a batch comes for the first time: not while a graph is captured."""
+        if (rows, frames) not in self._rooms:
+            self._rooms[rows, frames] = Rooms(self._looking_back(), rows, frames, self.device)
+        return self._rooms[rows, frames]
+
+    def _looking_back(self) -> list[tuple[Input, int]]:
+        """Layers that read what came before, and their steps a frame."""
+        layers, steps = [(self._input.input, 1)], 1
+        for conv, refine in self._stages:
+            steps *= conv.stride
+            layers.append((refine.input, steps))
+        layers += [(self._widening.input, steps), (self._blocks[0].conv.input, steps)]
+        for block, units in zip(self._blocks, self._units, strict=True):
+            steps *= block.conv.stride
+            layers += [(block.units[0].conv.input, steps), *((step.ahead, steps) for step in units)]
+        return layers
+
+    def _hidden(self, codes: Tensor, batch: Batch, rooms: OpenRooms) -> Tensor:
+        """[B, n, 16] -> [n, B, hidden], behind the transformer."""
         rows, steps, _ = codes.shape
-        buffer = self._room(self._input.input, steps, batch)
+        buffer = rooms.of(self._input.input)
         entries = embedding(codes.transpose(0, 1) + self._offsets, self._table)
         buffer[self._input.input.reach :] = entries.sum(2, dtype=torch.float32)
         x = self._new(steps, rows, self._input.channels)
         self._convolve(self._input, buffer, batch, kept=x)
         turn = torch.view_as_real(turns(self._config, steps, batch.frames)).float()
+        branch = None
         for layer in self._layers:
-            x = self._layer(layer, x, turn, batch)
-        return x
+            branch = self._layer(layer, x, branch, turn, batch)
+        return self._normed(x, branch)
 
-    def _layer(self, layer: Layer, x: Tensor, turn: Tensor, batch: Batch) -> Tensor:
-        steps, rows, width = x.shape
-        eps, (heads, dim) = self._config.rms_norm_eps, layer.heads
-        qkv = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.qkv)
+    def _layer(self, layer: Layer, x: Tensor, branch: Tensor | None, turn: Tensor, batch: Batch) -> Tensor:
+        """`branch` is still to be added to `x`, as is what it returns."""
+        steps, rows, _ = x.shape
+        heads, dim = layer.heads
+        qkv = linear(self._normed(x, branch), layer.qkv)
         mixed = self._new(steps, rows, heads * dim, self.dtype)
         attend_window[(rows, heads)](
             qkv, turn, self._slab, batch.slots, batch.frames, mixed, layer.history.offset, self._slab.shape[1],
@@ -146,19 +172,29 @@ class GpuDecoder:
             QUERIES=max(16, triton.next_power_of_2(steps)), SPAN=max(16, triton.next_power_of_2(dim)),
             PAST=max(16, triton.next_power_of_2(layer.history.reach)),
         )  # fmt: skip  # one argument list
-        x = x + linear(mixed, layer.output)
-        gate, up = linear(rms_norm(x, (width,), eps=eps).to(self.dtype), layer.gate_up).chunk(2, dim=2)
-        return x + linear(silu(gate) * up, layer.down)
+        both = linear(self._normed(x, linear(mixed, layer.output)), layer.gate_up)
+        inner = both.shape[2] // 2
+        let_through = self._new(steps, rows, inner, self.dtype)
+        gated[(steps * rows,)](both, let_through, WIDTH=inner, SPAN=triton.next_power_of_2(inner))
+        return linear(let_through, layer.down)
 
-    def _upsample(self, x: Tensor, batch: Batch) -> Tensor:
+    def _normed(self, x: Tensor, branch: Tensor | None) -> Tensor:
+        """`x` [n, B, width], after `branch` was added to it, normed and in the precision of products."""
+        steps, rows, width = x.shape
+        out = self._new(steps, rows, width, self.dtype)
+        settle[(steps * rows,)](
+            x, branch, out, self._config.rms_norm_eps, WIDTH=width, SPAN=triton.next_power_of_2(width),
+            ADD=branch is not None,
+        )  # fmt: skip  # one argument list
+        return out
+
+    def _upsample(self, source: Tensor, batch: Batch, rooms: OpenRooms) -> Tensor:
         """The gentle stages: [n, B, hidden] -> the widening convolution's input, history included."""
-        source = rms_norm(x, (x.shape[2],), eps=self._config.rms_norm_eps).to(self.dtype)
         for conv, refine in self._stages:
             steps = source.shape[0] * conv.stride
-            buffer = self._room(refine.input, steps, batch)
+            buffer = rooms.of(refine.input)
             x = self._new(steps, batch.rows, conv.channels)
             self._convolve(conv, source, batch, kept=x, onward=(buffer, refine.input))
-            self._keep(refine.input, buffer, batch)
             mixed = self._new(steps, batch.rows, conv.channels, self.dtype)
             mix[(steps * batch.rows,)](
                 buffer, refine.taps, refine.bias, mixed, batch.rows, ConvNext.EPS,
@@ -166,26 +202,25 @@ class GpuDecoder:
             )  # fmt: skip  # one argument list
             x = x + linear(gelu(linear(mixed, *refine.widen)), *refine.narrow)
             source = x.to(self.dtype)
-        buffer = self._room(self._widening.input, source.shape[0], batch)
+        buffer = rooms.of(self._widening.input)
         buffer[self._widening.input.reach :] = source
         return buffer
 
-    def _vocode(self, buffer: Tensor, batch: Batch) -> Tensor:
+    def _vocode(self, buffer: Tensor, batch: Batch, rooms: OpenRooms) -> Tensor:
         """The widening convolution's input -> [B, samples]. Each convolution writes the next one's input."""
         steps = len(buffer) - self._widening.input.reach
         ahead = self._blocks[0].conv.input
-        source = self._room(ahead, steps, batch)
+        source = rooms.of(ahead)
         self._convolve(self._widening, buffer, batch, onward=(source, ahead))
         for number, block in enumerate(self._blocks):
             steps *= block.conv.stride
             x = self._new(steps, batch.rows, block.conv.channels, self.dtype)
             ahead = block.units[0].conv.input
-            onward = self._room(ahead, steps, batch)
+            onward = rooms.of(ahead)
             self._convolve(block.conv, source, batch, kept=x, onward=(onward, ahead))
             for step in self._units[number]:
-                onward = self._unit(step, onward, x, batch)
+                onward = self._unit(step, onward, x, batch, rooms)
             source = onward
-        self._keep(self._output, source, batch)
         pcm = torch.empty(batch.rows, steps, dtype=torch.float32, device=self.device)
         last[(triton.cdiv(steps, 64), batch.rows)](
             source, self._taps, self._bias, pcm, steps, batch.rows, INPUTS=self._output.channels,
@@ -204,39 +239,20 @@ class GpuDecoder:
             for block, end in zip(self._blocks, behind, strict=True)
         ]
 
-    def _unit(self, step: _Step, source: Tensor, x: Tensor, batch: Batch) -> Tensor:
+    def _unit(self, step: _Step, source: Tensor, x: Tensor, batch: Batch, rooms: OpenRooms) -> Tensor:
         """`source` through a residual unit, which adds to `x`; returns what the next layer reads."""
         steps, unit = len(x), step.unit
-        onward = self._room(step.ahead, steps, batch)
+        onward = rooms.of(step.ahead)
         if step.whole is not None and step.whole.takes(steps, batch.rows):
-            self._keep(unit.conv.input, source, batch)
             step.whole(source, x, onward)
             return onward
-        branch = self._room(unit.pointwise.input, steps, batch)
+        branch = self._new(steps, batch.rows, unit.pointwise.input.channels, self.dtype)
         self._convolve(unit.conv, source, batch, onward=(branch, unit.pointwise.input))
         self._convolve(unit.pointwise, branch, batch, kept=x, add=True, onward=(onward, step.ahead))
         return onward
 
     def _new(self, steps: int, rows: int, channels: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(steps, rows, channels, dtype=dtype, device=self.device)
-
-    def _room(self, layer: Input, steps: int, batch: Batch) -> Tensor:
-        """A buffer for the inputs of `layer`, begun with the streams' histories."""
-        buffer = self._new(layer.reach + steps, batch.rows, layer.channels, self.dtype)
-        if layer.reach:
-            self._remember(layer, buffer, 0, batch, keep=False)
-        return buffer
-
-    def _keep(self, layer: Input, buffer: Tensor, batch: Batch) -> None:
-        """The last of what `layer` has seen goes into the streams' histories."""
-        if layer.reach:
-            self._remember(layer, buffer, len(buffer) - layer.reach, batch, keep=True)
-
-    def _remember(self, layer: Input, buffer: Tensor, skipped: int, batch: Batch, *, keep: bool) -> None:
-        remember[(triton.cdiv(layer.reach * layer.channels, 1024), batch.rows)](
-            self._slab, batch.slots, batch.fresh, buffer, layer.offset, layer.reach, skipped, self._slab.shape[1],
-            batch.rows, layer.channels, KEEP=keep, SPAN=1024,
-        )  # fmt: skip  # one argument list
 
     def _convolve(
         self,
@@ -249,7 +265,6 @@ class GpuDecoder:
         onward: tuple[Tensor, Input] | None = None,
     ) -> None:
         """`source` [reach + steps, rows, inputs] through `conv`, to where `gpu_kernels.convolve` says."""
-        self._keep(conv.input, source, batch)
         lines = (len(source) - conv.input.reach) * batch.rows
         buffer, ahead = (None, None) if onward is None else onward
         wave = (None, None) if ahead is None or ahead.wave is None else ahead.wave

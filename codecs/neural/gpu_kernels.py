@@ -150,6 +150,31 @@ def attend_window(
 
 
 @triton.jit
+def settle(x, branch, out, eps, WIDTH: tl.constexpr, SPAN: tl.constexpr, ADD: tl.constexpr):
+    """The norm of a line of `x`, float32; with ADD of `x` and `branch`, whose sum is left in `x`."""
+    line = tl.program_id(0).to(tl.int64) * WIDTH
+    at = tl.arange(0, SPAN)
+    inside = at < WIDTH
+    value = tl.load(x + line + at, mask=inside, other=0.0)
+    if ADD:
+        value += tl.load(branch + line + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(x + line + at, value, mask=inside)
+    value *= tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
+    tl.store(out + line + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gated(both, out, WIDTH: tl.constexpr, SPAN: tl.constexpr):
+    """`both`: a line's gates, then what they let through, WIDTH each."""
+    line = tl.program_id(0).to(tl.int64) * WIDTH
+    at = tl.arange(0, SPAN)
+    inside = at < WIDTH
+    gate = tl.load(both + 2 * line + at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(both + 2 * line + WIDTH + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + line + at, (value * gate / (1.0 + tl.exp(-gate))).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def mix(source, weight, bias, out, rows, eps, CHANNELS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr):
     """ConvNeXt's depthwise convolution and norm of one line; `weight`: [TAPS, CHANNELS]."""
     line = tl.program_id(0)
@@ -189,20 +214,23 @@ def last(
 
 
 @triton.jit
-def remember(
-    slab, slots, fresh, buffer, offset, steps, skipped, width, rows, CHANNELS, KEEP: tl.constexpr, SPAN: tl.constexpr
-):
-    """Between a stretch of the streams' histories and `steps` lines of a layer's input, behind `skipped` of them.
+def remember(slab, slots, fresh, rooms, pieces, width, rows, KEEP: tl.constexpr, SPAN: tl.constexpr):
+    """Between the streams' histories and what their layers read, for all layers at once.
 
-    `slab`: [slots, width], the stretch at `offset`, [steps, CHANNELS]; `buffer`: [at least steps, rows, CHANNELS].
-    Writes the history if KEEP, else the buffer: zeros where a stream is `fresh`.
+    `slab`: [slots, width]; `pieces`: int64 [n, 6], where in `rooms` a layer's past begins, and where its last steps do;
+    at which number of a history they are kept; which of them are moved here, from where on and of how many; channels.
+    Writes the history if KEEP, else the room: zeros where a stream is `fresh`.
     """
+    piece = pieces + tl.program_id(0) * 6
     row = tl.program_id(1)
-    at = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
-    inside = at < steps * CHANNELS
-    there = slab + tl.load(slots + row) * width + offset + at
-    here = buffer + ((skipped + at // CHANNELS) * rows + row).to(tl.int64) * CHANNELS + at % CHANNELS
+    at = tl.load(piece + 3).to(tl.int32) + tl.arange(0, SPAN)
+    inside = at < tl.load(piece + 4)
+    channels = tl.load(piece + 5).to(tl.int32)
+    there = slab + tl.load(slots + row) * width + tl.load(piece + 2) + at
+    line = (at // channels * rows + row).to(tl.int64)
+    here = rooms + line * channels + at % channels
     if KEEP:
-        tl.store(there, tl.load(here, mask=inside), mask=inside)
+        tl.store(there, tl.load(here + tl.load(piece + 1), mask=inside), mask=inside)
     else:
-        tl.store(here, tl.load(there, mask=inside & (tl.load(fresh + row) == 0), other=0.0), mask=inside)
+        past = tl.load(there, mask=inside & (tl.load(fresh + row) == 0), other=0.0)
+        tl.store(here + tl.load(piece), past, mask=inside)
