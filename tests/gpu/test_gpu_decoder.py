@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import Tensor
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.gpu_decoder import GpuDecoder
+from voxgate.codecs.neural.gpu_layers import Input, Unit
 from voxgate.codecs.neural.weights import random_tensors
+
+from .test_gpu_unit import plainly, snake
 
 CONFIG = DecoderConfig(
     codebook_size=32,
@@ -56,3 +60,30 @@ def test_chunks_of_streams_anywhere_in_the_slab_are_those_of_a_single_pass(
         heard.append(decoder.decode(batch, slots, fresh)[:2].cpu())
         at += frames
     assert torch.allclose(torch.cat(heard, 1), loaded.decode_all(codes), atol=1e-5)
+
+
+@dataclass(frozen=True)
+class PlainUnit:
+    """A residual unit that is made at once, where there are two streams."""
+
+    unit: Unit
+    ahead: Input
+
+    def takes(self, steps: int, rows: int) -> bool:
+        return steps > 0 and rows > 1
+
+    def __call__(self, source: Tensor, kept: Tensor, onward: Tensor) -> None:
+        kept.copy_(plainly(self.unit, source, kept))
+        onward[self.ahead.reach :] = snake(kept, self.ahead.wave)
+
+
+def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.device) -> None:
+    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
+    codes = torch.randint(32, (2, 4, 4), generator=torch.Generator().manual_seed(1))
+    decoder = GpuDecoder(loaded, SLOTS, torch.float32, device, PlainUnit)
+    both, fresh = torch.tensor([1, 4], device=device), torch.ones(2, dtype=torch.int64, device=device)
+    first = decoder.decode(codes[:, :1].to(device), both, fresh).cpu()
+    then = [
+        decoder.decode(codes[row : row + 1, 1:].to(device), both[row : row + 1], 0 * fresh[:1]).cpu() for row in (0, 1)
+    ]
+    assert torch.allclose(torch.cat([first, torch.cat(then)], 1), loaded.decode_all(codes), atol=1e-5)

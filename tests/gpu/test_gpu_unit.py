@@ -23,6 +23,15 @@ def launch_for(cut: Cut, folder: Path, order: int) -> Launch:
     return cpu_launch(SOURCE, {**cut.macros(), "BLOCKS": BLOCKS}, folder, order)
 
 
+def plainly(unit: Unit, source: Tensor, kept: Tensor) -> Tensor:
+    """The unit's sum, in float32; `source` [reach + steps, rows, channels] and `kept` [steps, rows, channels]."""
+    conv, point = unit.conv, unit.pointwise
+    taps = [source[tap * conv.dilation : tap * conv.dilation + len(kept)] for tap in range(conv.taps)]
+    inner = torch.cat(taps, 2).float() @ conv.weight.float() + conv.bias
+    inner = snake(inner, point.input.wave).to(source.dtype).float()
+    return inner @ point.weight.float() + point.bias + kept.float()
+
+
 def snake(x: Tensor, wave: tuple[Tensor, Tensor] | None) -> Tensor:
     assert wave is not None
     frequency, gain = wave
@@ -59,10 +68,7 @@ def test_a_unit_is_its_convolution_its_product_and_its_snakes(
     source, kept = random(reach + steps, rows, channels).half(), random(steps, rows, channels).half()
     onward = torch.full((room + steps, rows, channels), 7.0, dtype=torch.float16, device=device)
 
-    lines = torch.stack([source[tap * dilation : tap * dilation + steps] for tap in range(TAPS)], 2).flatten(2)
-    inner = lines.float() @ unit.conv.weight.float() + unit.conv.bias
-    inner = snake(inner, unit.pointwise.input.wave).half().float()
-    expected = inner @ unit.pointwise.weight.float() + unit.pointwise.bias + kept.float()
+    expected = plainly(unit, source, kept)
 
     processors = torch.cuda.get_device_properties(0).multi_processor_count if HAS_GPU else BLOCKS
     whole = WholeUnits({cut: launch_for(cut, tmp_path, order)}, processors)(unit, ahead)
