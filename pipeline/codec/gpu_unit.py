@@ -22,7 +22,7 @@ TAPS, STREAMS = 7, 8
 WARPS, FETCHERS = 8, 4
 SPINS = 1 << 24
 TILES_EACH = 6
-"""Of a block, about: weights are read once, but a multiprocessor is the talker's no later than when a block ends."""
+"""Of a block, at most: weights are read once, but a multiprocessor is the talker's no later than when a block ends."""
 LEAST_TILES = 240
 """From which on it is faster than the unit's two convolutions."""
 
@@ -118,7 +118,8 @@ class WholeUnit:
         """
         steps, rows, _ = kept.shape
         tiles = self._tiles(steps, rows)
-        blocks = max(min(tiles, self._processors), -(-tiles // TILES_EACH))
+        # As many on each multiprocessor.
+        blocks = min(tiles, self._processors * -(-tiles // (TILES_EACH * self._processors)))
         argument = words(
             source, self._weights, self._constants, kept, onward,
             steps, rows, self._dilation, self._room, tiles, blocks,
