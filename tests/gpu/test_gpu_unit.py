@@ -55,7 +55,7 @@ def test_a_unit_is_its_convolution_its_product_and_its_snakes(
         return (torch.randn(shape, generator=generator) * scale).to(device)
 
     def wave() -> tuple[Tensor, Tensor]:
-        return random(channels).exp(), random(channels, scale=0.3).exp()
+        return random(channels, scale=0.5).exp(), random(channels, scale=0.3).exp()
 
     reach, room = (TAPS - 1) * dilation, 5
     taps = random(TAPS * channels, channels, scale=0.4 * channels**-0.5)
