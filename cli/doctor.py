@@ -62,7 +62,7 @@ def line(finding: Finding) -> str:
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Iterator[Finding]:
     fits = (3, 11) <= version[:2] <= (3, 13)
     advice = "" if fits else "Python 3.11, 3.12 or 3.13 is needed: scripts/setup finds one"
-    yield Finding(fits, "Python " + ".".join(map(str, version)), advice)
+    yield Finding(fits, f"voxgate {installed('voxgate')} on Python " + ".".join(map(str, version)), advice)
 
 
 def check_packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Finding]:
