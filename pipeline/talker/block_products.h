@@ -68,20 +68,29 @@ struct Products {
         sync_warp();
     }
 
+    // The copy engine waits for no loads: a slot is given back by who depends on what was read from it.
+    DEVICE_MEMBER void give_back(const uint4 (&read)[STEPS / 2]) {
+        // None of its bits is set, but only the caller knows.
+        const u32 nothing = (u32)((u64)p.rows >> 32);
+        u32 bits = 0;
+#pragma unroll
+        for (int i = 0; i < STEPS / 2; ++i) bits |= read[i].w;
+        if (all_lanes((bits & nothing) == 0) && lane == 0) arrive(shared.empty[slot]);
+        if (++slot == RING) {
+            slot = 0;
+            ++turn;
+        }
+    }
+
     // A product's weights, in registers before its activations are there.
     template <int UNITS> DEVICE_MEMBER void take(uint4 (&weights)[UNITS][STEPS / 2]) {
 #pragma unroll
         for (int unit = 0; unit < UNITS; ++unit) {
-            patience.until([&] { return arrived(shared.full[slot], turn); });
+            patience.until([&] { return arrived_here(shared.full[slot], turn); });
             const uint4 *from = (const uint4 *)shared.ring[slot] + warp * (STEPS / 2) * 32 + lane;
 #pragma unroll
             for (int i = 0; i < STEPS / 2; ++i) weights[unit][i] = from[i * 32];
-            sync_warp();
-            if (lane == 0) arrive(shared.empty[slot]);
-            if (++slot == RING) {
-                slot = 0;
-                ++turn;
-            }
+            give_back(weights[unit]);
         }
     }
 
@@ -151,25 +160,27 @@ struct Products {
     }
 
     DEVICE_MEMBER float scale(float square) { return rsqrtf(square / HIDDEN + (float)p.eps); }
-    // What the norm multiplies the two rows of `rank` by, from the squares that came with x.
-    DEVICE_MEMBER void norm(int kind, int rank, u32 wanted, float (&scales)[2]) {
-        Packets packets{};
-        if (lane < SUMS) {
-            const u64 *from = p.sums + ((kind * RANKS + rank) * SUMS + lane) * 2;
-            patience.until([&] {
-                packets = look(from);
-                return packets.first >> 32 == wanted && packets.second >> 32 == wanted;
-            });
-        }
+    // The squares that come with x, of the two rows of `rank`: a part a lane. Asked for before x is multiplied, they are
+    // there behind it.
+    DEVICE_MEMBER Packets ask_squares(int kind, int rank) {
+        return look(p.sums + ((kind * RANKS + rank) * SUMS + lane % SUMS) * 2);
+    }
+    // What the norm multiplies the two rows by. `squares`: as asked for.
+    DEVICE_MEMBER void norm(int kind, int rank, u32 wanted, Packets squares, float (&scales)[2]) {
+        patience.until([&] {
+            if (squares.first >> 32 == wanted && squares.second >> 32 == wanted) return true;
+            squares = ask_squares(kind, rank);
+            return false;
+        });
         sync_warp();
-        scales[0] = scale(sum_of_warp(float_of((u32)packets.first)));
-        scales[1] = scale(sum_of_warp(float_of((u32)packets.second)));
+        scales[0] = scale(sum_of_warp(lane < SUMS ? float_of((u32)squares.first) : 0.0f));
+        scales[1] = scale(sum_of_warp(lane < SUMS ? float_of((u32)squares.second) : 0.0f));
     }
 
     // The same for all rows, for all to read behind a barrier.
-    DEVICE_MEMBER void norms(int kind, u32 wanted) {
+    DEVICE_MEMBER void norms(int kind, u32 wanted, Packets squares) {
         float scales[2];
-        norm(kind, warp, wanted, scales);
+        norm(kind, warp, wanted, squares, scales);
         if (lane > 0) return;
         shared.scales[warp] = scales[0];
         shared.scales[warp + 8] = scales[1];

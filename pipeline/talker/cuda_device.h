@@ -37,6 +37,7 @@ DEVICE void sync_workers() {
     asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
 }
 DEVICE void sync_cluster() {
+    sync_warp();
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 template <class T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
@@ -67,6 +68,8 @@ DEVICE u32 load_word(const u32 *from) {
     return word;
 }
 DEVICE float fast_exp(float value) { return __expf(value); }
+// Off by some of the last bits.
+DEVICE float quotient(float over, float under) { return __fdividef(over, under); }
 DEVICE float load_once(const float *from) { return __ldg(from); }
 
 // A packet is a number and, above it, the epoch it belongs to, which says that it is there: nothing else has to be
@@ -123,7 +126,7 @@ DEVICE bool arrived(Arrival &arrival, int turn) {
                  "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
     return there;
 }
-// Likewise, where nothing came from another block.
+// Likewise, where nothing came from another block; it keeps what the first level cache has.
 DEVICE bool arrived_here(Arrival &arrival, int turn) {
     u32 there;
     asm volatile("{\n"

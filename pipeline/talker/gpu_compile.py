@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..errors import EngineError
 
-PROGRAMMATIC_STREAM_SERIALIZATION = 6
-"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
+"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 MAX_SHARED_ATTRIBUTE, CARVEOUT_ATTRIBUTE = 8, 9
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
 
@@ -64,17 +64,26 @@ class _Launch(ctypes.Structure):
 class CudaKernel:
     """One kernel of a source, for this GPU. It takes a single argument, a block of words."""
 
-    def __init__(self, source: Path, macros: Mapping[str, int], shared_bytes: int, *, early: bool = False) -> None:
+    def __init__(
+        self,
+        source: Path,
+        macros: Mapping[str, int],
+        shared_bytes: int,
+        *,
+        early: bool = False,
+        at_once: bool = False,
+    ) -> None:
         """The kernel has its file's name. `shared_bytes`: of dynamic shared memory, that every block gets; `early`: it
-        begins before the kernel ahead of it has ended, and waits by itself.
+        begins before the kernel ahead of it has ended, and waits by itself; `at_once`: its blocks wait for one another,
+        so all of them must run side by side.
 
-        Raises EngineError where it cannot be built.
+        Not both. Raises EngineError where it cannot be built.
         """
         major, minor = torch.cuda.get_device_capability()
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._shared_bytes = shared_bytes
-        self._attribute = _Attribute(id=PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
-        self._attribute_count = int(early)
+        self._attribute = _Attribute(id=COOPERATIVE if at_once else PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
+        self._attribute_count = int(early or at_once)
         options = [f"-D{macro}={value}" for macro, value in macros.items()]
         image = _compile(source.read_text(), [*options, f"-I{source.parent}"], f"sm_{major}{minor}a")
         # Loading needs the context that PyTorch makes with its first tensor.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..checkpoint import TransformerSize
 from ..errors import EngineError
-from .gpu_compile import CudaKernel, Launch, supported, words
+from .gpu_compile import CudaKernel, Launch, words
 from .predictor_weights import FoldedLayer, FoldedPredictor
 from .sampling import Candidates
 
@@ -29,6 +29,8 @@ ROWS = 16
 UNIT_COLUMNS = 64
 WARPS = 8
 SHARED_BYTES = 232448
+HOPPER = 9
+"""The major compute capability that the kernel is for."""
 SPINS = 4_000_000
 """Looks at what others were to send, until something must be wrong: some seconds."""
 CLOSE = 0.1
@@ -49,7 +51,7 @@ class Shape:
     vocab: int
     layers: int
     groups: int
-    ring: int = 7
+    ring: int = 9
     looks: int = 8
 
     @property
@@ -74,7 +76,7 @@ class Shape:
         columns = (self.hidden, 2 * self.inner, self.vocab)
         return (
             self.hidden % (RANKS * 32) == 0
-            and all(inner % (RANKS * depth) == 0 for inner in (self.heads * DIM, self.inner))
+            and all(inner % (RANKS * depth) == inner % (64 * WARPS) == 0 for inner in (self.heads * DIM, self.inner))
             and all(width % (clusters * UNIT_COLUMNS) == 0 for width in columns)
             and self.inner // clusters % (2 * UNIT_COLUMNS) == 0
             and self.hidden // 64 * 2 <= 32
@@ -88,16 +90,15 @@ class Shape:
 def packed(matrices: Tensor, clusters: int, depth: int, *, whole: bool) -> Tensor:
     """[n, out, in] in the order in which blocks, units, warps and lanes take it; `out` is by cluster already.
 
-    [n, cluster, rank, unit of columns, unit of depth, warp, pair of steps, lane, eight numbers].
+    [block, n, unit of columns, unit of depth, warp, pair of steps, lane, eight numbers], as [block, n, numbers].
     """
     count, width, inner = matrices.shape
     cut = matrices.reshape(
         count, clusters, width // clusters // UNIT_COLUMNS, WARPS, 8, RANKS, inner // RANKS // depth, depth // 32,
         2, 2, 4, 2,
     )  # fmt: skip  # one argument list
-    if whole:
-        return cut.permute(0, 1, 3, 2, 6, 5, 7, 4, 10, 8, 9, 11).reshape(count, width, inner).contiguous()
-    return cut.permute(0, 1, 5, 2, 6, 3, 7, 4, 10, 8, 9, 11).reshape(count, width, inner).contiguous()
+    rank, warp = (3, 5) if whole else (5, 3)
+    return cut.permute(1, rank, 0, 2, 6, warp, 7, 4, 10, 8, 9, 11).reshape(clusters * RANKS, count, -1)
 
 
 def _by_cluster(layer: FoldedLayer, shape: Shape) -> tuple[Tensor, Tensor]:
@@ -115,7 +116,7 @@ class PersistentPredictor:
         """`launch`: instead of compiling the kernel for this GPU. Raises EngineError where it cannot run."""
         self._shape, self._eps = shape, norm_eps
         if launch is None:
-            kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES)
+            kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES, at_once=True)
             if kernel.clusters_at_once(RANKS, shape.threads) < shape.kv:
                 raise EngineError("the GPU cannot run all blocks of a kernel that needs them all at once")
             launch = kernel.launch
@@ -126,11 +127,14 @@ class PersistentPredictor:
 
         layers = folded.layers
         by_cluster = [_by_cluster(layer, shape) for layer in layers]
-        self._weights = [
-            cut([qkv for qkv, _ in by_cluster], whole=True), cut([layer.out.t() for layer in layers], whole=False),
+        of_layers = [
+            cut([qkv for qkv, _ in by_cluster], whole=True),
+            cut([layer.out.t() for layer in layers], whole=False),
             cut([gate_up for _, gate_up in by_cluster], whole=True),
             cut([layer.down.t() for layer in layers], whole=False),
-            cut([head.t() for head in folded.heads], whole=True),
+        ]
+        self._weights = [
+            torch.cat(of_layers, 2), cut([head.t() for head in folded.heads], whole=True),
             torch.stack([layer.turn for layer in layers]), torch.stack([layer.cross for layer in layers]),
             *(table.contiguous() for table in folded.inputs),
             *(table.float().square().sum(1) for table in folded.inputs),
@@ -185,7 +189,8 @@ def persistent_predictor_for(
     """For this model on the current GPU; None where the kernel cannot be had, or does not do what `reference` does."""
     like = folded.heads[0]
     shape = shape_for(size, groups, like.shape[1], like.dtype)
-    if shape is None or not supported():
+    # Nothing catches a kernel that does not end: it is tried on such GPUs only as it has been seen to end on.
+    if shape is None or torch.cuda.get_device_capability()[0] != HOPPER:
         return None
     try:
         predictor = PersistentPredictor(shape, folded, size.norm_eps)

@@ -21,8 +21,6 @@ from .sampling import Candidates
 
 FEW = 16
 """Rows up to which weights are read in one piece: the least that a matrix instruction works on."""
-LEAST_ROWS = 4
-"""From which on one kernel for all of a frame is faster than many, as measured on an H200."""
 ATTENTION_WARPS = 1
 COLUMNS = 16
 """Of the residual stream, that a program adds to; what it leaves of their squares is one block."""
@@ -145,7 +143,7 @@ class GpuCodePredictor:
         if rows > self._max_rows:
             raise ValueError(f"{rows} rows are more than the {self._max_rows} prepared for")
         start = self._project(hidden)
-        if self._whole is not None and LEAST_ROWS <= rows <= ROWS:
+        if self._whole is not None and rows <= ROWS:
             return self._whole(start, first, candidates, noise)
         return self._chain(start, first, candidates, noise)
 

@@ -147,6 +147,7 @@ struct Worker : Attention {
         take(weights);
         if (layer == 0) begin_pass();
         else gather_slice(p.x + X_WORDS, epoch - 1);
+        const Packets squares = ask_squares(1, rank);
         add_slice(sums, weights);
         sync_warp();
         leave(sums, 0);
@@ -154,7 +155,7 @@ struct Worker : Attention {
         // All of a row to its owner.
         if (warp < QKV_N)
             send(&shared.totals[(warp * RANKS + rank) * 4 + pair], owner, unit_total(warp), shared.totals_there);
-        if (layer > 0) norm(1, rank, epoch - 1, begun);
+        if (layer > 0) norm(1, rank, epoch - 1, squares, begun);
     }
     DEVICE_MEMBER void add_attention() {
         uint4 weights[OUT_UNITS][STEPS / 2];
@@ -172,10 +173,11 @@ struct Worker : Attention {
         float sums[2][GATE_N / 2][4] = {};
         take(weights);
         gather_slice(p.x, epoch);
+        const Packets squares = ask_squares(0, warp);
         add_slice(sums[0], weights);
         take(weights);
         add_slice(sums[1], weights);
-        norms(0, epoch);
+        norms(0, epoch, squares);
         sync_warp();
         leave(sums[0], 0);
         leave(sums[1], GATE_N / 2);
@@ -202,8 +204,9 @@ struct Worker : Attention {
         float sums[HEAD_N][4] = {};
         take(weights);
         gather_slice(p.x + X_WORDS, epoch - 1);
+        const Packets squares = ask_squares(1, warp);
         add_slice(sums, weights);
-        norms(1, epoch - 1);
+        norms(1, epoch - 1, squares);
         sync_warp();
         leave(sums, 0);
         sync_workers();

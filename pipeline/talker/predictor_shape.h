@@ -13,6 +13,7 @@ constexpr int QKV_N = (SHARING + 2) * DIM / UNIT_COLUMNS, NARROW_N = HIDDEN / CL
 constexpr int GATE_N = 2 * INNER / CLUSTERS / UNIT_COLUMNS, HEAD_N = VOCAB / CLUSTERS / UNIT_COLUMNS;
 constexpr int OUT_PARTS = HEADS * DIM / RANKS / SLICE, DOWN_PARTS = INNER / RANKS / SLICE;
 constexpr int OUT_UNITS = NARROW_N * OUT_PARTS, DOWN_UNITS = NARROW_N * DOWN_PARTS;
+constexpr int LAYER_UNITS = QKV_N + OUT_UNITS + GATE_N + DOWN_UNITS;
 // Float4s of a row pair, by which parts of products travel.
 constexpr int SLOTS_A_UNIT = WARPS * 4;
 constexpr int QKV_SLOTS = QKV_N * SLOTS_A_UNIT;
@@ -30,8 +31,9 @@ static_assert(OUT_PARTS * SLICE * RANKS == HEADS * DIM && DOWN_PARTS * SLICE * R
 static_assert(GROUPS <= 16 && PER_THREAD % 2 == 0 && 16 <= BLOCKS);
 
 struct Params {
-    // Weights as `packed` makes them.
-    const u16 *qkv, *out, *gate_up, *down, *heads;
+    // Weights by units, as `packed` makes them, in the order in which a block takes them.
+    const u16 *layers;              // [BLOCKS, LAYERS, LAYER_UNITS, UNIT]
+    const u16 *heads;               // [BLOCKS, GROUPS - 1, HEAD_N, UNIT]
     const u16 *turn, *cross;        // [LAYERS, GROUPS, HEADS + KV, DIM]
     const u16 *inputs[GROUPS - 1];  // [ids, HIDDEN] each
     const float *squares[GROUPS - 1]; // of each row of `inputs`, [ids]
@@ -56,14 +58,20 @@ struct Params {
 
 struct Shared {
     u16 ring[RING][UNIT];
-    // A warp's slice of x, then what it makes of it: by its units of columns, as a matrix instruction has it.
-    float4 slices[WARPS][WIDEST * 32];
+    union {
+        // A warp's slice of x, then what it makes of it: by its units of columns, as a matrix instruction has it.
+        float4 slices[WARPS][WIDEST * 32];
+        // While a block attends, nobody needs them.
+        float weighed[2][SHARING][4][DIM];
+    };
     float4 narrow[RANKS][NARROW_SLOTS];
-    u32 mixed[MIXED_WORDS / RANKS], inner[INNER_WORDS / RANKS];
+    // A block's share of what attention, or the gates, have made.
+    union {
+        u32 mixed[MIXED_WORDS / RANKS], inner[INNER_WORDS / RANKS];
+    };
     float4 totals[QKV_SLOTS];
     float scales[16];
     float qkv[2][(SHARING + 2) * DIM];
-    float weighed[2][SHARING][4][DIM];
     float most[2][SHARING][4], mass[2][SHARING][4];
     DrawShared draw;
     Arrival full[RING], empty[RING], totals_there, narrow_there;

@@ -8,8 +8,8 @@ struct Attention : Products {
     int pass, totals_turn = 0;
     float begun[2]; // what the norm multiplies our rows by
 
-    DEVICE_MEMBER void four(const u16 *from, float (&to)[4]) {
-        const uint2 words = *(const uint2 *)from;
+    DEVICE_MEMBER void four(const u16 *from, float (&to)[4]) { four(*(const uint2 *)from, to); }
+    DEVICE_MEMBER void four(uint2 words, float (&to)[4]) {
         to[0] = low_half(words.x);
         to[1] = high_half(words.x);
         to[2] = low_half(words.y);
@@ -22,25 +22,25 @@ struct Attention : Products {
         to[2] = words.z;
         to[3] = words.w;
     }
+    // Four warps a row. Each makes a query, the key or the value of it first, and then weighs four positions.
     DEVICE_MEMBER void attend(int layer) {
         const int half = warp / 4, part = warp % 4, channel = lane * 4;
-        u16 *cache = p.cache + (((size_t)layer * BLOCKS + block_index()) * 2 + half) * 2 * 16 * DIM;
-        u16 *const keys = cache + part * 4 * DIM + channel, *const values = keys + 16 * DIM;
+        // The position that a lane weighs, and of four times 32 channels its first.
+        const int at = part * 4 + lane / 8, eighth = lane % 8 * 4;
+        u16 *const keys = p.cache + (((size_t)layer * BLOCKS + block_index()) * 2 + half) * 2 * 16 * DIM;
+        u16 *const values = keys + 16 * DIM;
+        // Of positions to come they mean nothing.
         float past_keys[4][4], past_values[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (part * 4 + i < pass) {
-                four(keys + i * DIM, past_keys[i]);
-                four(values + i * DIM, past_values[i]);
-            }
-        const size_t angles = ((size_t)layer * GROUPS + pass) * (HEADS + KV) * DIM + channel;
-        float turn[SHARING + 1][4], cross[SHARING + 1][4];
-#pragma unroll
-        for (int i = 0; i <= SHARING; ++i) {
-            const int head = i < SHARING ? cluster * SHARING + i : HEADS + cluster;
-            four(p.turn + angles + head * DIM, turn[i]);
-            four(p.cross + angles + head * DIM, cross[i]);
+        for (int i = 0; i < 4; ++i) {
+            four(keys + at * DIM + i * 32 + eighth, past_keys[i]);
+            four(values + (part * 4 + i) * DIM + channel, past_values[i]);
         }
+        const int head = part < SHARING ? cluster * SHARING + part : HEADS + cluster;
+        const size_t angles = (((size_t)layer * GROUPS + pass) * (HEADS + KV) + head) * DIM + channel;
+        float turn[4], cross[4];
+        four(p.turn + angles, turn);
+        four(p.cross + angles, cross);
         patience.until([&] { return arrived(shared.totals_there, totals_turn); });
         if (thread < QKV_SLOTS) {
             const float4 sum = shared.totals[thread];
@@ -49,67 +49,62 @@ struct Attention : Products {
             *(float2 *)(shared.qkv[1] + column) = make_float2(sum.z * begun[1], sum.w * begun[1]);
         }
         sync_workers();
-        // Every warp of a row makes its queries and key, and weighs four positions.
-        float normed[SHARING + 1][4], own_value[4];
+        float *const own = shared.qkv[half] + part * DIM;
+        float made[4];
+        four_of(own + channel, made);
+        if (part <= SHARING) {
+            float swapped[4], square = 0.0f;
+            four_of(own + (channel + DIM / 2) % DIM, swapped);
 #pragma unroll
-        for (int i = 0; i <= SHARING; ++i) {
-            float plain[4], swapped[4], square = 0.0f;
-            four_of(shared.qkv[half] + i * DIM + channel, plain);
-            four_of(shared.qkv[half] + i * DIM + (channel + DIM / 2) % DIM, swapped);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) square += plain[j] * plain[j];
+            for (int j = 0; j < 4; ++j) square += made[j] * made[j];
             const float by = rsqrtf(sum_of_warp(square) / DIM + (float)p.eps);
 #pragma unroll
-            for (int j = 0; j < 4; ++j) normed[i][j] = by * (plain[j] * turn[i][j] + swapped[j] * cross[i][j]);
+            for (int j = 0; j < 4; ++j) made[j] = by * (made[j] * turn[j] + swapped[j] * cross[j]);
         }
-        four_of(shared.qkv[half] + (SHARING + 1) * DIM + channel, own_value);
-        const uint2 key = make_uint2(
-            pack_bf16(normed[SHARING][0], normed[SHARING][1]), pack_bf16(normed[SHARING][2], normed[SHARING][3])
-        );
-        const uint2 value = make_uint2(pack_bf16(own_value[0], own_value[1]), pack_bf16(own_value[2], own_value[3]));
-        if (part == pass / 4) {
-            *(uint2 *)(keys + pass % 4 * DIM) = key;
-            *(uint2 *)(values + pass % 4 * DIM) = value;
+        if (part >= SHARING) {
+            const uint2 words = make_uint2(pack_bf16(made[0], made[1]), pack_bf16(made[2], made[3]));
+            *(uint2 *)((part == SHARING ? keys : values) + pass * DIM + channel) = words;
+            four(words, made);
         }
-        float scores[SHARING][4];
+        sync_warp();
+        *(float4 *)(own + channel) = make_float4(made[0], made[1], made[2], made[3]);
+        sync_workers();
+        float scores[SHARING] = {};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            if (part * 4 + i == pass) {
-                past_keys[i][0] = low_half(key.x);
-                past_keys[i][1] = high_half(key.x);
-                past_keys[i][2] = low_half(key.y);
-                past_keys[i][3] = high_half(key.y);
-                past_values[i][0] = low_half(value.x);
-                past_values[i][1] = high_half(value.x);
-                past_values[i][2] = low_half(value.y);
-                past_values[i][3] = high_half(value.y);
+            float key[4], value[4];
+            four_of(shared.qkv[half] + SHARING * DIM + i * 32 + eighth, key);
+            four_of(shared.qkv[half] + (SHARING + 1) * DIM + channel, value);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                if (at != pass) key[j] = past_keys[i][j];
+                if (part * 4 + i == pass) past_values[i][j] = value[j];
             }
 #pragma unroll
             for (int h = 0; h < SHARING; ++h) {
-                scores[h][i] = 0.0f;
-                if (part * 4 + i <= pass)
+                float query[4];
+                four_of(shared.qkv[half] + h * DIM + i * 32 + eighth, query);
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) scores[h][i] += normed[h][j] * past_keys[i][j];
+                for (int j = 0; j < 4; ++j) scores[h] += query[j] * key[j];
             }
         }
 #pragma unroll
-        for (int mask = 1; mask < 32; mask *= 2)
-#pragma unroll
-            for (int i = 0; i < 4 * SHARING; ++i) scores[i / 4][i % 4] += shuffle_xor(scores[i / 4][i % 4], mask);
-#pragma unroll
         for (int h = 0; h < SHARING; ++h) {
-            float most = -1e30f, mass = 0.0f, weighed[4] = {};
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (part * 4 + i <= pass) most = fmaxf(most, scores[h][i]);
+            for (int mask = 1; mask < 8; mask *= 2) scores[h] += shuffle_xor(scores[h], mask);
+            float most = at <= pass ? scores[h] : -1e30f;
+            most = fmaxf(most, shuffle_xor(most, 8));
+            most = fmaxf(most, shuffle_xor(most, 16));
+            const float weight = at <= pass ? fast_exp(scores[h] - most) : 0.0f;
+            float mass = weight + shuffle_xor(weight, 8);
+            mass += shuffle_xor(mass, 16);
+            float weighed[4] = {};
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (part * 4 + i <= pass) {
-                    const float weight = fast_exp(scores[h][i] - most);
-                    mass += weight;
+            for (int i = 0; i < 4; ++i) {
+                const float of_it = shuffle(weight, i * 8);
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) weighed[j] += weight * past_values[i][j];
-                }
+                for (int j = 0; j < 4; ++j) weighed[j] += of_it * past_values[i][j];
+            }
             *(float4 *)(shared.weighed[half][h][part] + channel) =
                 make_float4(weighed[0], weighed[1], weighed[2], weighed[3]);
             if (lane == 0) {
@@ -131,9 +126,10 @@ struct Attention : Products {
                 low += weight * both.x;
                 high += weight * both.y;
             }
+            const float share = 1.0f / mass;
             const int deep = (cluster * SHARING + head) * (DIM / 16) + at / 8;
             put(p.mixed + (deep * 32 + rank * 4 + at % 4) * 4 + at % 8 / 4 * 2 + row,
-                packet(pack_bf16(low / mass, high / mass)));
+                packet(pack_bf16(low * share, high * share)));
         }
     }
 };

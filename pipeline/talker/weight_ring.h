@@ -21,7 +21,7 @@ struct Fetcher {
 
     DEVICE_MEMBER void fetch(const u16 *from) {
         // The first time round all slots are empty.
-        patience.until([&] { return arrived(shared.empty[slot], turn + 1); });
+        patience.until([&] { return arrived_here(shared.empty[slot], turn + 1); });
         expect(shared.full[slot], UNIT * 2);
         copy_async(shared.ring[slot], from, UNIT * 2, shared.full[slot]);
         if (++slot == RING) {
@@ -29,20 +29,13 @@ struct Fetcher {
             ++turn;
         }
     }
-    DEVICE_MEMBER void fetch(const u16 *matrix, int block, int count) {
-        for (int unit = 0; unit < count; ++unit) fetch(matrix + ((size_t)block * count + unit) * UNIT);
-    }
     DEVICE_MEMBER void run() {
-        const int cluster = block_index() / RANKS, rank = block_index() % RANKS;
+        constexpr int UNITS = LAYERS * LAYER_UNITS;
+        const u16 *const layers = p.layers + (size_t)block_index() * UNITS * UNIT;
+        const u16 *head = p.heads + (size_t)block_index() * (GROUPS - 1) * HEAD_N * UNIT;
         for (int pass = 0; pass < GROUPS; ++pass) {
-            for (int layer = 0; layer < LAYERS; ++layer) {
-                const int own = (layer * CLUSTERS + cluster) * RANKS + rank;
-                fetch(p.qkv, own, QKV_N);
-                fetch(p.out, own, OUT_UNITS);
-                fetch(p.gate_up, own, GATE_N);
-                fetch(p.down, own, DOWN_UNITS);
-            }
-            if (pass > 0) fetch(p.heads, ((pass - 1) * CLUSTERS + cluster) * RANKS + rank, HEAD_N);
+            for (int unit = 0; unit < UNITS; ++unit) fetch(layers + (size_t)unit * UNIT);
+            for (int unit = 0; pass > 0 && unit < HEAD_N; ++unit, head += UNIT) fetch(head);
         }
     }
 };

@@ -160,6 +160,7 @@ DEVICE float load_float(const float *from) { return *from; }
 DEVICE uint4 load_words(const void *from) { return *(const uint4 *)from; }
 DEVICE u32 load_word(const u32 *from) { return *from; }
 DEVICE float fast_exp(float x) { return std::exp(x); }
+DEVICE float quotient(float over, float under) { return over / under; }
 DEVICE float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 struct Packets {
     u64 first, second;

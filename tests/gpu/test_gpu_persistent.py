@@ -166,6 +166,17 @@ def test_it_makes_no_difference_who_comes_first(made: Made, device: torch.device
         assert torch.equal(from_them, logits)
 
 
+def test_epochs_may_begin_anew(made: Made, device: torch.device) -> None:
+    """A launch takes some, and there are 2^32."""
+    frame, predictor = Frame.of(12, 20, 0.6), made(GROUPS, 0)
+    expected = frame.by(predictor, GROUPS, device)
+    predictor._epoch.fill_(-GROUPS - 1)
+    for _ in range(3):
+        again = frame.by(predictor, GROUPS, device)
+        assert all(torch.equal(own, other) for own, other in zip(again, expected, strict=True))
+    assert 0 < int(predictor._epoch) < 4 * GROUPS * (SIZE.layers + 1)
+
+
 def test_only_what_does_as_the_others_do_is_trusted(
     predictor: PersistentPredictor, weights: dict[str, Tensor], shape: Shape, device: torch.device
 ) -> None:
