@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..pipeline.checkpoint import TransformerSize
 
 BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
-CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8))
+CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8), (32, 8))
 LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
 PAST, PAGE = 120, 16
 """Positions of each session's past, and of a page of the cache, when layers are timed."""

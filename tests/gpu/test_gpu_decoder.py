@@ -12,6 +12,7 @@ from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.gpu_decoder import GpuDecoder
 from voxgate.codecs.neural.gpu_layers import Input, Unit
 from voxgate.codecs.neural.weights import random_tensors
+from voxgate.pipeline.codec.gpu_worker import heard_as
 
 from .test_gpu_unit import plainly, snake
 
@@ -87,3 +88,14 @@ def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.dev
         decoder.decode(codes[row : row + 1, 1:].to(device), both[row : row + 1], 0 * fresh[:1]).cpu() for row in (0, 1)
     ]
     assert torch.allclose(torch.cat([first, torch.cat(then)], 1), loaded.decode_all(codes), atol=1e-5)
+
+
+def test_what_is_heard_otherwise_than_in_float32_is_found_out(device: torch.device) -> None:
+    """One unit of many that makes something else is enough."""
+    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
+    codes = torch.randint(32, (1, 2, 4), generator=torch.Generator().manual_seed(1))
+    reference = loaded.decode_all(codes)
+    assert heard_as(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)
+    weights = loaded.blocks[-1].units[-1].pointwise
+    weights[0] = -weights[0]
+    assert not heard_as(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)
