@@ -6,7 +6,6 @@ Tables, reports, slots, and the codec's sockets are the real ones; only who comp
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import threading
@@ -271,8 +270,3 @@ class ToneEngine(QwenVoice):
             self._made[slot] += 1
             if over:
                 self._running[slot].set_result(self._made[slot])
-
-
-def describe(engine: ToneEngine) -> str:
-    """For a failing test."""
-    return json.dumps({"lent": engine.lent, "free": engine.free_slots, "frames": engine.frames})

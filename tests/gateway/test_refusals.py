@@ -18,10 +18,6 @@ FLUSH = {"type": "flush", "utterance": "x"}
 INTERRUPT = {"type": "interrupt", "utterance": "x"}
 
 
-def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {k: v for k, v in fields.items() if k not in names}
-
-
 CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "unknown type": ([{"type": "speak"}], {"code": "bad_message", "param": "type", "retryable": False}),
     "extra field": ([{**START, "speed": 2}], {"code": "bad_message", "param": "speed"}),

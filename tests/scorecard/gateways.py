@@ -179,10 +179,3 @@ def _get(url: str) -> tuple[int, Any]:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read() or b"null")
-
-
-def descriptors_allowed(count: int) -> None:
-    """Let this process hold `count` sockets. Raises OSError where the machine forbids it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
