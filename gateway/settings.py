@@ -147,7 +147,7 @@ class Settings(BaseModel):
     )
     gpu_layers: Literal["library", "streamed"] = Field(
         "library",
-        description="The talker's layers on a GPU, for up to 16 rows: multiplied by the library, or by two kernels of "
+        description="The talker's layers on a GPU, for up to 32 rows: multiplied by the library, or by two kernels of "
         "our own a layer, which do not stand the codec beside them yet (see docs/gpu.md).",
     )
     gpu_predictor: Literal["chain", "whole"] = Field(

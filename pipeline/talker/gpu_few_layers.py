@@ -19,7 +19,7 @@ from .gpu_layer_parts import Layer, Rows
 
 log = logging.getLogger(__name__)
 
-TRIED_LAYERS, TRIED_PAST, TRIED_ROWS, CLOSE = 2, 70, (5, 16), 0.02
+TRIED_LAYERS, TRIED_PAST, TRIED_ROWS, CLOSE = 2, 70, (5, 16, 32), 0.02
 """Layers, positions of past and rows that are tried at the start, and how far from the library's they may be."""
 REPEATED = 300
 """How often the same has to come of them: what depends on who is first shows now and then only."""

@@ -41,7 +41,7 @@ class Rest:
     span: int = 512
     ring: int = 9
     batch: int = 2
-    down_passes: int = 3
+    down_passes: int = 6
     warps: int = 8
     blocks: int = BLOCKS
     sums: int = BLOCKS
@@ -71,11 +71,15 @@ class Rest:
         )
 
 
-def cuts_for(size: TransformerSize) -> tuple[Rest, Rest]:
-    """For up to 8 and up to 16 rows; both take weights as laid out for the other."""
+def cuts_for(size: TransformerSize) -> tuple[Rest, ...]:
+    """For up to 8, 16 and 32 rows; each takes weights as laid out for the others, and adds up in the same order."""
     queries, keys = size.heads * size.head_dim, size.kv_heads * size.head_dim
     widths = size.hidden, queries, size.intermediate, queries + 2 * keys
-    return Rest(*widths, eights=1), Rest(*widths, eights=2)
+    return (
+        Rest(*widths, eights=1),
+        Rest(*widths, eights=2),
+        Rest(*widths, eights=4, ring=7, registers=168),
+    )
 
 
 def fits(size: TransformerSize) -> bool:

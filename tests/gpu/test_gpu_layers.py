@@ -97,10 +97,10 @@ def test_layers_are_those_written_plainly(case: Case, device: torch.device) -> N
     compare(case, SIZE, torch.bfloat16 if device.type == "cuda" else torch.float16, device)
 
 
-FEW_CASES = [*CASES[:2], Case((1, 9, 1, 3), (17, 0, 64, 40), padding=2), Case((15,), (2,))]
+FEW_CASES = [*CASES[:2], Case((1, 9, 1, 3), (17, 0, 64, 40), padding=2), Case((15,), (2,)), Case((1,) * 17, (3,) * 17)]
 
 
-@pytest.mark.parametrize("case", FEW_CASES, ids=["one", "decoding", "with prompts", "a prompt's rest"])
+@pytest.mark.parametrize("case", FEW_CASES, ids=["one", "decoding", "with prompts", "a prompt's rest", "more"])
 def test_layers_of_a_few_rows_are_those_written_plainly(case: Case, device: torch.device, tmp_path: Path) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("the kernels are for Hopper")
@@ -129,7 +129,7 @@ def test_only_what_does_as_the_library_does_is_trusted() -> None:
 
 def few_layers(layers: list[Layer], angles: Tensor, rows: int, folder: Path) -> FewLayers:
     """The kernels for a few rows: of this GPU where there is one, else compiled for the CPU."""
-    cuts = [replace(CUT, eights=eights) for eights in (1, 2)]
+    cuts = [replace(CUT, eights=eights) for eights in (1, 2, 4)]
     if angles.is_cuda:
         return FewLayers(layers, angles, FEW, [LayerRest(cut) for cut in cuts], AttendRows(FEW))
     rest = []

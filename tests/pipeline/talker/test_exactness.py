@@ -94,7 +94,7 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
     await engine.close()
 
 
-def begin(engine: TalkerEngine, case: Case) -> Generation:
+def begin(engine: TalkerEngine, case: Case, voice: str = "slt") -> Generation:
     generation, o = engine.open(), case.options
     sampling = Sampling(
         o.temperature,
@@ -106,7 +106,7 @@ def begin(engine: TalkerEngine, case: Case) -> Generation:
         o.predictor_top_p,
         case.seed,
     )
-    generation.prepare(custom_voice_prompt(engine.checkpoint, "slt", "auto"), sampling, case.cap)
+    generation.prepare(custom_voice_prompt(engine.checkpoint, voice, "auto"), sampling, case.cap)
     return generation
 
 
