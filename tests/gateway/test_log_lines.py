@@ -76,6 +76,21 @@ def test_a_reader_who_is_gone_is_no_error(pipe: Pipe) -> None:
     assert handler._lost == 2
 
 
+def test_many_lines_go_in_few_writes_that_a_pipe_keeps_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    monkeypatch.setattr(os, "write", lambda _, data: written.append(data) or len(data))
+    handler = LinesHandler(-1)
+    tell(handler, "the first comes at once")
+    handler.flush()
+    lines = [f"{number:03}" + "x" * 96 for number in range(100)] + ["y" * 5000, "the last"]
+    for line in lines:
+        tell(handler, line)
+    handler.flush()
+    assert written[0] == b"the first comes at once\n"
+    assert b"".join(written[1:]).decode().splitlines() == lines
+    assert [len(data) for data in written[1:]] == [4000, 4000, 2000, 5001, 9]
+
+
 def test_a_flush_waits_until_all_is_written(pipe: Pipe) -> None:
     handler = LinesHandler(pipe.begin)
     tell(handler, "the last words")
