@@ -17,49 +17,41 @@ from ..talker.gpu_compile import CudaKernel, Launch, supported, words
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("residual_unit.cu")
-TAPS, STREAMS = 7, 8
+TAPS, STEPS, STREAMS = 7, 16, 8
 """Of a unit; of a tile."""
 WARPS, FETCHERS = 8, 4
 SPINS = 1 << 24
 TILES_EACH = 6
 """Of a block, at most: weights are read once, but a multiprocessor is the talker's no later than when a block ends."""
 LEAST_TILES = 240
-"""From which on it is faster than the unit's two convolutions."""
+"""Nearly two for each multiprocessor of an H200; with fewer a unit stays two kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How the kernel cuts a unit up.
 
-    `parts`: of a tile, eight steps for each of two groups of warps; `depth`: inputs of a part of the weights, of which
-    `ring` are in shared memory; `buffers`: tiles' inputs there.
+    `depth`: inputs of a part of the weights, of which `ring` are in shared memory; `buffers`: tiles' inputs there.
     """
 
     channels: int
-    parts: int
     depth: int
     ring: int
     buffers: int
 
-    @property
-    def steps(self) -> int:
-        """Of a tile."""
-        return 16 * self.parts
-
     def macros(self) -> dict[str, int]:
         return {
-            "CHANNELS": self.channels, "PARTS": self.parts, "DEPTH": self.depth, "RING": self.ring,
-            "BUFFERS": self.buffers, "WARPS": WARPS, "FETCHERS": FETCHERS, "SPINS": SPINS,
-            "SHARED": self.shared_bytes(),
+            "CHANNELS": self.channels, "DEPTH": self.depth, "RING": self.ring, "BUFFERS": self.buffers,
+            "WARPS": WARPS, "FETCHERS": FETCHERS, "SPINS": SPINS, "SHARED": self.shared_bytes(),
         }  # fmt: skip  # in the order of the source
 
     def shared_bytes(self) -> int:
         part, step = 2 * self.depth * self.channels, 16 * self.channels
-        inputs = self.buffers * (self.steps + TAPS - 1) * step
+        inputs = self.buffers * (STEPS + TAPS - 1) * step
         return self.ring * part + inputs + 24 * self.channels + 32 * (self.ring + self.buffers) + 128
 
 
-CUTS = (Cut(96, parts=1, depth=96, ring=8, buffers=2), Cut(192, parts=1, depth=64, ring=6, buffers=1))
+CUTS = (Cut(96, depth=96, ring=8, buffers=2), Cut(192, depth=64, ring=6, buffers=1))
 """Of the published codec's last blocks."""
 
 
@@ -91,20 +83,20 @@ class WholeUnits:
                 and point.input.wave is not None
                 and ahead.wave is not None
             ):
-                return WholeUnit(unit, ahead, cut, launch, self._processors)
+                return WholeUnit(unit, ahead, launch, self._processors)
         return None
 
 
 class WholeUnit:
     """A residual unit and the snake behind it. Nothing in it waits for the device."""
 
-    def __init__(self, unit: Unit, ahead: Input, cut: Cut, launch: Launch, processors: int) -> None:
+    def __init__(self, unit: Unit, ahead: Input, launch: Launch, processors: int) -> None:
         conv, point = unit.conv, unit.pointwise
         assert point.input.wave is not None
         assert ahead.wave is not None
-        self._cut, self._launch, self._processors = cut, launch, processors
+        self._launch, self._processors = launch, processors
         self._dilation, self._room = conv.dilation, ahead.reach
-        inner = turned(cut.channels).to(point.weight.device)
+        inner = turned(conv.channels).to(point.weight.device)
         self._weights = pieces(torch.cat([conv.weight, point.weight[inner]]), inner)
         self._constants = torch.stack([conv.bias, *point.input.wave, point.bias, *ahead.wave]).float().contiguous()
 
@@ -128,7 +120,7 @@ class WholeUnit:
 
     def _tiles(self, steps: int, rows: int) -> int:
         turns = -(-steps // self._dilation)
-        return rows // STREAMS * self._dilation * -(-turns // self._cut.steps)
+        return rows // STREAMS * self._dilation * -(-turns // STEPS)
 
 
 def turned(channels: int) -> Tensor:

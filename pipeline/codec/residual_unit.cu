@@ -19,13 +19,13 @@ struct Params {
     i64 steps, rows, dilation, room, tiles, blocks;
 };
 
-constexpr int TAPS = 7, STREAMS = 8, GROUPS = 2, STEPS = GROUPS * PARTS * 8, WINDOW = STEPS + TAPS - 1;
+constexpr int TAPS = 7, STREAMS = 8, GROUPS = 2, STEPS = GROUPS * 8, WINDOW = STEPS + TAPS - 1;
 constexpr int STEP_BYTES = CHANNELS / 8 * PIECE_BYTES;
 // Weights come in parts of so many inputs.
 constexpr int PART_DEPTHS = DEPTH / 16, PART_BYTES = DEPTH / 8 * STEP_BYTES, TAP_PARTS = CHANNELS / DEPTH;
 constexpr int UNIT_PARTS = (TAPS + 1) * TAP_PARTS;
 // What a tile has begun with is asked for ahead, where there are registers for it.
-constexpr bool PREFETCHED = PARTS * CHANNELS == STRETCH;
+constexpr bool PREFETCHED = CHANNELS == STRETCH;
 constexpr bool STAYS = RING == UNIT_PARTS;
 constexpr int BLOCKS_A_STRETCH = STRETCH / 32;
 // Of the fetching warps the last one fetches weights.
@@ -150,8 +150,8 @@ struct Multiplier {
     // Eight neighbouring channels from here on belong to this thread: `column` 8 * (4 * block + i / 2) + lane % 4 * 2 + i % 2
     // of a product is channel(block) + i.
     DEVICE_MEMBER int channel(int block) const { return block * 32 + lane % 4 * 8; }
-    // Of the tile: 64 lines of a part are eight steps, of which a warp's are two; a thread's stream is lane / 4 at both.
-    DEVICE_MEMBER int step_of(int part, int half) const { return (group * PARTS + part) * 8 + warp * 2 + half; }
+    // Of the tile: a group's 64 lines are eight steps, of which a warp's are two; a thread's stream is lane / 4 at both.
+    DEVICE_MEMBER int step_of(int half) const { return group * 8 + warp * 2 + half; }
 
     // The next part of the weights, once it is there.
     DEVICE_MEMBER Pieces weights() {
@@ -167,13 +167,11 @@ struct Multiplier {
 
     DEVICE_MEMBER void work(const Tile &tile) {
         uint4 begun[2][BLOCKS_A_STRETCH];
-        if (PREFETCHED) recall(begun, tile, 0, 0);
-        float sum[PARTS][HELD];
+        if (PREFETCHED) recall(begun, tile, 0);
+        float sum[HELD];
         await(shared.full[buffer.at], buffer.turn);
-#pragma unroll
-        for (int part = 0; part < PARTS; ++part) clear(sum[part]);
-        const Pieces seen =
-            pieces(shared.windows[buffer.at] + group * PARTS * 8 * STEP_BYTES, PIECE_BYTES, STEP_BYTES);
+        clear(sum);
+        const Pieces seen = pieces(shared.windows[buffer.at] + group * 8 * STEP_BYTES, PIECE_BYTES, STEP_BYTES);
 #pragma unroll 1
         for (int tap = 0; tap < TAPS; ++tap)
 #pragma unroll
@@ -182,15 +180,10 @@ struct Multiplier {
                 begin_products();
 #pragma unroll
                 for (int depth = 0; depth < PART_DEPTHS; ++depth)
-#pragma unroll
-                    for (int part = 0; part < PARTS; ++part)
-                        multiply_group(
-                            sum[part],
-                            further(
-                                seen, (part * 8 + tap) * STEP_BYTES + (from * PART_DEPTHS + depth) * 2 * PIECE_BYTES
-                            ),
-                            further(taps, depth * 2 * STEP_BYTES)
-                        );
+                    multiply_group(
+                        sum, further(seen, tap * STEP_BYTES + (from * PART_DEPTHS + depth) * 2 * PIECE_BYTES),
+                        further(taps, depth * 2 * STEP_BYTES)
+                    );
                 end_products();
                 if (!STAYS) await_products<1>();
                 if (tap + from > 0) let_go(1);
@@ -199,36 +192,32 @@ struct Multiplier {
         let_go(0);
         if (lane == 0) arrive(shared.empty[buffer.at]);
 
+        settle(sum);
         Pieces point[TAP_PARTS];
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) settle(sum[part]);
-#pragma unroll
         for (int from = 0; from < TAP_PARTS; ++from) point[from] = weights();
+        u32 inner[CHANNELS / 16][4];
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) {
-            u32 inner[CHANNELS / 16][4];
+        for (int block = 0; block < CHANNELS / 32; ++block) waves(&inner[block * 2], &sum[block * 16], block);
 #pragma unroll
-            for (int block = 0; block < CHANNELS / 32; ++block) waves(&inner[block * 2], &sum[part][block * 16], block);
+        for (int stretch = 0; stretch < CHANNELS / STRETCH; ++stretch) {
+            if (!PREFETCHED) recall(begun, tile, stretch);
+            float out[STRETCH / 2];
+            clear(out);
+            begin_products();
 #pragma unroll
-            for (int stretch = 0; stretch < CHANNELS / STRETCH; ++stretch) {
-                if (!PREFETCHED) recall(begun, tile, part, stretch);
-                float out[STRETCH / 2];
-                clear(out);
-                begin_products();
-#pragma unroll
-                for (int depth = 0; depth < CHANNELS / 16; ++depth)
-                    multiply_group(
-                        out, inner[depth],
-                        further(
-                            point[depth / PART_DEPTHS],
-                            depth % PART_DEPTHS * 2 * STEP_BYTES + stretch * (STRETCH / 8) * PIECE_BYTES
-                        )
-                    );
-                end_products();
-                await_products<0>();
-                settle(out);
-                leave(out, begun, tile, part, stretch);
-            }
+            for (int depth = 0; depth < CHANNELS / 16; ++depth)
+                multiply_group(
+                    out, inner[depth],
+                    further(
+                        point[depth / PART_DEPTHS],
+                        depth % PART_DEPTHS * 2 * STEP_BYTES + stretch * (STRETCH / 8) * PIECE_BYTES
+                    )
+                );
+            end_products();
+            await_products<0>();
+            settle(out);
+            leave(out, begun, tile, stretch);
         }
 #pragma unroll
         for (int from = 0; from < TAP_PARTS; ++from) let_go(from);
@@ -252,10 +241,10 @@ struct Multiplier {
             }
         }
     }
-    DEVICE_MEMBER void recall(uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int part, int stretch) const {
+    DEVICE_MEMBER void recall(uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int stretch) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int step = tile.step_at(step_of(part, half));
+            const int step = tile.step_at(step_of(half));
             const u16 *from = p.kept + tile.line(step, lane / 4);
 #pragma unroll
             for (int block = 0; block < BLOCKS_A_STRETCH; ++block)
@@ -263,11 +252,11 @@ struct Multiplier {
         }
     }
     DEVICE_MEMBER void leave(
-        const float *out, uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int part, int stretch
+        const float *out, uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int stretch
     ) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int step = tile.step_at(step_of(part, half));
+            const int step = tile.step_at(step_of(half));
 #pragma unroll
             for (int block = 0; block < BLOCKS_A_STRETCH; ++block) {
                 const int from = channel(stretch * BLOCKS_A_STRETCH + block);
