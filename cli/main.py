@@ -58,7 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if name == chosen:
             # The flags of `serve` come from the settings; the other commands need not wait for those.
-            module = importlib.import_module(f".{name}", __package__)
+            try:
+                module = importlib.import_module(f".{name}", __package__)
+            except ModuleNotFoundError as missing:
+                # Where only the client was installed, or the set-up stopped in the middle.
+                parser.exit(1, f"voxgate {name}: {missing.name} is not installed here: run scripts/setup\n")
             module.configure(subparser)
     parsed = parser.parse_args(arguments)
     assert module is not None

@@ -30,6 +30,17 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "COMMAND" in capsys.readouterr().err
 
 
+def test_a_package_that_is_missing_is_named() -> None:
+    code = """
+import sys
+sys.modules["pydantic"] = None
+from voxgate.cli.main import main
+main(["serve"])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "voxgate serve: pydantic is not installed here: run scripts/setup\n")
+
+
 @pytest.mark.parametrize("command", ["", "say", "voices", "serve", "doctor"])
 def test_help_loads_nothing_heavy(command: str) -> None:
     code = f"""
