@@ -83,8 +83,9 @@ def test_many_lines_go_in_few_writes_that_a_pipe_keeps_whole(monkeypatch: pytest
     tell(handler, "the first comes at once")
     handler.flush()
     lines = [f"{number:03}" + "x" * 96 for number in range(100)] + ["y" * 5000, "the last"]
-    for line in lines:
-        tell(handler, line)
+    with handler._turn:  # all of them before the thread's next look
+        for line in lines:
+            tell(handler, line)
     handler.flush()
     assert written[0] == b"the first comes at once\n"
     assert b"".join(written[1:]).decode().splitlines() == lines
