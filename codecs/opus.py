@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .format import FormatError
 from .packet import Packet, Pcm
 
 MUSIC_FROM_BITRATE = 32_000
@@ -18,7 +19,7 @@ _MAX_PACKET_BYTES = 6000
 _APPLICATION_VOIP, _APPLICATION_AUDIO = 2048, 2049
 
 
-class OpusUnavailable(RuntimeError):
+class OpusUnavailable(FormatError):
     """The shared library libopus is not installed."""
 
 
@@ -31,7 +32,7 @@ def _library() -> Any:
         import opuslib.api.encoder
     except Exception as error:  # opuslib raises a bare Exception when it cannot find libopus
         raise OpusUnavailable(
-            "Opus needs the shared library libopus (Debian and Ubuntu: apt-get install libopus0)"
+            "Opus needs the shared library libopus (Debian and Ubuntu: apt-get install libopus0)", param="codec"
         ) from error
     return opuslib.api
 

@@ -72,9 +72,9 @@ class Offer:
         self._check(request)
         try:
             audio_format = message.format.audio_format()
+            encoder = self.encoder_factory(audio_format)
         except FormatError as refused:
             raise UnsupportedFormat(str(refused), param=f"format.{refused.param}") from refused
-        encoder = self.encoder_factory(audio_format)
         return Utterance(
             message.utterance,
             number,

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from voxgate.codecs import opus
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.messages import Start
 from voxgate.gateway.opening import Offer
 from voxgate.gateway.settings import Settings
-from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedOption, VoxgateError
+from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption, VoxgateError
 from voxgate.pipeline.speech import EngineState, VoiceInfo
 
 NAMED = VoiceInfo("ada", ("auto", "english"))
@@ -59,3 +60,14 @@ def test_what_a_voice_has_not_is_named(fields: dict[str, str], error: type[Voxga
 def test_a_model_without_a_voice_says_where_voices_come_from() -> None:
     with pytest.raises(UnknownVoice, match="none yet"):
         offer().utterance(start(), 1)
+
+
+def test_without_its_library_opus_is_a_format_that_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise opus.OpusUnavailable("Opus needs libopus", param="codec")
+
+    monkeypatch.setattr(opus, "_library", missing)
+    with pytest.raises(UnsupportedFormat, match="libopus") as caught:
+        offer(NAMED).utterance(start(), 1)
+    assert caught.value.param == "format.codec"
+    assert offer(NAMED).utterance(start(format={"codec": "pcm"}), 1)
