@@ -6,13 +6,20 @@ import argparse
 import importlib
 import sys
 
+MODULES = {
+    "ws": "voxgate.loadtest.command",
+    "local": "voxgate.benchmarks.local",
+    "gpu": "voxgate.benchmarks.gpu.command",
+    "words": "voxgate.benchmarks.words",
+}
+"""Modules with a `configure(parser)` and a `run(parsed)`. Those of `voxgate.benchmarks` exist in a checkout only."""
+
 BENCHES = {
+    "ws": "a running server, voxgate or another: listeners, ramps, a report",
     "local": "this machine alone: engine, codec and gateway in one process tree",
     "gpu": "an NVIDIA GPU, with random weights of the published sizes",
-    "ws": "a server that runs already, ours or another's: listeners, ramps, a report",
     "words": "how exact the word times of the demo voice are; needs flite",
 }
-"""Each lives in `bench_<name>.py` with a `configure(parser)` and a `run(parsed)`."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     try:
-        module = importlib.import_module(f".bench_{parsed.name}", __package__)
+        module = importlib.import_module(MODULES[parsed.name])
     except ModuleNotFoundError as missing:
-        print(f"voxgate bench: {parsed.name} is not installed: {missing}", file=sys.stderr)
+        if missing.name and missing.name.startswith("voxgate.benchmarks"):
+            print(f"voxgate bench {parsed.name} needs a checkout: run scripts/bench {parsed.name}", file=sys.stderr)
+        else:
+            print(f"voxgate bench {parsed.name}: {missing.name} is not installed", file=sys.stderr)
         return 1
     parser = argparse.ArgumentParser(prog=f"voxgate bench {parsed.name}", description=BENCHES[parsed.name])
     module.configure(parser)

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 
 def add_flags(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
-    """One flag for each field: `lead_ms` becomes `--lead-ms`. Values stay text; the model checks them."""
+    """One flag for each field: `send_ahead_ms` becomes `--send-ahead-ms`. Values stay text; the model checks them."""
     for name, field in model.model_fields.items():
         flag = "--" + name.replace("_", "-")
         options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": _help(field)}

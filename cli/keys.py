@@ -6,7 +6,7 @@ import argparse
 import getpass
 import sys
 
-from ..gateway.access.keys import ApiKey, KeyRing, KeysError, hash_of, new_key
+from voxgate.gateway.access.keys import ApiKey, KeyRing, KeysError, hash_key, new_key
 
 EPILOG = """examples:
   voxgate keys new alice >> keys.toml       the key itself is shown once, on the terminal
@@ -26,13 +26,13 @@ def run(parsed: argparse.Namespace) -> int:
         print("voxgate keys: no key was given", file=sys.stderr)
         return 1
     try:
-        KeyRing([ApiKey(parsed.name, hash_of(key))])
+        KeyRing([ApiKey(parsed.name, hash_key(key))])
     except KeysError as error:
         print(f"voxgate keys: {error}", file=sys.stderr)
         return 2
     if parsed.action == "new":
         print(f"key of {parsed.name}, shown only now: {key}", file=sys.stderr)
-    print(f'[keys."{parsed.name}"]\nhash = "{hash_of(key)}"')
+    print(f'[keys."{parsed.name}"]\nhash = "{hash_key(key)}"')
     return 0
 
 

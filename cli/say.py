@@ -1,4 +1,6 @@
-"""`voxgate say`: text from the arguments or from standard input, spoken while it is still being written."""
+"""Words on the screen at the moment they are heard."""
+# TODO-DOC Where speech is written to: a sound file of the kind that its name says, or standard output.
+# TODO-DOC `voxgate say`: text from the arguments or from standard input, spoken while it is still being written.
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterable, Awaitable, Iterable
+import wave
+from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
-from ..client import (
+from voxgate.client import (
     Audio,
     AudioFormat,
     ClientError,
@@ -23,14 +27,101 @@ from ..client import (
     Started,
     Unreachable,
     Utterance,
+    Word,
     Words,
     connect,
 )
-from .captions import Captions
+from voxgate.client.events import Codec
+
+from .connection import add_gateway_flags, gateway_refusal_message, gateway_unreachable_message, tls_context
 from .player import Player, PlayerFailed, find_player
-from .reach import add_gateway_flags, nobody_at, refused_by_it, tls_context
-from .sound_file import SoundFile, format_for
-from .typed import is_terminal, typed
+from .text_input import is_terminal, typed
+
+
+class Captions:
+    """Prints the text as sent, word by word; white space and punctuation come with the word before them."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._text = ""
+        self._printed = 0
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def add_text(self, fragment: str) -> None:
+        self._text += fragment
+
+    def schedule(self, words: Sequence[Word], played_ms: int) -> None:
+        """Print each word when the player, now at `played_ms`, gets there."""
+        loop = asyncio.get_running_loop()
+        for word in words:
+            delay_s = max(0, word.start_ms - played_ms) / 1000
+            self._timers.append(loop.call_later(delay_s, self._print_until, word.end))
+
+    def finish(self, *, heard_all: bool) -> None:
+        """No more words come; those still waiting are printed only when they were heard."""
+        if heard_all and self._timers:
+            self._print_until(len(self._text))
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._printed:
+            self._out.write("\n")
+            self._out.flush()
+            self._printed = 0
+
+    def _print_until(self, end: int) -> None:
+        while end < len(self._text) and not self._text[end].isalnum():
+            end += 1
+        if end > self._printed:
+            self._out.write(self._text[self._printed : end].replace("\n", " "))
+            self._out.flush()
+            self._printed = end
+
+
+STANDARD_OUTPUT = Path("-")
+_ITS_DESCRIPTOR = 1
+
+_CODECS: dict[str, Codec] = {".wav": "pcm", ".mp3": "mp3", ".ogg": "ogg_opus", ".opus": "ogg_opus"}
+"""By suffix. What is no WAV comes from the gateway as the file it is to be."""
+
+
+def format_for(path: Path) -> AudioFormat:
+    """What to ask the gateway for. Raises ValueError for a suffix that stands for nothing it speaks."""
+    if path == STANDARD_OUTPUT:
+        return AudioFormat("wav")  # its header need not know the length, which comes too late for a pipe
+    if not path.suffix:
+        return AudioFormat("pcm")
+    try:
+        return AudioFormat(_CODECS[path.suffix.lower()])
+    except KeyError:
+        raise ValueError(f"{path} is to be of a kind that is not written here: take {', '.join(_CODECS)}") from None
+
+
+class SoundFile:
+    """Takes the payloads of one utterance in the format of `format_for`. Raises OSError when they cannot be kept."""
+
+    def __init__(self, path: Path, format: AudioFormat) -> None:
+        to_pipe = path == STANDARD_OUTPUT
+        self._file: BinaryIO = open(_ITS_DESCRIPTOR, "wb", closefd=False) if to_pipe else path.open("wb")  # noqa: SIM115
+        self._wav: wave.Wave_write | None = None
+        if format.codec == "pcm":
+            self._wav = wave.open(self._file, "wb")  # noqa: SIM115 - lives until close()
+            self._wav.setnchannels(1)
+            self._wav.setsampwidth(2)
+            self._wav.setframerate(format.sample_rate)
+
+    def write(self, payload: bytes) -> None:
+        if self._wav is not None:
+            self._wav.writeframes(payload)
+        else:
+            self._file.write(payload)
+            self._file.flush()  # whoever reads a pipe may be playing it
+
+    def close(self) -> None:
+        if self._wav is not None:
+            self._wav.close()
+        self._file.close()
+
 
 EPILOG = """examples:
   voxgate say "Good morning."
@@ -75,10 +166,10 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         return asyncio.run(_say(parsed, player, format))
     except Unreachable:
-        return _complain(nobody_at(parsed.url))
+        return _complain(gateway_unreachable_message(parsed.url))
     except Refused as refused:
         wait = f", try again in {refused.retry_after_ms / 1000:.1f} s" if refused.retry_after_ms else ""
-        return _complain(refused_by_it(refused.status, refused.message) + wait)
+        return _complain(gateway_refusal_message(refused.status, refused.message) + wait)
     except OSError as error:
         return _complain(f"{error.filename or parsed.output}: {error.strerror or error}")
     except (ClientError, PlayerFailed) as error:
@@ -105,7 +196,7 @@ async def _say(parsed: argparse.Namespace, player_name: str | None, format: Audi
                 pacing="playback" if player_name else "none",
             )
         )
-        speech = Speech(utterance, parsed.output, player_name, quiet=parsed.quiet)
+        speech = UtteranceOutput(utterance, parsed.output, player_name, quiet=parsed.quiet)
         feeding = asyncio.create_task(speech.feed(text), name="text")
         listening = asyncio.create_task(speech.listen(), name="speech")
         loop = asyncio.get_running_loop()
@@ -125,7 +216,7 @@ async def _say(parsed: argparse.Namespace, player_name: str | None, format: Audi
         return 130 if stopping else 0
 
 
-class Speech:
+class UtteranceOutput:
     """One utterance with its way out: a player or a file."""
 
     def __init__(self, utterance: Utterance, output: Path | None, player_name: str | None, *, quiet: bool) -> None:

@@ -1,49 +1,72 @@
-"""`voxgate serve`: settings from flags, the voice beside the gateway, one address to open at the end."""
+"""How many files this process may hold open: a socket is one, and many systems allow 1024 unless asked for more."""
+# TODO-DOC `voxgate serve`: settings from flags, the voice beside the gateway, one address to open at the end.
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import errno
+import logging
 import os
+import resource
 import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..gateway.settings import Settings, SettingsError, settings_from
-from ..pipeline.errors import VoxgateError
-from ..pipeline.speech import EngineState
+from voxgate.gateway.settings import Settings, SettingsError, settings_from
+from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.interface import EngineState
+
+from .connection import API_KEY_VARIABLE
 from .flags import add_flags, given_flags
-from .open_files import allow_open_files
-from .reach import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ..gateway.serving import Service
-    from ..pipeline.cloning.library import Catalog, VoiceLibrary
-    from ..pipeline.qwen_voice import SynthesizerOptions
-    from ..pipeline.synthesizer import QwenSynthesizer
+    from voxgate.gateway.server import GatewayServer
+    from voxgate.pipeline.cloning.library import VoiceLibrary, VoiceRegistry
+    from voxgate.pipeline.synthesizer import QwenSynthesizer
+    from voxgate.pipeline.voice_model import SynthesizerOptions
 
-EPILOG = """Every flag can also be set in the environment (--lead-ms as VOXGATE_LEAD_MS) or in the file
-given with --config (lead_ms = 400). A flag beats the environment, the environment beats the file.
+
+RESERVED_DESCRIPTORS = 512
+"""For everything that is no client's socket: the engine's start alone takes dozens."""
+
+log = logging.getLogger(__name__)
+
+
+def raise_file_descriptor_limit(sockets: int) -> None:
+    """Have room for so many WebSockets and as many connections of plain HTTP, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * sockets + RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < needed:
+            log.warning(
+                "only %d open files are allowed, %d sockets may need %d: see `ulimit -n`", hard, sockets, needed
+            )
+
+
+EPILOG = """Every flag can also be set in the environment (--send-ahead-ms as VOXGATE_SEND_AHEAD_MS) or in the file
+given with --config (send_ahead_ms = 400). A flag beats the environment, the environment beats the file.
 
 examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 """
-_OF_SCRIPTS = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", "VOXGATE_SETUP_LOCKED")
-_OF_TESTS = "VOXGATE_TEST_"
+_SCRIPT_VARIABLES = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", "VOXGATE_SETUP_LOCKED")
+_TEST_VARIABLE_PREFIX = "VOXGATE_TEST_"
 """How the names begin that only tests and their scripts read."""
 PROGRESS_S = 5.0
 POLL_S = 0.1
-MOST_BY_THEMSELVES = 12
+MAX_AUTO_WORKERS = 12
 """Workers where nobody says how many."""
 
 
-class Progress(Protocol):
+class ModelStatus(Protocol):
     """A voice model on its way."""
 
     @property
@@ -62,8 +85,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what clients, scripts and tests read: every other VOXGATE_ name has to be a gateway's setting."""
-    others = (KEY_VARIABLE, *_OF_SCRIPTS)
-    return {name: value for name, value in environment.items() if name not in others and not name.startswith(_OF_TESTS)}
+    others = (API_KEY_VARIABLE, *_SCRIPT_VARIABLES)
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in others and not name.startswith(_TEST_VARIABLE_PREFIX)
+    }
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -91,20 +118,20 @@ def _run(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from ..gateway import log
-    from ..pipeline.hub import checkpoint_folder
-    from ..pipeline.long_lived import spare_long_lived
+    from voxgate.gateway.observability import log
+    from voxgate.pipeline.checkpoint import checkpoint_folder
+    from voxgate.pipeline.gc_freeze import freeze_gc
 
     log.configure(settings.log_level, settings.log_format)
-    allow_open_files(settings.sockets)
-    if settings.device == "cuda" and (lacking := lacks_cuda()):
+    raise_file_descriptor_limit(settings.sockets)
+    if settings.device == "cuda" and (lacking := cuda_obstacle()):
         raise SettingsError(f"device: {lacking}")
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
     watching = asyncio.create_task(library.watch(), name="voices")
-    spare_long_lived()
+    freeze_gc()
     try:
         if (workers := choose_workers(settings)) > 1:
             await _serve_by_workers(settings, synthesizer, folder, workers, library)
@@ -115,9 +142,9 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _serve_alone(settings: Settings, synthesizer: QwenSynthesizer, library: VoiceLibrary) -> None:
-    from ..codecs.encode import PacketEncoder
-    from ..gateway.server import Gateway
-    from ..gateway.tracing import tracing_from
+    from voxgate.codecs.encode import PacketEncoder
+    from voxgate.gateway.observability.tracing import tracing_from
+    from voxgate.gateway.server import Gateway
 
     synthesizer.run_ahead()
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
@@ -133,7 +160,7 @@ async def _serve_alone(settings: Settings, synthesizer: QwenSynthesizer, library
 async def _serve_by_workers(
     settings: Settings, synthesizer: QwenSynthesizer, folder: Path, workers: int, library: VoiceLibrary
 ) -> None:
-    from ..gateway.workers.speech_process import SpeechProcess
+    from voxgate.gateway.workers.speech_process import SpeechProcess
 
     synthesizer.run_ahead()
     command = [sys.executable, "-m", "voxgate.cli.serve_worker"]
@@ -141,8 +168,8 @@ async def _serve_by_workers(
     await _serve_and_tell(settings, gateway, gateway)
 
 
-async def _serve_and_tell(settings: Settings, gateway: Service, model: Progress) -> None:
-    from ..gateway.serving import serve_until_told
+async def _serve_and_tell(settings: Settings, gateway: GatewayServer, model: ModelStatus) -> None:
+    from voxgate.gateway.server import serve_until_signal
 
     reporting: list[asyncio.Task[None]] = []
 
@@ -153,7 +180,7 @@ async def _serve_and_tell(settings: Settings, gateway: Service, model: Progress)
         reporting.append(asyncio.create_task(report, name="progress"))
 
     try:
-        await serve_until_told(gateway, on_listening)
+        await serve_until_signal(gateway, on_listening)
     finally:
         for task in reporting:
             task.cancel()
@@ -161,20 +188,20 @@ async def _serve_and_tell(settings: Settings, gateway: Service, model: Progress)
 
 def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
     """The voice model in `folder`, not started yet. Raises CheckpointError."""
-    from ..pipeline.synthesizer import QwenSynthesizer
+    from voxgate.pipeline.synthesizer import QwenSynthesizer
 
     return QwenSynthesizer(folder, synthesizer_options(settings))
 
 
 def synthesizer_options(settings: Settings) -> SynthesizerOptions:
     """What the settings say of the voice model."""
-    from ..pipeline.qwen_voice import SynthesizerOptions
+    from voxgate.pipeline.voice_model import SynthesizerOptions
 
     threads, workers = settings.threads or 1, choose_workers(settings)
     return SynthesizerOptions(
         slots=settings.slots,
-        ahead_ms=settings.ahead_ms,
-        first_ms=settings.first_ms,
+        lookahead_ms=settings.lookahead_ms,
+        initial_burst_ms=settings.initial_burst_ms,
         max_characters=settings.max_characters,
         device=choose_device(settings.device),
         talker_threads=threads,
@@ -182,18 +209,18 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         codec_mode=settings.codec_mode,
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
-        guests=workers if workers > 1 else 0,
+        attached_processes=workers if workers > 1 else 0,
         gpu_memory=settings.gpu_memory,
         own_kernels=settings.gpu_kernels == "own",
         streamed_layers=settings.gpu_layers == "streamed",
-        whole_predictor=settings.gpu_predictor == "whole",
+        persistent_predictor=settings.gpu_predictor == "whole",
     )
 
 
 def build_library(
     settings: Settings,
     folder: Path,
-    catalog: Catalog,
+    catalog: VoiceRegistry,
     announce: Callable[[], Awaitable[None]] | None = None,
     turn: str | None = None,
 ) -> VoiceLibrary:
@@ -201,17 +228,17 @@ def build_library(
 
     `announce` is awaited when a voice was made or removed by this process; `turn`: by which processes take turns at it.
     """
-    from ..pipeline.cloning.library import VoiceLibrary
-    from ..pipeline.cloning.service import CloningService
-    from ..pipeline.cloning.space import speaker_space
-    from ..pipeline.cloning.store import VoiceStore
+    from voxgate.pipeline.cloning.library import VoiceLibrary
+    from voxgate.pipeline.cloning.service import CloningService
+    from voxgate.pipeline.cloning.speaker_vectors import speaker_space_id
+    from voxgate.pipeline.cloning.store import VoiceStore
 
-    space = speaker_space(folder)
+    space = speaker_space_id(folder)
     cloning = CloningService(
         folder,
         settings.checkpoint,
-        most_bytes=settings.voice_upload_mb << 20,
-        most_s=settings.voice_upload_s,
+        max_bytes=settings.voice_upload_mb << 20,
+        max_duration_s=settings.voice_upload_s,
         turn=turn,
     )
     store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
@@ -224,7 +251,7 @@ def choose_workers(settings: Settings) -> int:
         return settings.workers
     if choose_device(settings.device) == "cpu":
         return 1
-    return max(1, min(MOST_BY_THEMSELVES, len(os.sched_getaffinity(0)) // 2))
+    return max(1, min(MAX_AUTO_WORKERS, len(os.sched_getaffinity(0)) // 2))
 
 
 def choose_device(wanted: str) -> str:
@@ -232,10 +259,10 @@ def choose_device(wanted: str) -> str:
     if wanted != "auto":
         return wanted
     # Asking torch itself would load it, seconds before the first answer on the port.
-    return "cpu" if lacks_cuda() else "cuda"
+    return "cpu" if cuda_obstacle() else "cuda"
 
 
-def lacks_cuda(device: Path = Path("/dev/nvidiactl")) -> str:
+def cuda_obstacle(device: Path = Path("/dev/nvidiactl")) -> str:
     """What stands in the way of a GPU and what helps; empty when nothing does."""
     if not device.exists():
         return "there is no NVIDIA GPU here; leave --device away to speak on the CPU"
@@ -244,7 +271,9 @@ def lacks_cuda(device: Path = Path("/dev/nvidiactl")) -> str:
     return ""
 
 
-async def report_progress(synthesizer: Progress, checkpoint: str, address: str, interval_s: float = PROGRESS_S) -> None:
+async def report_progress(
+    synthesizer: ModelStatus, checkpoint: str, address: str, interval_s: float = PROGRESS_S
+) -> None:
     """Say that the voice is loading, for as long as it is, and then where to go."""
     began = said_at = time.monotonic()
     _tell(f"listening at {address}, loading the voice '{checkpoint}'")

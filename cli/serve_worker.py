@@ -11,12 +11,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ..codecs.encode import PacketEncoder
-from ..gateway import log
-from ..gateway.settings import Settings
-from ..gateway.tracing import tracing_from
-from ..gateway.workers.worker import Connected, Worker, announce_voices
-from ..pipeline.shared.synthesizer import SharedSynthesizer
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway.observability import log
+from voxgate.gateway.observability.tracing import tracing_from
+from voxgate.gateway.settings import Settings
+from voxgate.gateway.workers.worker import GatewayWorker, WorkerConnection, announce_voices
+from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
+
 from .serve import build_library, synthesizer_options
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,17 +26,17 @@ _PR_SET_PDEATHSIG = 1
 
 async def serve(sock: socket.socket) -> None:
     """Until the speech process has it end, or is no more."""
-    connected = Connected()
-    welcome = await connected.open(sock)
-    settings, folder = Settings.model_validate_json(welcome.settings), Path(welcome.folder)
+    connected = WorkerConnection()
+    init = await connected.open(sock)
+    settings, folder = Settings.model_validate_json(init.settings), Path(init.folder)
     log.configure(settings.log_level, settings.log_format)
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
-    synthesizer = SharedSynthesizer(folder, synthesizer_options(settings), connected.link.send)
+    synthesizer = RemoteSynthesizer(folder, synthesizer_options(settings), connected.link.send)
     announce, turn = partial(announce_voices, connected.link), f"voxgate-cloning-{os.getppid()}"
     library = build_library(settings, folder, synthesizer, announce, turn)
     await library.refresh()
     observers = [] if tracing is None else [tracing]
-    worker = Worker(welcome, settings, synthesizer, PacketEncoder, connected.link, library, observers)
+    worker = GatewayWorker(init, settings, synthesizer, PacketEncoder, connected.link, library, observers)
     await worker.open()
     connected.hand_over(worker)
     try:

@@ -8,8 +8,15 @@ import sys
 import urllib.error
 import urllib.request
 
-from . import voice_store
-from .reach import add_gateway_flags, http_url, key_header, nobody_at, refused_by_it, tls_context
+from . import stored_voices as voice_store
+from .connection import (
+    add_gateway_flags,
+    gateway_refusal_message,
+    gateway_unreachable_message,
+    http_url,
+    key_header,
+    tls_context,
+)
 
 TIMEOUT_S = 10
 
@@ -40,10 +47,10 @@ def run(parsed: argparse.Namespace) -> int:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls_context(parsed)) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as refused:
-        return _complain(refused_by_it(refused.code, _reason(refused)))
+        return _complain(gateway_refusal_message(refused.code, _reason(refused)))
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionError):
-            return _complain(nobody_at(parsed.url))
+            return _complain(gateway_unreachable_message(parsed.url))
         return _complain(f"no list from {address}: {error.reason}")
     except (OSError, ValueError) as error:
         return _complain(f"no list from {address}: {error}")

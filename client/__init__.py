@@ -8,7 +8,7 @@ async with connect("ws://localhost:8000") as session, session.utterance(words=Tr
         play(audio.payload)
 """
 
-from .client import Client
+from .client import NO_RETRY, Client, Retry, say
 from .errors import ClientError, ProtocolViolation, Refused, SessionLost, SpeechError, Unreachable
 from .events import (
     Audio,
@@ -23,14 +23,12 @@ from .events import (
     Word,
     Words,
 )
-from .retry import NEVER, Retry
-from .say import say
 from .session import DEFAULT_URL, Session, connect
 from .utterance import Utterance
 
 __all__ = [
     "DEFAULT_URL",
-    "NEVER",
+    "NO_RETRY",
     "Audio",
     "AudioFormat",
     "Client",

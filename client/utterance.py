@@ -1,27 +1,81 @@
-"""One utterance on a session: text goes in, audio and events come out, at the same time."""
+"""A bounded queue between the session's reader and one utterance's listener; its end can carry an error."""
+# TODO-DOC One utterance on a session: text goes in, audio and events come out, at the same time.
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .errors import ProtocolViolation, SessionLost, SpeechError
 from .events import SAMPLE_BYTES, Audio, AudioFormat, Done, Event, Interrupted, Notice, Started
-from .inbox import Inbox
+
+T = TypeVar("T")
+
+
+class EventQueue(Generic[T]):
+    """One writer, one reader. `put` waits while full: the session then stops reading its socket.
+
+    `close` ends it behind what is queued; `discard` ends it at once, as an interrupt does.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._items: deque[T] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._error: Exception | None = None
+
+    async def put(self, item: T) -> None:
+        """Append `item`; does nothing once closed. Cancelling appends nothing."""
+        while len(self._items) >= self._capacity and not self._closed:
+            await self._change()
+        if not self._closed:
+            self._items.append(item)
+            self._changed.set()
+
+    async def get(self) -> T | None:
+        """The next item, or None after the last; raises what it was closed with. Cancelling loses nothing."""
+        while not self._items:
+            if self._closed:
+                if self._error is not None:
+                    raise self._error
+                return None
+            await self._change()
+        item = self._items.popleft()
+        self._changed.set()
+        return item
+
+    def close(self, error: Exception | None = None) -> None:
+        if not self._closed:
+            self._closed = True
+            self._error = error
+        self._changed.set()
+
+    def discard(self) -> None:
+        self._items.clear()
+        self.close()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-INBOX_MESSAGES = 1024
+MAX_UNREAD_EVENTS = 1024
 """Unread messages of one utterance (80 s at the default packet) before the session stops reading."""
 
 
 INTERRUPT_TIMEOUT_S = 10.0
 
-REFUSES_A_FRAGMENT = "text_too_long"
-TOO_LATE = frozenset({"unknown_utterance", "utterance_ended"})
+FRAGMENT_REFUSED_CODE = "text_too_long"
+AFTER_END_CODES = frozenset({"unknown_utterance", "utterance_ended"})
 """Answers to what crossed the utterance's end on the way; nothing was lost."""
-REFUSES_A_MESSAGE = frozenset({REFUSES_A_FRAGMENT, *TOO_LATE, "bad_message", "duplicate_utterance", "rate_limited"})
+MESSAGE_REFUSED_CODES = frozenset(
+    {FRAGMENT_REFUSED_CODE, *AFTER_END_CODES, "bad_message", "duplicate_utterance", "rate_limited"}
+)
 """Codes after which the gateway goes on with the utterance (docs/protocol.md, Errors)."""
 
 
@@ -39,7 +93,7 @@ class Utterance:
         self.done: Done | None = None
         self.interrupted: Interrupted | None = None
         self._send = send
-        self._inbox: Inbox[Event] = Inbox(INBOX_MESSAGES)
+        self._inbox: EventQueue[Event] = EventQueue(MAX_UNREAD_EVENTS)
         self._next_seq = 0
         self._next_pts = 0
         self._last_seen = False
@@ -172,13 +226,13 @@ class Utterance:
     async def _receive_error(self, error: SpeechError) -> None:
         if self._interrupting is not None and not self._interrupting.done():
             self._interrupting.set_exception(error)
-        if error.code == REFUSES_A_FRAGMENT or error.code in TOO_LATE:
-            self._refused = error if error.code == REFUSES_A_FRAGMENT else None
+        if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES:
+            self._refused = error if error.code == FRAGMENT_REFUSED_CODE else None
             await self._inbox.put(Notice(error.code, error.message))
         else:
             # Any other refused message leaves a hole in the text, or no utterance at all: better no speech.
             self.fail(error)
-            self._over = error.code not in REFUSES_A_MESSAGE
+            self._over = error.code not in MESSAGE_REFUSED_CODES
 
     async def _command(self, type: str, **fields: Any) -> None:
         if self._failure is not None:

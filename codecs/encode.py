@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .format import SOURCE_RATE_HZ, AudioFormat
+from .format import SOURCE_RATE_HZ, OutputFormat
 from .g711 import encode_alaw, encode_mulaw
 from .mp3 import Mp3Coder
 from .ogg import OggOpusCoder
 from .opus import OpusCoder, OpusEncoder
-from .packet import Coder, Packet, Pcm
-from .pcm import encode_s16le
+from .packet import Coder, Packet, Pcm, SampleCoder
+from .pcm import encode_s16le, stream_header
 from .resample import Resampler
-from .samples import SampleCoder
-from .wav import stream_header
 
 __all__ = ["Packet", "PacketEncoder"]
 
@@ -24,7 +22,7 @@ class PacketEncoder:
     Of what a decoder puts out, samples [pre_skip, pre_skip + true_samples) are exactly the audio.
     """
 
-    def __init__(self, audio_format: AudioFormat) -> None:
+    def __init__(self, audio_format: OutputFormat) -> None:
         """Raises OpusUnavailable when Opus is asked for without libopus."""
         self.format = audio_format
         self._resampler = Resampler(SOURCE_RATE_HZ, audio_format.sample_rate_hz)
@@ -68,7 +66,7 @@ class PacketEncoder:
         return (n + 1) * rate * ms // 1000 - n * rate * ms // 1000
 
 
-def _coder(wanted: AudioFormat) -> Coder:
+def _coder(wanted: OutputFormat) -> Coder:
     rate_hz = wanted.sample_rate_hz
     match wanted.codec:
         case "opus":
@@ -88,5 +86,5 @@ def _coder(wanted: AudioFormat) -> Coder:
     raise AssertionError(f"{wanted.codec} is offered and has no coder")
 
 
-def _opus(wanted: AudioFormat) -> OpusCoder:
+def _opus(wanted: OutputFormat) -> OpusCoder:
     return OpusCoder(OpusEncoder(wanted.sample_rate_hz, wanted.bitrate, wanted.packet_samples))

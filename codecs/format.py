@@ -51,7 +51,7 @@ class FormatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class AudioFormat:
+class OutputFormat:
     """How audio is coded for the client; `bitrate` is for Opus and MP3. Raises FormatError for what is not offered."""
 
     codec: str = "opus"

@@ -1,6 +1,9 @@
 """Signed 16 bit PCM."""
+# TODO-DOC The header of a WAV file whose length is not known yet.
 
 from __future__ import annotations
+
+import struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,3 +30,28 @@ def encode_s16le(pcm: NDArray[np.float32]) -> bytes:
 def decode_s16le(payload: bytes) -> NDArray[np.float32]:
     """The inverse: float32 [n]."""
     return np.frombuffer(payload, "<i2").astype(np.float32) / np.float32(32767)
+
+
+_UNKNOWN = 0xFFFFFFFF
+"""What players take for "until the stream ends"."""
+
+
+def stream_header(sample_rate_hz: int) -> bytes:
+    """44 bytes ahead of s16le mono samples (RIFF, chunks `fmt ` and `data`)."""
+    block_bytes = 2
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF",
+        _UNKNOWN,
+        b"WAVE",
+        b"fmt ",
+        16,  # bytes of this chunk
+        1,  # PCM
+        1,  # channel
+        sample_rate_hz,
+        sample_rate_hz * block_bytes,
+        block_bytes,
+        16,  # bits a sample
+        b"data",
+        _UNKNOWN,
+    )

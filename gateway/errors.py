@@ -16,7 +16,7 @@ VoxgateError
 
 from __future__ import annotations
 
-from ..pipeline.errors import RequestError, VoxgateError
+from voxgate.pipeline.errors import RequestError, VoxgateError
 
 
 class UnknownUtterance(RequestError):

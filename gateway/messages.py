@@ -1,16 +1,19 @@
 """Every control message of the native protocol, in both directions (docs/protocol.md)."""
+# TODO-DOC The 20 bytes before every audio payload (docs/protocol.md, "Binary messages").
+# TODO-DOC JSON of a client, checked against a model; what is wrong with it is told by the name of the field.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
-
-from ..codecs.format import AudioFormat
-from ..pipeline.errors import BadMessage, VoxgateError
-from ..pipeline.speech import SamplingOptions, SpeechRequest, TextLayout, WordTime
+from voxgate.codecs.format import OutputFormat
+from voxgate.pipeline.errors import BadMessage, VoxgateError
+from voxgate.pipeline.interface import SamplingOptions, SpeechRequest, TextLayout, WordTime
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -36,7 +39,7 @@ class FormatFields(_Message):
     packet_ms: Count = 80
 
     @classmethod
-    def of(cls, wanted: AudioFormat) -> FormatFields:
+    def of(cls, wanted: OutputFormat) -> FormatFields:
         """The fields that ask for `wanted`."""
         return cls(
             codec=wanted.codec,
@@ -45,8 +48,8 @@ class FormatFields(_Message):
             packet_ms=wanted.packet_ms,
         )
 
-    def audio_format(self) -> AudioFormat:
-        return AudioFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
+    def audio_format(self) -> OutputFormat:
+        return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 
 class SamplingFields(_Message):
@@ -153,7 +156,7 @@ def _bad_message(refused: ValidationError) -> BadMessage:
 # From the gateway
 
 
-class _Reply(_Message):
+class _ServerMessage(_Message):
     def encode(self) -> str:
         """The JSON text of the message; absent fields are left out."""
         return self.model_dump_json(exclude_none=True)
@@ -173,7 +176,7 @@ class Limits(_Message):
     stall_limit_ms: int
 
 
-class SessionOpened(_Reply):
+class SessionMessage(_ServerMessage):
     type: Literal["session"] = "session"
     protocol: int = 1
     session: str
@@ -183,7 +186,7 @@ class SessionOpened(_Reply):
     limits: Limits
 
 
-class Queued(_Reply):
+class QueuedMessage(_ServerMessage):
     type: Literal["queued"] = "queued"
     utterance: str
     position: int
@@ -198,7 +201,7 @@ class StartedFormat(_Message):
     pre_skip: int
 
 
-class Started(_Reply):
+class StartedMessage(_ServerMessage):
     type: Literal["started"] = "started"
     utterance: str
     number: int
@@ -209,7 +212,7 @@ class Started(_Reply):
     packet_samples: int
 
 
-class Word(_Message):
+class WordFields(_Message):
     text: str
     start: int
     end: int
@@ -217,18 +220,18 @@ class Word(_Message):
     end_ms: int
 
 
-class Words(_Reply):
+class WordsMessage(_ServerMessage):
     type: Literal["words"] = "words"
     utterance: str
-    words: tuple[Word, ...]
+    words: tuple[WordFields, ...]
     approximate: bool = True
 
     @classmethod
-    def of(cls, utterance: str, words: Sequence[WordTime]) -> Words:
-        return cls(utterance=utterance, words=tuple(Word(**asdict(word)) for word in words))
+    def of(cls, utterance: str, words: Sequence[WordTime]) -> WordsMessage:
+        return cls(utterance=utterance, words=tuple(WordFields(**asdict(word)) for word in words))
 
 
-class Done(_Reply):
+class DoneMessage(_ServerMessage):
     type: Literal["done"] = "done"
     utterance: str
     reason: str
@@ -239,7 +242,7 @@ class Done(_Reply):
     ttfa_ms: int | None
 
 
-class Interrupted(_Reply):
+class InterruptedMessage(_ServerMessage):
     type: Literal["interrupted"] = "interrupted"
     utterance: str
     played_ms: int
@@ -251,14 +254,14 @@ TEXT_WAITED_OUT = "text_waited_out"
 """The code of the warning that an utterance was ended because no text came for it."""
 
 
-class Warned(_Reply):
+class WarningMessage(_ServerMessage):
     type: Literal["warning"] = "warning"
     code: str
     message: str
     utterance: str | None = None
 
 
-class Failed(_Reply):
+class ErrorMessage(_ServerMessage):
     type: Literal["error"] = "error"
     code: str
     message: str
@@ -271,7 +274,9 @@ class Failed(_Reply):
     partial_audio: bool | None = None
 
     @classmethod
-    def of(cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None) -> Failed:
+    def of(
+        cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None
+    ) -> ErrorMessage:
         """The message that reports `error`."""
         return cls(
             code=error.code,
@@ -286,14 +291,87 @@ class Failed(_Reply):
         )
 
 
-class GoingAway(_Reply):
+class GoingAwayMessage(_ServerMessage):
     type: Literal["going_away"] = "going_away"
     deadline_ms: int
 
 
-class Pong(_Reply):
+class PongMessage(_ServerMessage):
     type: Literal["pong"] = "pong"
     id: str | None = None
 
 
-ServerMessage = SessionOpened | Queued | Started | Words | Done | Interrupted | Warned | Failed | GoingAway | Pong
+ServerMessage = (
+    SessionMessage
+    | QueuedMessage
+    | StartedMessage
+    | WordsMessage
+    | DoneMessage
+    | InterruptedMessage
+    | WarningMessage
+    | ErrorMessage
+    | GoingAwayMessage
+    | PongMessage
+)
+
+
+AUDIO_HEADER_VERSION = 1
+AUDIO_HEADER_BYTES = 20
+
+_AUDIO_HEADER = struct.Struct("<BBHIIQ")
+_FIRST_FLAG = 0b01
+_LAST_FLAG = 0b10
+
+
+@dataclass(frozen=True, slots=True)
+class AudioHeader:
+    """`number` from `started`, `seq` without gap from 0, `pts` and `samples` at the format's rate."""
+
+    number: int
+    seq: int
+    pts: int
+    samples: int
+    first: bool = False
+    last: bool = False
+
+    def pack(self) -> bytes:
+        """The header's 20 bytes, little endian."""
+        flags = (_FIRST_FLAG if self.first else 0) | (_LAST_FLAG if self.last else 0)
+        return _AUDIO_HEADER.pack(AUDIO_HEADER_VERSION, flags, self.samples, self.number, self.seq, self.pts)
+
+
+def unpack_audio(message: bytes) -> tuple[AudioHeader, bytes]:
+    """Split a binary message into header and payload. Raises ValueError when it is none of this version."""
+    if len(message) < AUDIO_HEADER_BYTES:
+        raise ValueError(f"an audio message has at least {AUDIO_HEADER_BYTES} bytes, this one has {len(message)}")
+    version, flags, samples, number, seq, pts = _AUDIO_HEADER.unpack_from(message)
+    if version != AUDIO_HEADER_VERSION:
+        raise ValueError(f"audio header version {version} is not {AUDIO_HEADER_VERSION}")
+    header = AudioHeader(number, seq, pts, samples, first=bool(flags & _FIRST_FLAG), last=bool(flags & _LAST_FLAG))
+    return header, message[AUDIO_HEADER_BYTES:]
+
+
+_QUOTED_CHARACTERS = 200
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_json(model: type[Model], payload: str | bytes) -> Model:
+    """Read one JSON object. Raises BadMessage, whose `param` is the path of the first bad field."""
+    try:
+        return model.model_validate_json(payload)
+    except ValidationError as refused:
+        first = refused.errors(include_url=False, include_input=False)[0]
+    param = ".".join(map(str, first["loc"]))[:_QUOTED_CHARACTERS] or None
+    message = f"{param}: {first['msg']}" if param else first["msg"]
+    raise BadMessage(message[:_QUOTED_CHARACTERS], param=param)
+
+
+class CloseCode(IntEnum):
+    """Why the gateway closes a socket (RFC 6455, section 7.4; 4001 is the protocol's own)."""
+
+    NORMAL = 1000
+    NOT_ACCEPTABLE = 1003
+    POLICY = 1008
+    RESTARTING = 1012
+    SLOW_CONSUMER = 4001

@@ -1,29 +1,29 @@
 """The gateway as one process: its port, and the voice model beside it; up before its model, down after its speech."""
+# TODO-DOC A gateway's life from its first answer to its last, as signals tell it.
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from ..pipeline.cloning.library import VoiceLibrary
-from ..pipeline.speech import Synthesizer
-from .access.configured import configured_access
-from .admission import Admission
-from .agent import Agent
-from .audio import EncoderFactory
-from .dialects.registry import DIALECTS
-from .engine import EngineWatch
-from .front import Front
-from .loop_lag import watch_lag
-from .metrics import Metrics
-from .observer import Observer
-from .opening import Offer
-from .room import Room
-from .serving import serve_until_told
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.interface import Synthesizer
+
+from .access.auth import access_from_settings
+from .engine import EngineSupervisor
+from .observability.events import CompositeObserver, Observer, UsageLog
+from .observability.metrics import Metrics, watch_lag
+from .observability.state import GatewayState
+from .protocols.registry import PROTOCOL_NAMES
+from .session.admission import AdmissionQueue, CapacityPolicy
+from .session.outbox import EncoderFactory
+from .session.utterance_factory import UtteranceFactory
 from .settings import Settings
-from .state import GatewayState
-from .telemetry import Telemetry, UsageLog
+from .transport.haproxy_agent import HAProxyAgent
+from .transport.listener import GatewayListener
 
 
 class Gateway:
@@ -41,62 +41,62 @@ class Gateway:
         library: VoiceLibrary | None = None,
     ) -> None:
         self._settings = settings
-        self._metrics = Metrics(self._state, DIALECTS)
-        self._observer = Telemetry((self._metrics, UsageLog(), *observers))
+        self._metrics = Metrics(self._state, PROTOCOL_NAMES)
+        self._observer = CompositeObserver((self._metrics, UsageLog(), *observers))
         self._watching: asyncio.Task[None] | None = None
-        self._agent = Agent(self._state)
+        self._haproxy_agent = HAProxyAgent(self._state)
         self._synthesizer = synthesizer
-        self._room = room = Room(settings, synthesizer)
-        self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
-        self._engine = EngineWatch(synthesizer, on_ready=self._ready, on_look=self._admit_waiting)
-        self._front = Front(
-            Offer(settings, synthesizer, encoder_factory),
+        self._capacity = room = CapacityPolicy(settings, synthesizer)
+        self._admission = AdmissionQueue(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
+        self._engine = EngineSupervisor(synthesizer, on_ready=self._ready, on_poll=self._admit_waiting)
+        self._listener = GatewayListener(
+            UtteranceFactory(settings, synthesizer, encoder_factory),
             self._admission,
             self._engine,
-            configured_access(settings),
+            access_from_settings(settings),
             self._observer,
             self._exposition,
             library,
         )
-        self._sessions = self._front.sessions
+        self._sessions = self._listener.sessions
 
     @property
     def port(self) -> int:
         """The port in use."""
-        return self._front.port
+        return self._listener.port
 
     @property
-    def agent_port(self) -> int | None:
+    def haproxy_agent_port(self) -> int | None:
         """The port where balancers ask for room, if there is one."""
-        return self._agent.port
+        return self._haproxy_agent.port
 
     async def open(self) -> None:
         """Listen. Raises OSError when the address is taken, SettingsError for a voice that the model has not."""
         settings = self._settings
-        self._room.check_voices()
-        await self._front.open(settings.port)
-        if settings.agent_port is not None:
-            await self._agent.open(settings.host, settings.agent_port)
+        self._capacity.check_voices()
+        await self._listener.open(settings.port)
+        if settings.haproxy_agent_port is not None:
+            await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
         self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.lag), name="loop lag")
 
     def reload(self) -> None:
         """Read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
-        self._front.reload()
+        self._listener.reload()
 
-    async def keep_engine(self) -> None:
+    async def run_engine(self) -> None:
         """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
         await self._engine.run()
 
     async def drain(self) -> None:
         """Take nothing new, let speech under way finish until the deadline, then close what is left."""
-        await self._front.drain(self._settings.drain_s)
+        await self._listener.drain(self._settings.shutdown_grace_s)
 
     async def close(self) -> None:
         """Cut what is still open, and stop the engine."""
         if self._watching is not None:
             self._watching.cancel()
-        self._agent.close()
-        await self._front.close()
+        self._haproxy_agent.close()
+        await self._listener.close()
         await self._synthesizer.close()
 
     # Watching
@@ -107,7 +107,7 @@ class Gateway:
             self._settings,
             self._admission,
             self._synthesizer,
-            sockets=dict.fromkeys(DIALECTS, 0) | Counter(session.dialect for session in self._sessions),
+            sockets=dict.fromkeys(PROTOCOL_NAMES, 0) | Counter(session.protocol_name for session in self._sessions),
             engine=self._synthesizer.state,
             draining=self._sessions.draining,
             leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
@@ -141,4 +141,71 @@ async def serve(
     address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
     drain.
     """
-    await serve_until_told(Gateway(settings, synthesizer, encoder_factory, observers, library), on_listening)
+    await serve_until_signal(Gateway(settings, synthesizer, encoder_factory, observers, library), on_listening)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LAST_S = 2.0
+"""What is left at the very end gets so long to end properly."""
+
+
+class GatewayServer(Protocol):
+    """A gateway, of one process or of several."""
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+
+    async def open(self) -> None:
+        """Listen. Raises OSError when the address is taken."""
+
+    def reload(self) -> None:
+        """Read keys and certificate anew."""
+
+    async def run_engine(self) -> None:
+        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
+
+    async def drain(self) -> None:
+        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+
+    async def close(self) -> None:
+        """Cut what is still open, and stop the engine."""
+
+
+async def serve_until_signal(gateway: GatewayServer, on_listening: Callable[[int], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
+
+    Raises what `open` and `run_engine` do. Cancelling it closes everything without a drain.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        await gateway.open()
+    except BaseException:
+        await gateway.close()
+        raise
+    stop, stop_now = asyncio.Event(), asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
+    engine = loop.create_task(gateway.run_engine())
+    try:
+        if on_listening is not None:
+            on_listening(gateway.port)
+        if engine in await _first(engine, loop.create_task(stop.wait())):
+            return engine.result()
+        await _first(loop.create_task(gateway.drain()), loop.create_task(stop_now.wait()))
+    finally:
+        engine.cancel()
+        await asyncio.wait([engine], timeout=_LAST_S)
+        await gateway.close()
+        for number in (*_SIGNALS, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+async def _first(*tasks: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+    """Wait for the first to finish, cancel the others; returns those that finished."""
+    try:
+        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
+    finally:
+        for task in tasks:
+            task.cancel()

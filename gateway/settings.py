@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from voxgate.pipeline.interface import FRAME_MS
 
-from ..pipeline.speech import FRAME_MS
 from .messages import Limits
 
 PREFIX = "VOXGATE_"
-MOST_WORKERS = 32
+MAX_WORKERS = 32
 
 
 class SettingsError(ValueError):
@@ -23,13 +23,13 @@ class SettingsError(ValueError):
 
 
 class Settings(BaseModel):
-    """Options of one gateway process: `lead_ms` is `--lead-ms`, `VOXGATE_LEAD_MS` and a TOML key."""
+    """Options of one gateway process: `send_ahead_ms` is `--send-ahead-ms`, `VOXGATE_SEND_AHEAD_MS` and a TOML key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="TCP port; 0 takes any free one.")
-    agent_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+    haproxy_agent_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         None, description="TCP port that tells HAProxy's agent-check how much room there is; none by default."
     )
     allowed_origins: tuple[str, ...] = Field(
@@ -95,24 +95,26 @@ class Settings(BaseModel):
     starts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Utterances a client may start a second.")
     interrupts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Interrupts a client may send a second.")
 
-    lead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(400, description="How far audio is sent ahead of its playback.")
-    ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
-        2000, description="How far generation runs ahead of playback; at least lead_ms and two frames."
+    send_ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        400, description="How far audio is sent ahead of its playback."
     )
-    first_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
+    lookahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        2000, description="How far generation runs ahead of playback; at least send_ahead_ms and two frames."
+    )
+    initial_burst_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
         None,
         description="How much of a new utterance is made at once; what is ahead then grows as it is heard, up to "
-        "ahead_ms. By default that is all of ahead_ms, and 640 on a GPU.",
+        "lookahead_ms. By default that is all of lookahead_ms, and 640 on a GPU.",
     )
-    stall_limit_ms: Annotated[int, Field(ge=1000)] = Field(
+    slow_consumer_timeout_ms: Annotated[int, Field(ge=1000)] = Field(
         3000, description="How long a client may stop reading, or playing, before its socket is closed."
     )
-    text_wait_s: Annotated[float, Field(gt=0)] = Field(
+    text_idle_timeout_s: Annotated[float, Field(gt=0)] = Field(
         180, description="How long an utterance may hold its slot without more text; then what was written is all."
     )
     ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Pause between keep-alive pings.")
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(10, description="Longest wait for a pong.")
-    drain_s: Annotated[float, Field(ge=0)] = Field(
+    shutdown_grace_s: Annotated[float, Field(ge=0)] = Field(
         30, description="How long speech under way may go on after the first SIGTERM or SIGINT."
     )
 
@@ -121,7 +123,7 @@ class Settings(BaseModel):
         None,
         description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
     )
-    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"] = Field(
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = Field(
         "auto",
         description="Processes that serve the sockets; with more than one, the voice model's process serves none. "
         "auto: one on a CPU, half as many as there are cores on a GPU, 12 at most.",
@@ -160,8 +162,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _ahead_of_lead(self) -> Self:
-        if self.ahead_ms < self.lead_ms + 2 * FRAME_MS:
-            raise ValueError(f"ahead_ms must be at least lead_ms + {2 * FRAME_MS}")
+        if self.lookahead_ms < self.send_ahead_ms + 2 * FRAME_MS:
+            raise ValueError(f"lookahead_ms must be at least send_ahead_ms + {2 * FRAME_MS}")
         return self
 
     @model_validator(mode="after")
@@ -192,7 +194,7 @@ class Settings(BaseModel):
     def session_limits(self, model_characters: int) -> Limits:
         """What a client is told; `model_characters` is the model's own text limit."""
         return Limits(
-            lead_ms=self.lead_ms,
+            lead_ms=self.send_ahead_ms,
             utterances_per_session=self.utterances_per_session,
             characters_per_utterance=min(self.max_characters, model_characters),
             message_bytes=self.max_message_bytes,
@@ -200,7 +202,7 @@ class Settings(BaseModel):
             starts_per_s=self.starts_per_s,
             interrupts_per_s=self.interrupts_per_s,
             queue_wait_ms=self.queue_wait_ms,
-            stall_limit_ms=self.stall_limit_ms,
+            stall_limit_ms=self.slow_consumer_timeout_ms,
         )
 
 

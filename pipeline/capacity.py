@@ -4,16 +4,21 @@ Every stage has to move every utterance on by a frame (80 ms of sound) within 80
 for which all stages do, at their slow steps and with a margin. It is learnt while speaking, and before that from a
 short calibration.
 """
+# TODO-DOC What a machine carries, measured before anybody listens: a few frames spoken by ever more utterances at
+# TODO-DOC once.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .speech import FRAME_MS
-from .step_times import Curve, StepTimes
+from .errors import EngineError, RequestError
+from .interface import FRAME_MS, Speech
+from .step_times import LatencyCurve, StepTimes
 
 RAISE_BELOW = 0.90
 """One more is let in while the frame deadline would be kept in this share of its time..."""
@@ -38,7 +43,7 @@ class Stage:
     times: StepTimes
     largest_batch: int
 
-    def load(self, curve: Curve, utterances: int) -> float:
+    def load(self, curve: LatencyCurve, utterances: int) -> float:
         """The share of a frame's time needed to move all of them on by one; 0 while that is not known."""
         batch = min(utterances, self.largest_batch)
         step_s = curve.at(batch) if utterances else None
@@ -113,3 +118,59 @@ class Capacity:
     def _most(self, share: float, load: Callable[[int], float]) -> int:
         """The most utterances whose load, which rises with them, is within `share`: 1 to `slots`."""
         return max(1, bisect.bisect_right(range(1, self._slots + 1), share, key=load))
+
+
+log = logging.getLogger(__name__)
+
+CALIBRATION_FRAMES = 16
+"""Frames that each utterance of a calibration has at most."""
+MAX_DOUBLING = 16
+"""Beyond so many at once every second doubling is left out: each is as much work as all before it."""
+_TEXT = "One, two, three, four, five, six."
+_LEAST_S = 1.5
+"""A machine that seems to carry little may have had a bad moment: that much time is always taken."""
+_LIMIT_S = 60.0
+_EVERYTHING_HEARD = 10**6
+
+
+async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Speech]) -> None:
+    """Speak with 1, 2, 4, ..., 16, 64, ... utterances at once, until more than those would not be let in.
+
+    `open_speech` opens one of `CALIBRATION_FRAMES` frames. Talker, codec and this process work at the same time, as they will
+    later, so that what they take from each other is measured too. Raises EngineError when the voice cannot speak, or
+    says nothing.
+    """
+    loop = asyncio.get_running_loop()
+    began_s, together = loop.time(), 1
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            # The first of all finds everything cold.
+            await _speak(first := open_speech())
+            capacity.forget()
+            while True:
+                await asyncio.gather(*(_speak(open_speech()) for _ in range(together)))
+                capacity.settle(loop.time())
+                enough = together >= capacity.utterances(loop.time()) and loop.time() - began_s >= _LEAST_S
+                if together >= slots or enough:
+                    break
+                together = min((2 if together < MAX_DOUBLING else 4) * together, slots)
+    except RequestError as error:
+        log.warning("capacity is learnt only while speaking: %s", error.message)
+    except TimeoutError:
+        if first.milestones.first_pcm_s is None:
+            raise EngineError(f"the voice model made no sound in {_LIMIT_S:g} s") from None
+        log.warning("the calibration was cut after %g s", _LIMIT_S)
+        capacity.settle(loop.time())
+    found = capacity.utterances(loop.time())
+    log.info("carries %d utterances at once, found in %.1f s", found, loop.time() - began_s)
+
+
+async def _speak(speech: Speech) -> None:
+    try:
+        speech.advance(_EVERYTHING_HEARD)
+        speech.push_text(_TEXT)
+        speech.end()
+        async for _ in speech:
+            pass
+    finally:
+        await speech.aclose()

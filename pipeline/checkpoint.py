@@ -1,20 +1,17 @@
 """What a Qwen3-TTS checkpoint folder says about itself: sizes, special ids, speakers, languages, sampling defaults."""
+# TODO-DOC From the name of a voice model to a local checkpoint folder.
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import VoxgateError
-
-
-class CheckpointError(VoxgateError):
-    """The folder is not a usable checkpoint; the message names the file and what is wrong with it."""
-
-    code = "bad_checkpoint"
+from .errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +211,7 @@ class _Fields:
 
     def __init__(self, path: Path, values: dict[str, Any] | None = None, prefix: str = "") -> None:
         self._path, self._prefix = path, prefix
-        self._values = read_document(path) if values is None else values
+        self._values = read_json_object(path) if values is None else values
 
     def get(self, name: str, kind: type[T], default: T = _REQUIRED) -> T:
         value = self._values.get(name, default)
@@ -239,7 +236,7 @@ class _Fields:
         return _Fields(self._path, self.get(name, dict), f"{self._prefix}{name}.")
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON object. Raises CheckpointError."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -250,3 +247,43 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} must hold a JSON object")
     return values
+
+
+log = logging.getLogger(__name__)
+
+DEMO_CHECKPOINT = "demo"
+
+DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.toml", "*.txt"]
+"""Of a repository's files; others hold the same weights in other formats, or samples."""
+
+
+def checkpoint_folder(name: str) -> Path:
+    """The folder of "demo", of a path, or of a Hugging Face repository id (downloaded, or resumed, with progress).
+
+    Blocks while downloading. Raises CheckpointError when there is neither a folder nor a repository of that name.
+    """
+    if name == DEMO_CHECKPOINT:
+        return Path(str(files("voxgate.voices"))) / DEMO_CHECKPOINT
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")):
+        raise CheckpointError(f"no checkpoint folder {name}")
+    if name.count("/") != 1:
+        raise CheckpointError(f"no checkpoint folder {name}, and a Hugging Face repository is named OWNER/NAME")
+    return _download(name)
+
+
+def _download(repository: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    log.info("looking for %s; what was downloaded before is kept", repository)
+    try:
+        return Path(snapshot_download(repository, allow_patterns=DOWNLOAD_PATTERNS))
+    except GatedRepoError as error:
+        raise CheckpointError(f"{repository} is gated: accept its terms, then log in with 'hf auth login'") from error
+    except RepositoryNotFoundError as error:
+        raise CheckpointError(f"there is no repository {repository}, or it is private") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"cannot download {repository}, and it is not in the local cache: {reason}") from error

@@ -49,7 +49,7 @@ class CreditRounds:
             grant()
 
 
-class RoundsInTurn:
+class StaggeredCredit:
     """Which rounds one speech after another is to join.
 
     On a CPU, where a step's time goes with its generations, all of them the same. On a GPU all at once would be in the

@@ -186,3 +186,9 @@ class CloningFailed(EngineError):
     """A voice could not be made of a recording, through no fault of the recording's; speech is not concerned."""
 
     code = "cloning_failed"
+
+
+class CheckpointError(VoxgateError):
+    """The folder is not a usable checkpoint; the message names the file and what is wrong with it."""
+
+    code = "bad_checkpoint"

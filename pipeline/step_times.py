@@ -37,7 +37,7 @@ class _Point(NamedTuple):
     seconds: float
 
 
-class Curve:
+class LatencyCurve:
     """Seconds over the batch size, never falling.
 
     Between measured batches it goes straight; beyond the largest, on at the slope so far, or in proportion where only
@@ -130,7 +130,7 @@ class StepTimes:
         for bucket in self._buckets.values():
             bucket.settle()
 
-    def curve(self, now_s: float) -> Curve:
+    def curve(self, now_s: float) -> LatencyCurve:
         """What steps take that are slow but not the slowest (`_sustained`), over the batch size."""
         fresh = {bound: news for bound, bucket in self._buckets.items() if (news := bucket.fresh(now_s))}
         calibrated = any(bucket.known for bucket in self._buckets.values())
@@ -142,7 +142,7 @@ class StepTimes:
                 points.append(known._replace(seconds=known.seconds * self._drift(fresh, known.batch)))
             elif not calibrated:
                 points.append(bucket.last())
-        return Curve(points)
+        return LatencyCurve(points)
 
     def summaries(self) -> Sequence[StepSummary]:
         """By batch size, for statistics."""

@@ -10,22 +10,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from .calibration import FRAMES, calibrate
-from .capacity import Capacity, Stage
+from .capacity import CALIBRATION_FRAMES, Capacity, Stage, calibrate
 from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
-from .credit import RoundsInTurn
+from .credit import StaggeredCredit
 from .errors import AtCapacity, EngineNotReady, VoxgateError
-from .long_lived import spare_long_lived
-from .qwen_voice import GPU_WARM, QwenVoice, SynthesizerOptions
-from .shared.loan import Loan
-from .shared.messages import Attach
-from .speech import EngineState, Place, SpeechRequest
+from .gc_freeze import freeze_gc
+from .interface import EngineState, LeasedSlots, SpeechRequest
+from .ipc.engine_messages import Attach
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
-from .talker.engine_options import EngineOptions
-from .talker.vllm_process import import_ahead
+from .talker.slot_lease import SlotLease
+from .talker.vllm.config import EngineOptions
+from .talker.vllm.launch import preload_vllm
 from .utterance import UtteranceSpeech
+from .voice_model import GPU_PREFILLED_PROMPTS, SynthesizerOptions, VoiceModel
 
 CUDA_SLOTS = 128
 CPU_SLOTS = 32
@@ -64,7 +63,7 @@ class _Processes:
         await asyncio.gather(self.talker.close(), self.codec.close())
 
 
-class QwenSynthesizer(QwenVoice):
+class QwenSynthesizer(VoiceModel):
     """The `Synthesizer` of `speech.py` for a Qwen3-TTS checkpoint folder.
 
     Raises CheckpointError when the folder is not a checkpoint it can speak with.
@@ -74,7 +73,7 @@ class QwenSynthesizer(QwenVoice):
         super().__init__(folder, options)
         self.slots = options.slots or self._ample_slots()
         self._speeches: set[UtteranceSpeech] = set()
-        self._rounds = RoundsInTurn(options.device)
+        self._rounds = StaggeredCredit(options.device)
         self._processes: _Processes | None = None
         self._starting = True
         """Not ready yet for the first time, or again."""
@@ -114,7 +113,7 @@ class QwenSynthesizer(QwenVoice):
 
     def run_ahead(self) -> None:
         """Begin with what a start takes longest for and needs nothing else for; returns at once."""
-        import_ahead(self._options.device, self._options.talker_threads)
+        preload_vllm(self._options.device, self._options.talker_threads)
 
     async def start(self) -> None:
         """Start both processes side by side, and measure what they carry; after `close` again.
@@ -129,7 +128,7 @@ class QwenSynthesizer(QwenVoice):
             await calibrate(processes.capacity, self.slots, lambda: self.open(self._sample()))
             # A cut utterance tells nothing of how fast the voice speaks.
             self._pace.clear()
-            spare_long_lived()
+            freeze_gc()
         except BaseException:
             await self.close()
             raise
@@ -155,11 +154,11 @@ class QwenSynthesizer(QwenVoice):
         voice = self.voices.get(self.default_voice)
         described = voice is not None and voice.needs_instructions
         instructions = "A calm voice." if described else None
-        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=FRAMES)
+        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=CALIBRATION_FRAMES)
 
     def _build(self) -> _Processes:
         codec = self._build_codec()
-        talker = self._build_talker(self.slots, codec.invitation)
+        talker = self._build_talker(self.slots, codec.in_process_options)
         stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.batch_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
@@ -180,13 +179,17 @@ class QwenSynthesizer(QwenVoice):
                 device=options.device,
                 codec=codec,
                 threads=options.talker_threads,
-                guests=options.guests,
-                warm=options.warm if options.warm is not None else GPU_WARM if options.device != "cpu" else 0,
+                attached_processes=options.attached_processes,
+                prefilled_prompts=options.prefilled_prompts
+                if options.prefilled_prompts is not None
+                else GPU_PREFILLED_PROMPTS
+                if options.device != "cpu"
+                else 0,
                 kv_cache_bytes=options.kv_cache_bytes,
                 gpu_memory=options.gpu_memory,
                 own_kernels=options.own_kernels,
                 streamed_layers=options.streamed_layers,
-                whole_predictor=options.whole_predictor,
+                persistent_predictor=options.persistent_predictor,
                 start_timeout_s=options.start_timeout_s,
             ),
         )
@@ -201,11 +204,11 @@ class QwenSynthesizer(QwenVoice):
             device=options.device,
             left_context=options.left_context,
             threads=options.codec_threads,
-            shared=options.guests > 0,
+            shared=options.attached_processes > 0,
             start_deadline_s=options.start_timeout_s,
         )
 
-    def open(self, request: SpeechRequest, place: Place | None = None) -> UtteranceSpeech:  # noqa: ARG002 - lent ones only
+    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:  # noqa: ARG002 - lent ones only
         """Begin an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
         processes = self._processes
         if processes is None or not processes.alive:
@@ -213,7 +216,7 @@ class QwenSynthesizer(QwenVoice):
         plan = self._plan(request)
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
-        processes.talker.attend()
+        processes.talker.keep_awake()
         speech = UtteranceSpeech(
             plan,
             self._utterance_text(request),
@@ -233,7 +236,7 @@ class QwenSynthesizer(QwenVoice):
 
     # For other processes
 
-    def way_in(self, owner: int, last_epoch: int) -> Attach | None:
+    def attachment(self, owner: int, last_epoch: int) -> Attach | None:
         """How the process of that number speaks through this engine; None while it does not run."""
         processes = self._processes
         if processes is None or not self.state.speaks:
@@ -245,30 +248,31 @@ class QwenSynthesizer(QwenVoice):
             tables=talker.tables_path,
             shape=astuple(talker.shape),
             reports=talker.reports_address(owner),
-            bell=talker.bell_address,
+            wakeup_address=talker.wakeup_address,
             codec=codec.jobs_address,
             codec_slots=codec.slots,
             # Short ones: the codec makes full batches of several processes' jobs, and decides late what goes first.
             max_job_frames=min(
-                codec.max_job_frames, max(CHUNK_FRAMES[-1], 2 * codec.max_job_frames // self._options.guests)
+                codec.max_job_frames,
+                max(CHUNK_FRAMES[-1], 2 * codec.max_job_frames // self._options.attached_processes),
             ),
         )
 
-    def lend(self) -> Loan:
+    def lease(self) -> SlotLease:
         """A place for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""
         processes = self._processes
         if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
-        codec = processes.codec.lend()
+        codec = processes.codec.lease()
         try:
-            seat = processes.talker.lend()
+            seat = processes.talker.lease()
         except VoxgateError:
-            processes.codec.take_back(codec)
+            processes.codec.reclaim(codec)
             raise
-        processes.talker.attend()
+        processes.talker.keep_awake()
         self._lent += 1
-        return Loan(seat, codec, lambda: self._returned(processes.codec, codec))
+        return SlotLease(seat, codec, lambda: self._returned(processes.codec, codec))
 
     def _returned(self, service: CodecService, slot: int) -> None:
         self._lent -= 1
-        service.take_back(slot)
+        service.reclaim(slot)

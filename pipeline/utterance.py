@@ -1,30 +1,125 @@
-"""One utterance's speech: its text split over generations, their frames joined in one codec stream.
-
-A generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice, where
-the client flushes, where the voice's own limit asks for a new breath at a sentence's end, and where its slot is full.
-"""
+"""What an utterance is going to be, all of it settled before its first token."""
+# TODO-DOC An utterance's tokens on their way to the talker, and where one generation's end and the next's begin.
+# TODO-DOC One utterance's speech: its text split over generations, their frames joined in one codec stream. A
+# TODO-DOC generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice,
+# TODO-DOC where the client flushes, where the voice's own limit asks for a new breath at a sentence's end, and where
+# TODO-DOC its slot is full.
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .alignment.word_timing import WordTiming, WordTimingFeed
 from .credit import CreditRounds
-from .deferred_words import WordClock
 from .errors import GenerationFailed, VoxgateError
-from .plan import Plan
-from .script import Script
+from .interface import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
 from .silence import LeadingSilence, SilenceRun
-from .speech import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
-from .talker.generation import Generation
-from .text.utterance import SpeechToken, UtteranceText
-from .word_feed import WordFeed
+from .talker.generation import Generation, Sampling
+from .talker.prompt import Prompt
+from .text.utterance_text import SpeechToken, UtteranceText
+from .voice_config import VoiceConfig
+
+
+@dataclass(frozen=True, slots=True)
+class UtterancePlan:
+    """How one utterance is spoken; its text follows."""
+
+    prompt: Prompt
+    sampling: Sampling
+    max_frames: int | None
+    lookahead_frames: int
+    """How far generation may run ahead of the listener."""
+    rules: VoiceConfig
+    paced: bool = True
+    """Heard as it is made; False for speech that is only stored, as fast as it comes."""
+    trim_silence: bool = False
+    """Cut off the silence before the first word."""
+    initial_burst_frames: int | None = None
+    """Of those ahead, how many are made at once; each one heard then brings one more. None for all at once."""
+    frames_before_first_pcm: int | None = None
+    """How many are made before the first was decoded: the next would be in its way where both share a device."""
+
+    def ahead(self, heard: int, *, sounded: bool) -> int:
+        """How far generation may run ahead of the listener, who has heard so many frames; `sounded`: one was decoded.
+
+        Everybody's first seconds, made at full speed, would be in the way of everybody's first word. Where steps are
+        quick enough, what is ahead grows as it is heard, at twice the speed of speech.
+        """
+        if not sounded and self.frames_before_first_pcm is not None:
+            return self.frames_before_first_pcm
+        if self.initial_burst_frames is None or not self.paced:
+            return self.lookahead_frames
+        return min(self.lookahead_frames, self.initial_burst_frames + heard)
+
+    def cap(self, tokens: int, before: int) -> int:
+        """The most frames that a generation of so many tokens may have, after `before` frames of others."""
+        cap = self.rules.limits.max_frames(tokens)
+        return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Stands among the tokens where those before are to be spoken to their end."""
+
+
+class TokenQueue:
+    """Cut where it is flushed, at the first sentence's end after `segment_tokens` tokens (0: nowhere), and where a
+    generation has no more room. Synchronous.
+    """
+
+    def __init__(self, segment_tokens: int) -> None:
+        self._segment_tokens = segment_tokens
+        self._queue: deque[SpeechToken | _Cut] = deque()
+        self.ended = False
+        """No more is added."""
+        self.last: SpeechToken | None = None
+        """The last token that was handed out."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, tokens: Sequence[SpeechToken]) -> None:
+        self._queue.extend(tokens)
+
+    def cut(self) -> None:
+        """What was added so far is to be spoken to its end."""
+        self._queue.append(_Cut())
+
+    def has_text(self) -> bool:
+        """Whether a token waits for the next generation to begin with; cuts with nothing before them are dropped."""
+        while self._queue and isinstance(self._queue[0], _Cut):
+            self._queue.popleft()
+        return bool(self._queue)
+
+    def next(self, taken: int, room: int) -> tuple[list[int], bool]:
+        """The ids that wait for a generation, which has `taken` so many and room for so many, and whether it is
+        closed with them."""
+        ids: list[int] = []
+        closed = False
+        while self._queue and not closed:
+            item = self._queue[0]
+            if isinstance(item, _Cut):
+                closed = True
+            elif len(ids) >= room:
+                # No sentence ended in all the slot holds: cut where we are rather than lose text.
+                closed = True
+                break
+            else:
+                ids.append(item.id)
+                self.last = item
+                limit = self._segment_tokens
+                closed = bool(limit) and item.sentence_end and taken + len(ids) >= limit
+            self._queue.popleft()
+        return ids, closed or (self.ended and not self._queue)
+
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +130,7 @@ MAX_TRIMMED_FRAMES = 12
 """Most of the silence before the first word that is cut off when asked for, about 1 s."""
 
 
-class CodecStream(Protocol):
+class UtteranceCodec(Protocol):
     """What an utterance asks of its codec stream."""
 
     @property
@@ -53,11 +148,11 @@ class UtteranceSpeech:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: UtterancePlan,
         text: UtteranceText,
-        clock: WordClock,
+        clock: WordTiming,
         open_generation: Callable[[], Generation],
-        codec: CodecStream,
+        codec: UtteranceCodec,
         rounds: CreditRounds,
         closed: Callable[[UtteranceSpeech], None],
     ) -> None:
@@ -68,8 +163,8 @@ class UtteranceSpeech:
         """Whether one of the talker's slots is its own now; between two generations none is."""
         self._plan, self._text, self._clock = plan, text, clock
         self._open_generation, self._codec, self._rounds = open_generation, codec, rounds
-        self._script = Script(plan.rules.text.segment_tokens)
-        self._word_feed = WordFeed(clock)
+        self._script = TokenQueue(plan.rules.text.segment_tokens)
+        self._word_feed = WordTimingFeed(clock)
         self._news = asyncio.Event()
         self._generation: Generation | None = None
         self._text_closed = False

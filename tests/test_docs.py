@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from voxgate.cli import bench_gpu, bench_local, bench_ws
+from voxgate.benchmarks import local as bench_local
+from voxgate.benchmarks.gpu import command as bench_gpu
 from voxgate.cli.flags import add_flags
 from voxgate.gateway.settings import Settings
+from voxgate.loadtest import command as bench_ws
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -25,13 +25,19 @@ MAY_IMPORT: dict[str, set[str]] = {
 """Packages of the project that each package may import, besides itself."""
 
 CORNERS: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("gateway/http/", "gateway/dialects/", "gateway/front.py", "cli/load/targets/"),
+    "aiohttp": ("gateway/http/", "gateway/dialects/", "gateway/transport/listener.py", "cli/load/targets/"),
     "vllm": ("pipeline/talker/",),
     "opuslib": ("codecs/",),
     "lameenc": ("codecs/",),
-    "websockets": ("gateway/front.py", "gateway/handshake.py", "gateway/websocket.py", "client/", "cli/load/targets/"),
-    "prometheus_client": ("gateway/metrics",),
-    "opentelemetry": ("gateway/tracing.py",),
+    "websockets": (
+        "gateway/transport/listener.py",
+        "gateway/transport/handshake.py",
+        "gateway/transport/websocket.py",
+        "client/",
+        "cli/load/targets/",
+    ),
+    "prometheus_client": ("gateway/observability/",),
+    "opentelemetry": ("gateway/observability/tracing.py",),
 }
 """Where a library may be imported."""
 

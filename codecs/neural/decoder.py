@@ -11,9 +11,9 @@ from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
 from .decoder_shapes import RESIDUAL_DILATIONS
-from .history import HistoryLayout, Passage, StreamState
 from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
-from .transformer import Positions, WindowedLayer, root_mean_square
+from .stream_state import ChunkHistory, HistoryLayout, StreamState
+from .transformer import ChunkPositions, WindowedLayer, rms_norm
 from .weights import load_tensors
 
 
@@ -33,7 +33,7 @@ class CodecDecoder:
         self.dtype = dtype
         self.books, self.codebook_size = config.num_quantizers, config.codebook_size
         self.frame_samples = config.frame_samples
-        fold = _Folding(config, tensors, dtype)
+        fold = _WeightFolding(config, tensors, dtype)
         self.table, self.table_offsets = fold.codebooks()
         self.input = fold.input_conv()
         self.layers = fold.transformer()
@@ -69,12 +69,12 @@ class CodecDecoder:
         the state behind the chunk; `state` is left as it was. Raises ValueError for codes outside the
         codebooks.
         """
-        passage = Passage.over(state)
-        hidden = self.hidden(codes, passage)
-        pcm = self.vocode(hidden, passage)
-        return pcm, StreamState(passage.after, state.frames + codes.shape[1])
+        history = ChunkHistory.over(state)
+        hidden = self.hidden(codes, history)
+        pcm = self.vocode(hidden, history)
+        return pcm, StreamState(history.after, state.frames + codes.shape[1])
 
-    def hidden(self, codes: Tensor, passage: Passage) -> Tensor:
+    def hidden(self, codes: Tensor, history: ChunkHistory) -> Tensor:
         """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
         rows, steps, books = codes.shape
         lowest, highest = codes.aminmax()
@@ -82,23 +82,23 @@ class CodecDecoder:
             raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
-        x = self.input.over(x, passage)
-        positions = Positions(self.config, steps, passage.frames, self.dtype)
+        x = self.input.over(x, history)
+        positions = ChunkPositions(self.config, steps, history.frames, self.dtype)
         for layer in self.layers:
-            x = layer(x, positions, passage)
-        return root_mean_square(x, self.config.rms_norm_eps)
+            x = layer(x, positions, history)
+        return rms_norm(x, self.config.rms_norm_eps)
 
-    def vocode(self, x: Tensor, passage: Passage) -> Tensor:
+    def vocode(self, x: Tensor, history: ChunkHistory) -> Tensor:
         """[n, B, hidden] -> [B, n * 1920]."""
         for upsampling, refine in self.upsampling:
-            x = refine(upsampling.over(x, passage), passage)
-        x = self.widening.over(x, passage)
+            x = refine(upsampling.over(x, history), history)
+        x = self.widening.over(x, history)
         for block in self.blocks:
-            x = block(x, passage)
-        return self.output(x, self.snake, passage).clamp_(-1, 1)
+            x = block(x, history)
+        return self.output(x, self.snake, history).clamp_(-1, 1)
 
 
-class _Folding:
+class _WeightFolding:
     """Builds the layers in the order they run, each with what can be computed once already in its weights."""
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:

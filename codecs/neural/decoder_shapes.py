@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from .checkpoint import Shape, find_tensors
 from .config import DecoderConfig
-from .tensor_files import Shape, find_tensors
 
-PREFIX = "decoder."
+DECODER_PREFIX = "decoder."
 RESIDUAL_DILATIONS = (1, 3, 9)
 
 
 def check_tensors(checkpoint_dir: Path, config: DecoderConfig) -> None:
     """Raises CodecFormatError naming what is missing, surplus or misshapen; reads the files' headers only."""
-    find_tensors(checkpoint_dir, PREFIX, tensor_shapes(config), surplus_is_fine=encoding_only)
+    find_tensors(checkpoint_dir, DECODER_PREFIX, tensor_shapes(config), is_ignored=is_encoder_only_tensor)
 
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, Shape]:
@@ -87,6 +87,6 @@ def _snake(name: str, channels: int) -> Iterator[tuple[str, Shape]]:
     yield f"{name}.beta", (channels,)
 
 
-def encoding_only(name: str) -> bool:
+def is_encoder_only_tensor(name: str) -> bool:
     """The quantizer's input projections: in the file, but only encoding uses them."""
     return name.startswith("quantizer.") and ".input_proj." in name

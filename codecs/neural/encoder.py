@@ -1,7 +1,6 @@
-"""The codec encoder: 24 kHz audio to codes, Mimi's encoder as Qwen3-TTS uses it.
-
-Modules are named as in the published weights, so that their own shapes are the check of a checkpoint.
-"""
+"""Residual vector quantization as the codec's encoder does it: one semantic codebook beside acoustic ones."""
+# TODO-DOC The codec encoder: 24 kHz audio to codes, Mimi's encoder as Qwen3-TTS uses it. Modules are named as in the
+# TODO-DOC published weights, so that their own shapes are the check of a checkpoint.
 
 from __future__ import annotations
 
@@ -11,11 +10,71 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad, scaled_dot_product_attention
 
-from .encoder_config import EncoderConfig
-from .residual_quantizer import SplitResidualQuantizer
-from .stored import build_loaded
+from .config import EncoderConfig
+from .weights import load_module_weights
 
-PREFIX = "encoder."
+
+class SplitResidualQuantizer(nn.Module):
+    """Both stacks quantize the same vectors; of the acoustic one only the first stages make codes."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        semantic = config.num_semantic_quantizers
+        self.acoustic_codes = config.valid_quantizers - semantic
+        self.semantic_residual_vector_quantizer = ResidualVectorQuantizer(config, semantic)
+        self.acoustic_residual_vector_quantizer = ResidualVectorQuantizer(config, config.num_quantizers - semantic)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, hidden] -> int64 [B, T, 16], the semantic codes first."""
+        semantic = self.semantic_residual_vector_quantizer
+        codes = [*semantic(x, len(semantic.layers)), *self.acoustic_residual_vector_quantizer(x, self.acoustic_codes)]
+        return torch.stack(codes, dim=2)
+
+
+class ResidualVectorQuantizer(nn.Module):
+    """Every stage quantizes what the stages before it left over."""
+
+    def __init__(self, config: EncoderConfig, stages: int) -> None:
+        super().__init__()
+        self.input_proj = nn.Conv1d(config.hidden_size, config.codebook_dim, 1, bias=False)
+        # In the file, but only decoding uses it.
+        self.output_proj = nn.Conv1d(config.codebook_dim, config.hidden_size, 1, bias=False)
+        self.layers = nn.ModuleList(_QuantizerStage(config) for _ in range(stages))
+
+    def forward(self, x: Tensor, stages: int) -> list[Tensor]:
+        """[B, T, hidden] -> int64 [B, T] for each of the first `stages` stages."""
+        residual = self.input_proj(x.transpose(1, 2)).transpose(1, 2)
+        codes = []
+        for layer in list(self.layers)[:stages]:
+            assert isinstance(layer, _QuantizerStage)
+            table = layer.codebook.table()
+            nearest = torch.cdist(residual, table[None]).argmin(dim=2)
+            residual = residual - table[nearest]
+            codes.append(nearest)
+        return codes
+
+
+class _QuantizerStage(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.codebook = EuclideanCodebook(config)
+
+
+class EuclideanCodebook(nn.Module):
+    """Entries as training left them: the sum of the vectors that chose an entry, and how many did."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.embed_sum = nn.Parameter(torch.zeros(config.codebook_size, config.codebook_dim))
+        self.cluster_usage = nn.Parameter(torch.ones(config.codebook_size))
+        self.initialized = nn.Parameter(torch.ones(1))
+
+    def table(self) -> Tensor:
+        """[codebook_size, codebook_dim]"""
+        return self.embed_sum / self.cluster_usage.clamp(min=1e-5)[:, None]
+
+
+ENCODER_PREFIX = "encoder."
 
 
 class CodecEncoder(nn.Module):
@@ -27,8 +86,8 @@ class CodecEncoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = ConvolutionStack(config)
-        self.encoder_transformer = Transformer(config)
+        self.encoder = SeanetEncoder(config)
+        self.encoder_transformer = EncoderTransformer(config)
         self.downsample = PaddedConv(
             config.hidden_size, config.hidden_size, 2 * config.DOWNSAMPLING, config.DOWNSAMPLING, bias=False
         )
@@ -39,7 +98,7 @@ class CodecEncoder(nn.Module):
     def from_checkpoint(cls, checkpoint_dir: Path) -> CodecEncoder:
         """Load the `speech_tokenizer` folder of a voice model. Raises CodecFormatError."""
         config = EncoderConfig.from_checkpoint(checkpoint_dir)
-        return build_loaded(lambda: cls(config), checkpoint_dir, PREFIX)
+        return load_module_weights(lambda: cls(config), checkpoint_dir, ENCODER_PREFIX)
 
     @torch.inference_mode()
     def encode(self, pcm: Tensor) -> Tensor:
@@ -69,7 +128,7 @@ class PaddedConv(nn.Module):
         return result
 
 
-class ResidualUnit(nn.Module):
+class EncoderResidualUnit(nn.Module):
     """x + conv1(elu(conv3(elu(x)))), narrower in between."""
 
     def __init__(self, config: EncoderConfig, width: int, dilation: int) -> None:
@@ -92,7 +151,7 @@ class ResidualUnit(nn.Module):
         return x + branch
 
 
-class ConvolutionStack(nn.Module):
+class SeanetEncoder(nn.Module):
     """SEANet's encoder: samples at 24 kHz to vectors at 25 Hz."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -101,7 +160,7 @@ class ConvolutionStack(nn.Module):
         layers: list[nn.Module] = [PaddedConv(1, width, config.kernel_size)]
         for stride in config.strides:
             dilations = [config.dilation_growth_rate**unit for unit in range(config.num_residual_layers)]
-            layers += [ResidualUnit(config, width, dilation) for dilation in dilations]
+            layers += [EncoderResidualUnit(config, width, dilation) for dilation in dilations]
             layers += [nn.ELU(), PaddedConv(width, 2 * width, 2 * stride, stride)]
             width *= 2
         layers += [nn.ELU(), PaddedConv(width, config.hidden_size, config.last_kernel_size)]
@@ -114,13 +173,13 @@ class ConvolutionStack(nn.Module):
         return x
 
 
-class Transformer(nn.Module):
+class EncoderTransformer(nn.Module):
     """Causal attention over a sliding window."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(EncoderTransformerLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] -> the same shape."""
@@ -138,16 +197,16 @@ class Transformer(nn.Module):
         return x
 
 
-class TransformerLayer(nn.Module):
+class EncoderTransformerLayer(nn.Module):
     """LayerNorm, attention, LayerNorm, MLP, each branch scaled channel by channel."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.LayerNorm(config.hidden_size, config.norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = EncoderAttention(config)
         self.self_attn_layer_scale = ChannelScale(config.hidden_size)
         self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, config.norm_eps)
-        self.mlp = Mlp(config)
+        self.mlp = EncoderMlp(config)
         self.mlp_layer_scale = ChannelScale(config.hidden_size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor) -> Tensor:
@@ -157,7 +216,7 @@ class TransformerLayer(nn.Module):
         return x + branch
 
 
-class Attention(nn.Module):
+class EncoderAttention(nn.Module):
     """Multi-head attention, rotary positions pairing channel i with i + head_dim / 2."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -179,7 +238,7 @@ class Attention(nn.Module):
         return result
 
 
-class Mlp(nn.Module):
+class EncoderMlp(nn.Module):
     """Linear, GELU, linear; no biases."""
 
     def __init__(self, config: EncoderConfig) -> None:

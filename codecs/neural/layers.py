@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .history import HistoryLayout, Passage
+from .stream_state import ChunkHistory, HistoryLayout
 
 SQRT_HALF = 0.5**0.5
 
@@ -32,21 +32,21 @@ class CausalConv:
         self.bias = bias
         self.tail = layout.reserve(self.reach, self.inputs)
 
-    def padded(self, steps: int, passage: Passage) -> tuple[Tensor, Tensor]:
+    def padded(self, steps: int, history: ChunkHistory) -> tuple[Tensor, Tensor]:
         """An input buffer [reach + steps, rows, inputs] begun with the history, and its part to fill."""
-        buffer = self.bias.new_empty(self.reach + steps, passage.rows, self.inputs)
+        buffer = self.bias.new_empty(self.reach + steps, history.rows, self.inputs)
         if not self.reach:
             return buffer, buffer
         past, room = torch.split(buffer, [self.reach, steps])
-        self.tail.recall(passage, past)
+        self.tail.load(history, past)
         return buffer, room
 
-    def __call__(self, buffer: Tensor, passage: Passage) -> Tensor:
+    def __call__(self, buffer: Tensor, history: ChunkHistory) -> Tensor:
         """Convolve a filled buffer of `padded` -> [steps, rows, outputs]."""
         length, rows, width = buffer.shape
         steps = length - self.reach
         if self.reach:
-            self.tail.keep(passage, buffer)
+            self.tail.store(history, buffer)
         lines, tap_stride = steps * rows, self.dilation * rows * width
         if lines <= self.FEW_LINES:
             patches = buffer.as_strided((lines, self.kernel, width), (width, tap_stride, 1))
@@ -57,11 +57,11 @@ class CausalConv:
                 result.addmm_(buffer.as_strided((lines, width), (width, 1), k * tap_stride), self.taps[k])
         return result.view(steps, rows, self.outputs)
 
-    def over(self, x: Tensor, passage: Passage) -> Tensor:
+    def over(self, x: Tensor, history: ChunkHistory) -> Tensor:
         """Convolve `x` [steps, rows, inputs]."""
-        buffer, room = self.padded(x.shape[0], passage)
+        buffer, room = self.padded(x.shape[0], history)
         room.copy_(x)
-        return self(buffer, passage)
+        return self(buffer, history)
 
 
 class CausalUpsampling:
@@ -79,18 +79,18 @@ class CausalUpsampling:
         phases = taps.permute(3, 1, 0, 2).reshape(stride * self.outputs, inputs, kernel // stride)
         self.conv = CausalConv(phases, bias.expand(stride, self.outputs).flatten(), layout)
 
-    def __call__(self, buffer: Tensor, passage: Passage) -> Tensor:
+    def __call__(self, buffer: Tensor, history: ChunkHistory) -> Tensor:
         """Upsample a filled buffer of `conv.padded` -> [steps * stride, rows, outputs]."""
-        phases = self.conv(buffer, passage)
+        phases = self.conv(buffer, history)
         steps, rows, _ = phases.shape
         by_phase = phases.view(steps, rows, self.stride, self.outputs).transpose(1, 2)
         return by_phase.reshape(steps * self.stride, rows, self.outputs)
 
-    def over(self, x: Tensor, passage: Passage) -> Tensor:
+    def over(self, x: Tensor, history: ChunkHistory) -> Tensor:
         """Upsample `x` [steps, rows, inputs]."""
-        buffer, room = self.conv.padded(x.shape[0], passage)
+        buffer, room = self.conv.padded(x.shape[0], history)
         room.copy_(x)
-        return self(buffer, passage)
+        return self(buffer, history)
 
 
 class Snake:
@@ -124,11 +124,11 @@ class ResidualUnit:
         self.pointwise = pointwise.t().contiguous()
         self.bias = bias.repeat(inner.line // len(bias))
 
-    def __call__(self, x: Tensor, passage: Passage) -> None:
+    def __call__(self, x: Tensor, history: ChunkHistory) -> None:
         """Add the unit's branch to `x` [steps, rows, channels], in place."""
-        buffer, room = self.conv.padded(x.shape[0], passage)
+        buffer, room = self.conv.padded(x.shape[0], history)
         self.inner(x, out=room)
-        branch = self.conv(buffer, passage)
+        branch = self.conv(buffer, history)
         self.outer(branch, out=branch)
         x.view(-1, len(self.bias)).add_(self.bias)
         x.view(-1, x.shape[2]).addmm_(branch.view(-1, x.shape[2]), self.pointwise)
@@ -140,13 +140,13 @@ class VocoderBlock:
     def __init__(self, snake: Snake, upsampling: CausalUpsampling, units: list[ResidualUnit]) -> None:
         self.snake, self.upsampling, self.units = snake, upsampling, units
 
-    def __call__(self, x: Tensor, passage: Passage) -> Tensor:
+    def __call__(self, x: Tensor, history: ChunkHistory) -> Tensor:
         """[steps, rows, channels] -> [steps * rate, rows, channels / 2]."""
-        buffer, room = self.upsampling.conv.padded(x.shape[0], passage)
+        buffer, room = self.upsampling.conv.padded(x.shape[0], history)
         self.snake(x, out=room)
-        x = self.upsampling(buffer, passage)
+        x = self.upsampling(buffer, history)
         for unit in self.units:
-            unit(x, passage)
+            unit(x, history)
         return x
 
 
@@ -169,13 +169,13 @@ class ConvNext:
         self.reach = depthwise.shape[1] - 1
         self.tail = layout.reserve(self.reach, len(bias))
 
-    def __call__(self, x: Tensor, passage: Passage) -> Tensor:
+    def __call__(self, x: Tensor, history: ChunkHistory) -> Tensor:
         """[steps, rows, channels] -> the same shape."""
         steps, rows, channels = x.shape
         buffer = x.new_empty(self.reach + steps, rows, channels)
-        self.tail.recall(passage, buffer[: self.reach])
+        self.tail.load(history, buffer[: self.reach])
         buffer[self.reach :] = x
-        self.tail.keep(passage, buffer)
+        self.tail.store(history, buffer)
         seen = buffer.unfold(0, self.reach + 1, 1)  # [steps, rows, channels, kernel]
         mixed = torch.linalg.vecdot(seen, self.depthwise).add_(self.bias)
         mixed = torch.nn.functional.layer_norm(mixed, (channels,), eps=self.EPS)
@@ -195,14 +195,14 @@ class OutputConv:
         self.bias = bias
         self.tail = layout.reserve(self.kernel - 1, self.inputs)
 
-    def __call__(self, x: Tensor, snake: Snake, passage: Passage) -> Tensor:
+    def __call__(self, x: Tensor, snake: Snake, history: ChunkHistory) -> Tensor:
         """Activate and convolve `x` [steps, rows, inputs] -> [rows, steps]."""
         steps, rows, _ = x.shape
         reach = self.kernel - 1
         buffer = x.new_empty(reach + steps, rows, self.inputs)
-        self.tail.recall(passage, buffer[:reach])
+        self.tail.load(history, buffer[:reach])
         snake(x, out=buffer[reach:])
-        self.tail.keep(passage, buffer)
+        self.tail.store(history, buffer)
         products = buffer.view(-1, self.inputs) @ self.taps  # [(reach + steps) * rows, kernel]
         line = rows * self.kernel
         diagonals = products.as_strided((rows, steps, self.kernel), (self.kernel, line, line + 1))

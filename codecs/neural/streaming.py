@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .decoder import CodecDecoder
-from .history import Passage, StreamState
+from .stream_state import ChunkHistory, StreamState
 
 StreamingMode = Literal["stateful", "overlap"]
 
@@ -61,12 +61,12 @@ class OverlapDecoder:
         context = state.frames.clamp(max=self.left_context)
         after = StreamState(seen[:, steps:].flatten(1), state.frames + steps)
 
-        passage = Passage.over(self.decoder.initial_state(rows))
-        hidden = self.decoder.hidden(_from(seen, self.left_context - context), passage)
+        history = ChunkHistory.over(self.decoder.initial_state(rows))
+        hidden = self.decoder.hidden(_from(seen, self.left_context - context), history)
         # The vocoder hears less far back than the transformer, and costs far more.
         audible = context.clamp(max=self.decoder.config.vocoder_left_context)
         hidden = _from(hidden.transpose(0, 1), context - audible, int(audible.max()) + steps).transpose(0, 1)
-        pcm = self.decoder.vocode(hidden.contiguous(), passage)
+        pcm = self.decoder.vocode(hidden.contiguous(), history)
         pcm = _from(pcm.unsqueeze(2), audible * self.frame_samples, steps * self.frame_samples)
         return pcm.squeeze(2), after
 

@@ -10,17 +10,17 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 from .config import DecoderConfig
-from .history import HistoryLayout, Passage
+from .stream_state import ChunkHistory, HistoryLayout
 
 
-class Positions:
+class ChunkPositions:
     """Rotary angles and the attention mask of one chunk, shared by all layers."""
 
     def __init__(self, config: DecoderConfig, steps: int, frames: Tensor, dtype: torch.dtype) -> None:
         """`frames`: int64 [rows], the stream position of the chunk's first frame in every row."""
         ages, in_window, offsets, _ = _chunk_constants(config, steps, frames.device)
         now = frames + offsets  # [steps, rows]
-        turn = turns(config, steps, frames).unsqueeze(2)
+        turn = rope_rotations(config, steps, frames).unsqueeze(2)
         self.turn = turn.to(torch.complex128 if dtype is torch.float64 else torch.complex64)
         # Young streams have fewer than `past` frames behind them.
         allowed = in_window & (ages <= now.t().unsqueeze(2))  # [rows, steps, keys]
@@ -31,7 +31,7 @@ class Positions:
         return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:3], -1, 2)) * self.turn).flatten(3)
 
 
-def turns(config: DecoderConfig, steps: int, frames: Tensor) -> Tensor:
+def rope_rotations(config: DecoderConfig, steps: int, frames: Tensor) -> Tensor:
     """Of each pair of a head's channels at each step: complex128 [steps, rows, head_dim / 2]."""
     _, _, offsets, frequencies = _chunk_constants(config, steps, frames.device)
     # In float64, or the angles of a long stream lose their last digits.
@@ -49,12 +49,12 @@ def _chunk_constants(config: DecoderConfig, steps: int, device: torch.device) ->
     return ages, (ages >= 0) & (ages <= past), offsets, config.rope_theta**-pairs
 
 
-def root_mean_square(x: Tensor, eps: float) -> Tensor:
+def rms_norm(x: Tensor, eps: float) -> Tensor:
     """RMSNorm without its weight; torch's own is several times slower on a few lines."""
     return x * x.square().mean(2, keepdim=True).add_(eps).rsqrt_()
 
 
-def neighbours_paired(weight: Tensor, head_dim: int) -> Tensor:
+def interleave_rope_pairs(weight: Tensor, head_dim: int) -> Tensor:
     """Reorder query or key outputs so that the rotary pairs (i, i + head_dim / 2) lie side by side.
 
     Scores do not change, both sides being reordered alike, and a rotation becomes one complex product.
@@ -71,7 +71,7 @@ class WindowedLayer:
         """`tensors`: this layer's, by their names within it."""
         self.heads, self.head_dim, self.eps = config.num_attention_heads, config.head_dim, config.rms_norm_eps
         query, key, value = (tensors[f"self_attn.{x}_proj.weight"] for x in "qkv")
-        query, key = (neighbours_paired(weight, config.head_dim) for weight in (query, key))
+        query, key = (interleave_rope_pairs(weight, config.head_dim) for weight in (query, key))
         qkv = torch.cat((query, self._for_every_head(config, key), self._for_every_head(config, value)))
         gate_up = torch.cat([tensors[f"mlp.{x}_proj.weight"] for x in ("gate", "up")])
         attention_scale = tensors["self_attn_layer_scale.scale"].unsqueeze(1)
@@ -90,22 +90,22 @@ class WindowedLayer:
         sharing = config.num_attention_heads // config.num_key_value_heads
         return heads.repeat_interleave(sharing, dim=0).flatten(0, 1)
 
-    def __call__(self, x: Tensor, positions: Positions, passage: Passage) -> Tensor:
+    def __call__(self, x: Tensor, positions: ChunkPositions, history: ChunkHistory) -> Tensor:
         """[steps, rows, hidden] -> the same shape."""
-        x = x + linear(self._attend(x, positions, passage), self.output)
-        gate, up = linear(root_mean_square(x, self.eps), self.gate_up).chunk(2, dim=2)
+        x = x + linear(self._attend(x, positions, history), self.output)
+        gate, up = linear(rms_norm(x, self.eps), self.gate_up).chunk(2, dim=2)
         return x + linear(silu(gate).mul_(up), self.down)
 
-    def _attend(self, x: Tensor, positions: Positions, passage: Passage) -> Tensor:
+    def _attend(self, x: Tensor, positions: ChunkPositions, history: ChunkHistory) -> Tensor:
         steps, rows, _ = x.shape
-        qkv = linear(root_mean_square(x, self.eps), self.qkv)
+        qkv = linear(rms_norm(x, self.eps), self.qkv)
         qkv = qkv.view(steps, rows, 3, self.heads, self.head_dim)
         window = x.new_empty(self.past + steps, rows, 2, self.heads, self.head_dim)
-        self.tail.recall(passage, window[: self.past].flatten(2))
+        self.tail.load(history, window[: self.past].flatten(2))
         turned = positions.rotate(qkv[:, :, :2].flatten(2, 3))
         window[self.past :, :, 0] = turned[:, :, self.heads :]
         window[self.past :, :, 1] = qkv[:, :, 2]
-        self.tail.keep(passage, window.flatten(2))
+        self.tail.store(history, window.flatten(2))
         query = turned[:, :, : self.heads].permute(1, 2, 0, 3)
         key, value = window.permute(2, 1, 3, 0, 4)
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=positions.mask)

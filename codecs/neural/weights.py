@@ -1,15 +1,51 @@
-"""The decoder's weights, read or made up."""
+"""Reading exactly the tensors a module expects out of a checkpoint folder."""
+# TODO-DOC The decoder's weights, read or made up.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from safetensors import safe_open
+from torch import Tensor, nn
 
+from .checkpoint import Shape, find_tensors
 from .config import DecoderConfig
-from .decoder_shapes import PREFIX, encoding_only, tensor_shapes
-from .stored import read_tensors
+from .decoder_shapes import DECODER_PREFIX, is_encoder_only_tensor, tensor_shapes
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def read_tensors(
+    folder: Path,
+    prefix: str,
+    expected: Mapping[str, Shape],
+    is_ignored: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - the shape of the callback
+) -> dict[str, Tensor]:
+    """Read every tensor under `prefix`, by its name without it, as stored; other tensors are not touched.
+
+    Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path, names in find_tensors(folder, prefix, expected, is_ignored).items():
+        with safe_open(str(path), framework="pt") as shard:
+            tensors |= {name: shard.get_tensor(prefix + name) for name in names}
+    return tensors
+
+
+def load_module_weights(build: Callable[[], M], folder: Path, prefix: str) -> M:
+    """The module that `build` makes, in float32, with the weights stored under `prefix` and ready to infer.
+
+    The module's own names and shapes are those that the format has to have. Raises CodecFormatError.
+    """
+    with torch.device("meta"):
+        module = build()
+    expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    tensors = {name: tensor.float() for name, tensor in read_tensors(folder, prefix, expected).items()}
+    module.load_state_dict(tensors, assign=True)
+    return module.eval().requires_grad_(False)
 
 
 def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tensor]:
@@ -17,7 +53,7 @@ def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tenso
 
     Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
     """
-    return read_tensors(checkpoint_dir, PREFIX, tensor_shapes(config), surplus_is_fine=encoding_only)
+    return read_tensors(checkpoint_dir, DECODER_PREFIX, tensor_shapes(config), is_ignored=is_encoder_only_tensor)
 
 
 def random_tensors(config: DecoderConfig, seed: int = 0) -> dict[str, Tensor]:

@@ -86,7 +86,7 @@ class KeyRing:
         if len(presented) > MAX_KEY_CHARACTERS:
             return None
         # Looked up by hash: how long the comparison takes tells nothing about the key.
-        return _in_force(self._by_hash.get(hash_of(presented)), now)
+        return _in_force(self._by_hash.get(hash_key(presented)), now)
 
     def named(self, name: str, now: datetime) -> ApiKey | None:
         """The key of that name, unless there is none or it has expired."""
@@ -97,7 +97,7 @@ def _in_force(key: ApiKey | None, now: datetime) -> ApiKey | None:
     return None if key is None or (key.expires is not None and key.expires <= now) else key
 
 
-def hash_of(key: str) -> str:
+def hash_key(key: str) -> str:
     """What is stored of a key."""
     return _HASH_PREFIX + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -9,10 +9,9 @@ from http import HTTPStatus
 
 from aiohttp import BodyPartReader, web
 from aiohttp.multipart import MultipartReader
-
-from ...pipeline.cloning.library import VoiceLibrary
-from ...pipeline.cloning.making import VoiceDraft
-from ...pipeline.errors import (
+from voxgate.pipeline.cloning.creation import VoiceDraft
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.errors import (
     AudioTooLarge,
     BadMessage,
     TooManyVoices,
@@ -21,9 +20,9 @@ from ...pipeline.errors import (
     VoiceExists,
     VoxgateError,
 )
-from ..access.access import Access
-from ..access.credential import credential_of
-from .reply import Reply, error_reply, json_reply, refusal
+
+from ..access.auth import AccessControl, find_credential
+from ..protocols.reply import Reply, error_reply, json_reply, refusal
 
 VOICES_PATH = "/v1/voices"
 RECEIVE_S = 60.0
@@ -53,14 +52,14 @@ class _Upload:
         return VoiceDraft(name, text or None, tuple(self.fields.get("language", ())), description)
 
 
-def voice_routes(library: VoiceLibrary, access: Access) -> list[web.RouteDef]:
+def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.RouteDef]:
     """Routes for callers; where keys are configured, a browser's token is not enough."""
 
     async def add(request: web.Request) -> web.Response:
-        access.check_key(credential_of(request.headers, request.query))
+        access.check_key(find_credential(request.headers, request.query))
         try:
-            with library.listening().place():
-                upload = await _receive(request, library.listening().most_bytes)
+            with library.cloning_service().place():
+                upload = await _receive(request, library.cloning_service().max_bytes)
                 stored = await library.add(upload.draft(), upload.recording)
         except VoxgateError as error:
             return _refused(error).response()
@@ -73,7 +72,7 @@ def voice_routes(library: VoiceLibrary, access: Access) -> list[web.RouteDef]:
         return json_reply(HTTPStatus.CREATED, document, {"Location": f"{VOICES_PATH}/{stored.name}"}).response()
 
     async def remove(request: web.Request) -> web.Response:
-        access.check_key(credential_of(request.headers, request.query))
+        access.check_key(find_credential(request.headers, request.query))
         try:
             await library.remove(request.match_info["name"])
         except VoxgateError as error:
@@ -96,20 +95,20 @@ def _refused(error: VoxgateError) -> Reply:
     return refusal(status, error.code, error.message)
 
 
-async def _receive(request: web.Request, most_bytes: int) -> _Upload:
+async def _receive(request: web.Request, max_bytes: int) -> _Upload:
     """The whole upload. Raises AudioTooLarge, BadMessage."""
     upload = _Upload()
     for name, value in request.query.items():
         if name not in _CREDENTIALS:
             upload.fields.setdefault(name, []).append(value)
-    if request.content_length is not None and request.content_length > most_bytes + len(_FIELDS) * _MOST_FIELD_BYTES:
-        raise AudioTooLarge(f"a recording has at most {most_bytes} bytes", param="audio")
+    if request.content_length is not None and request.content_length > max_bytes + len(_FIELDS) * _MOST_FIELD_BYTES:
+        raise AudioTooLarge(f"a recording has at most {max_bytes} bytes", param="audio")
     try:
         async with asyncio.timeout(RECEIVE_S):
             if request.content_type.startswith("multipart/"):
-                await _receive_parts(await request.multipart(), upload, most_bytes)
+                await _receive_parts(await request.multipart(), upload, max_bytes)
             else:
-                upload.recording = await _limited(request.content.iter_any(), most_bytes)
+                upload.recording = await _limited(request.content.iter_any(), max_bytes)
     except TimeoutError:
         raise BadMessage(f"the recording did not arrive within {RECEIVE_S:g} s") from None
     except ValueError as error:
@@ -117,7 +116,7 @@ async def _receive(request: web.Request, most_bytes: int) -> _Upload:
     return upload
 
 
-async def _receive_parts(form: MultipartReader, upload: _Upload, most_bytes: int) -> None:
+async def _receive_parts(form: MultipartReader, upload: _Upload, max_bytes: int) -> None:
     parts = 0
     async for part in form:
         parts += 1
@@ -126,7 +125,7 @@ async def _receive_parts(form: MultipartReader, upload: _Upload, most_bytes: int
         if part.name == "audio":
             if upload.recording:
                 raise BadMessage("audio is given twice", param="audio")
-            upload.recording = await _limited(_chunks(part), most_bytes)
+            upload.recording = await _limited(_chunks(part), max_bytes)
         else:
             text = await _limited(_chunks(part), _MOST_FIELD_BYTES, part.name)
             try:
@@ -140,13 +139,13 @@ async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
         yield bytes(chunk)
 
 
-async def _limited(chunks: AsyncIterator[bytes], most_bytes: int, name: str = "audio") -> bytes:
+async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "audio") -> bytes:
     """Everything, or an error as soon as it is too much."""
     received = bytearray()
     async for chunk in chunks:
         received += chunk
-        if len(received) > most_bytes:
+        if len(received) > max_bytes:
             if name == "audio":
-                raise AudioTooLarge(f"a recording has at most {most_bytes} bytes", param="audio")
-            raise BadMessage(f"{name[:100]} has at most {most_bytes} bytes", param=name[:100])
+                raise AudioTooLarge(f"a recording has at most {max_bytes} bytes", param="audio")
+            raise BadMessage(f"{name[:100]} has at most {max_bytes} bytes", param=name[:100])
     return bytes(received)

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
+from voxgate.pipeline.ipc.engine_messages import Message
 
-from ...pipeline.shared.messages import Message
 from .messages import Answer, Ask
 
-MOST_UNREAD_BYTES = 8 << 20
+MAX_BACKLOG_BYTES = 8 << 20
 """The other side takes microseconds for a message; one that leaves so much has gone astray."""
 _LENGTH = struct.Struct("<I")
 
@@ -34,7 +34,7 @@ def pack(messages: list[Message]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Batches(Generic[T]):
+class BatchReader(Generic[T]):
     """Reads batches out of a stream of bytes that comes in any pieces. Raises ValueError for what is none."""
 
     def __init__(self, kinds: Any) -> None:
@@ -46,7 +46,7 @@ class Batches(Generic[T]):
         messages: list[T] = []
         while len(self._buffer) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
-            if end > MOST_UNREAD_BYTES:
+            if end > MAX_BACKLOG_BYTES:
                 raise ValueError(f"a batch of {end} bytes")
             if len(self._buffer) < end:
                 break
@@ -68,7 +68,7 @@ class Link(asyncio.Protocol, Generic[T]):
         answer: Callable[[str], Awaitable[bytes]],
         gone: Callable[[], None],
     ) -> None:
-        self._batches: Batches[T | Ask | Answer] = Batches(kinds)
+        self._batches: BatchReader[T | Ask | Answer] = BatchReader(kinds)
         self._take, self._answer, self._gone = take, answer, gone
         self._out: list[Message] = []
         self._numbers = itertools.count()
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol, Generic[T]):
         out, self._out = self._out, []
         if self._transport is not None and out:
             self._transport.write(pack(out))
-            if self._transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+            if self._transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
                 log.error("the process at the other end reads nothing")
                 self._transport.abort()
 

@@ -1,22 +1,30 @@
-"""What the speech process and its workers tell each other, besides what `pipeline/shared/messages.py` has."""
+"""What the speech process and its workers tell each other, besides what `pipeline/ipc/engine_messages.py` has."""
 
 from __future__ import annotations
 
-from ...pipeline.shared.messages import Attach, Attached, Detach, Message, Over, Stop, Submit
+from voxgate.pipeline.ipc.engine_messages import (
+    AbortGeneration,
+    Attach,
+    Attached,
+    Detach,
+    GenerationEnded,
+    Message,
+    SubmitGeneration,
+)
 
 
-class Welcome(Message, frozen=True):
+class WorkerInit(Message, frozen=True):
     """Speech process, first of all: who the worker is.
 
     `settings`: as JSON; `folder`: of the checkpoint; `owner`: its number, from 1; `port`: to listen on, beside others;
-    `ledger`: path of the shared memory; `secret`: what tokens are signed with where the settings name no file.
+    `shared_usage`: path of the shared memory; `secret`: what tokens are signed with where the settings name no file.
     """
 
     settings: str
     folder: str
     owner: int
     port: int
-    ledger: str
+    shared_usage: str
     secret: bytes
 
 
@@ -49,7 +57,7 @@ class Leave(Message, frozen=True):
     ticket: int
 
 
-class Moved(Message, frozen=True):
+class TicketMoved(Message, frozen=True):
     """Speech process: its place in the queue, from 1."""
 
     ticket: int
@@ -57,14 +65,14 @@ class Moved(Message, frozen=True):
     eta_ms: int
 
 
-class Granted(Message, frozen=True):
+class TicketGranted(Message, frozen=True):
     """Speech process: it may speak, in these slots of the talker's and the codec's; none without an engine."""
 
     ticket: int
     place: tuple[int, int] | None
 
 
-class Refused(Message, frozen=True):
+class TicketRefused(Message, frozen=True):
     """Speech process: it will not be let in."""
 
     ticket: int
@@ -100,15 +108,28 @@ class Answer(Message, frozen=True):
 class Question:
     """What can be asked for, as `Ask.what`."""
 
-    PULSE = "pulse"
+    HEARTBEAT = "heartbeat"
     """Of a worker: a sign of life."""
     COUNTS = "counts"
-    """Of a worker: its `Counts`."""
+    """Of a worker: its `WorkerMetrics`."""
     EXPOSITION = "exposition"
     """Of the speech process: everybody's metrics, as text."""
     VOICES = "voices"
     """Of either: offer what the folder of voices has now; of the speech process: have everybody do so."""
 
 
-ToWorker = Welcome | Status | Moved | Granted | Refused | Drain | Reload | Ask | Answer | Attach | Detach | Over
-FromWorker = Listening | Attached | Join | Leave | Ask | Answer | Submit | Stop
+ToWorker = (
+    WorkerInit
+    | Status
+    | TicketMoved
+    | TicketGranted
+    | TicketRefused
+    | Drain
+    | Reload
+    | Ask
+    | Answer
+    | Attach
+    | Detach
+    | GenerationEnded
+)
+FromWorker = Listening | Attached | Join | Leave | Ask | Answer | SubmitGeneration | AbortGeneration

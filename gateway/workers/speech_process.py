@@ -1,50 +1,90 @@
-"""The speech process: it has the voice model, decides who may speak, and tells the workers how things are."""
+"""A port that several processes are going to listen on: found and kept by the one that starts them."""
+# TODO-DOC The speech process: it has the voice model, decides who may speak, and tells the workers how things are.
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ...pipeline.cloning.library import VoiceLibrary
-from ...pipeline.shared.messages import Attach
-from ...pipeline.speech import EngineState, Synthesizer
-from ..access.configured import configured_access
-from ..access.ledger import Ledger
-from ..admission import Admission
-from ..agent import Agent
-from ..dialects.registry import DIALECTS
-from ..engine import EngineWatch
-from ..loop_lag import watch_lag
-from ..metrics import Metrics
-from ..metrics_merged import Totals
-from ..room import Room
-from ..settings import Settings
-from ..state import GatewayState
-from ..tls import tls_context
-from .desk import Callers, Desk, Lender
-from .entrances import Entrances
-from .messages import Question, Reload, Status, Welcome
-from .ports import SharedPort
-from .process import WorkerProcess
-from .supervisor import Supervisor
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.interface import EngineState, Synthesizer
+from voxgate.pipeline.ipc.engine_messages import Attach
 
-TELL_S = 0.05
+from ..access.auth import access_from_settings
+from ..access.usage import SharedUsage
+from ..engine import EngineSupervisor
+from ..observability.merged_metrics import MergedMetrics
+from ..observability.metrics import Metrics, watch_lag
+from ..observability.state import GatewayState
+from ..protocols.registry import PROTOCOL_NAMES
+from ..session.admission import AdmissionQueue, CapacityPolicy
+from ..settings import Settings
+from ..transport.haproxy_agent import HAProxyAgent
+from ..transport.listener import tls_context
+from .broker import Broker, CallerRegistry, SlotLender
+from .messages import Question, Reload, Status, WorkerInit
+from .supervisor import Supervisor
+from .worker_process import EngineAttachments, WorkerProcess
+
+
+class SharedPort:
+    """Kept from `open` to `close`: bound, so that it stays ours while no worker listens, and not listened on."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+        self.number = 0
+
+    def open(self, host: str, port: int) -> None:
+        """Raises OSError when anybody else listens there."""
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, kind, protocol, _, address in addresses:
+                at = (address[0], self.number or port, *address[2:])
+                # A bind beside others would succeed beside another gateway's too.
+                with _socket(family, kind, protocol) as alone:
+                    alone.bind(at)
+                    at = (address[0], alone.getsockname()[1], *address[2:])
+                beside = _socket(family, kind, protocol)
+                self._sockets.append(beside)
+                beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                beside.bind(at)
+                self.number = at[1]
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+
+
+def _socket(family: int, kind: int, protocol: int) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    return sock
+
+
+STATUS_INTERVAL_S = 0.05
 """Workers are told how things are at most so often."""
-VOICES_S = 5.0
+VOICES_TIMEOUT_S = 5.0
 """For the workers to look for new voices."""
 
 log = logging.getLogger(__name__)
 
 
-class SharedVoice(Synthesizer, Lender, Protocol):
+class ShareableSynthesizer(Synthesizer, SlotLender, Protocol):
     """A voice model that other processes can speak through."""
 
-    def way_in(self, owner: int, last_epoch: int) -> Attach | None:
+    def attachment(self, owner: int, last_epoch: int) -> Attach | None:
         """How the process of that number does; None while nobody can."""
 
 
@@ -58,7 +98,7 @@ class SpeechProcess:
     def __init__(
         self,
         settings: Settings,
-        synthesizer: SharedVoice,
+        synthesizer: ShareableSynthesizer,
         folder: Path,
         workers: int,
         command: Sequence[str],
@@ -66,21 +106,21 @@ class SpeechProcess:
     ) -> None:
         self._settings, self._synthesizer, self._folder, self._library = settings, synthesizer, folder, library
         self._command = command
-        configured_access(settings)
+        access_from_settings(settings)
         tls_context(settings)
         self._secret = secrets.token_bytes(32)
-        self._ledger = Ledger.create()
+        self._shared_usage = SharedUsage.create()
         self._port = SharedPort()
-        self._metrics = Metrics(self._state, DIALECTS)
-        self._totals = Totals()
-        self._agent = Agent(self._state_for_balancer)
-        self._room = room = Room(settings, synthesizer)
-        self._admission = Admission(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
-        self._callers = Callers()
-        self._engine = EngineWatch(synthesizer, self._ready, self._look, self._lost)
+        self._metrics = Metrics(self._state, PROTOCOL_NAMES)
+        self._totals = MergedMetrics()
+        self._haproxy_agent = HAProxyAgent(self._state_for_balancer)
+        self._capacity = room = CapacityPolicy(settings, synthesizer)
+        self._admission = AdmissionQueue(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
+        self._callers = CallerRegistry()
+        self._engine = EngineSupervisor(synthesizer, self._ready, self._look, self._lost)
         self._supervisor = Supervisor(range(1, workers + 1), self)
         self._workers = self._supervisor.workers
-        self._entrances = Entrances(synthesizer.way_in, self._workers)
+        self._attachments = EngineAttachments(synthesizer.attachment, self._workers)
         self._telling: list[asyncio.Task[None]] = []
         self._told: Status | None = None
 
@@ -90,9 +130,9 @@ class SpeechProcess:
         return self._port.number
 
     @property
-    def agent_port(self) -> int | None:
+    def haproxy_agent_port(self) -> int | None:
         """The port where balancers ask for room, if there is one."""
-        return self._agent.port
+        return self._haproxy_agent.port
 
     @property
     def pids(self) -> list[int]:
@@ -103,12 +143,12 @@ class SpeechProcess:
     def state(self) -> EngineState:
         """The voice model's, as clients find it: ready once all workers could speak through it."""
         state = self._synthesizer.state
-        return EngineState.STARTING if state.speaks and not self._entrances.all_in else state
+        return EngineState.STARTING if state.speaks and not self._attachments.all_attached else state
 
     @property
     def capacity(self) -> int:
         """Utterances that can be spoken at once."""
-        return self._room.slots()
+        return self._capacity.slots()
 
     async def open(self) -> None:
         """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails.
@@ -116,11 +156,11 @@ class SpeechProcess:
         Raises SettingsError for a voice that the model has not.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
-        self._room.check_voices()
+        self._capacity.check_voices()
         self._port.open(settings.host, settings.port)
         await self._supervisor.open()
-        if settings.agent_port is not None:
-            await self._agent.open(settings.host, settings.agent_port)
+        if settings.haproxy_agent_port is not None:
+            await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
         self._telling = [
             loop.create_task(self._keep_telling(), name="status"),
             loop.create_task(watch_lag(self._metrics.lag), name="loop lag"),
@@ -131,13 +171,13 @@ class SpeechProcess:
         """Have the workers read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
         self._supervisor.send_all(Reload())
 
-    async def keep_engine(self) -> None:
+    async def run_engine(self) -> None:
         """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
         await self._engine.run()
 
     async def drain(self) -> None:
         """Take nothing new, let speech under way finish until the deadline, then close what is left."""
-        await self._supervisor.drain(self._settings.drain_s)
+        await self._supervisor.drain(self._settings.shutdown_grace_s)
 
     async def close(self) -> None:
         """Cut what is still open, and stop the workers and the engine."""
@@ -147,7 +187,7 @@ class SpeechProcess:
         if self._telling:
             await asyncio.wait(self._telling)
         await self._supervisor.close()
-        self._agent.close()
+        self._haproxy_agent.close()
         self._port.close()
         await self._synthesizer.close()
 
@@ -156,31 +196,31 @@ class SpeechProcess:
     def make(self, owner: int) -> WorkerProcess:
         return WorkerProcess(
             owner,
-            lambda send: Desk(self._admission, self._callers, self._synthesizer, send),
+            lambda send: Broker(self._admission, self._callers, self._synthesizer, send),
             self._answer,
-            self._entrances.came_in,
+            self._attachments.worker_attached,
         )
 
     async def start(self, worker: WorkerProcess) -> None:
-        welcome = Welcome(
+        init = WorkerInit(
             settings=self._settings.model_dump_json(),
             folder=str(self._folder),
             owner=worker.owner,
             port=self.port,
-            ledger=self._ledger.path,
+            shared_usage=self._shared_usage.path,
             secret=self._secret,
         )
-        await worker.start(self._command, welcome)
+        await worker.start(self._command, init)
 
     def settled(self, worker: WorkerProcess) -> None:
         if self._told is not None:
             worker.send(self._told)
-        self._entrances.let_in(worker)
+        self._attachments.attach(worker)
 
     def gone(self, worker: WorkerProcess) -> None:
-        worker.desk.gone(asyncio.get_running_loop().time())
-        self._entrances.gone(worker)
-        self._ledger.strike_out(worker.owner)
+        worker.broker.gone(asyncio.get_running_loop().time())
+        self._attachments.gone(worker)
+        self._shared_usage.clear_process(worker.owner)
         self._totals.keep(worker.counts.samples)
 
     async def _answer(self, question: str) -> bytes:
@@ -193,19 +233,19 @@ class SpeechProcess:
         if question == Question.VOICES:
             if self._library is not None:
                 await self._library.refresh()
-            await asyncio.gather(*(worker.ask(question, VOICES_S) for worker in self._workers.values()))
+            await asyncio.gather(*(worker.ask(question, VOICES_TIMEOUT_S) for worker in self._workers.values()))
         return b""
 
     # Watching
 
     def _state_for_balancer(self) -> GatewayState:
-        """How many sockets there are is known at any time, of what dialect is not."""
-        return self._state_with({"": self._ledger.open_sockets})
+        """How many sockets there are is known at any time, of what protocol is not."""
+        return self._state_with({"": self._shared_usage.open_sockets})
 
     def _state(self) -> GatewayState:
         """For the metrics, just after the workers have told their counts."""
         told = [Counter(worker.counts.sockets) for worker in self._workers.values()]
-        return self._state_with(dict.fromkeys(DIALECTS, 0) | sum(told, Counter()))
+        return self._state_with(dict.fromkeys(PROTOCOL_NAMES, 0) | sum(told, Counter()))
 
     def _state_with(self, sockets: Mapping[str, int]) -> GatewayState:
         return GatewayState.now(
@@ -221,7 +261,7 @@ class SpeechProcess:
     async def _keep_telling(self) -> None:
         while True:
             self._tell()
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(STATUS_INTERVAL_S)
 
     def _tell(self) -> None:
         """Tell the workers how things are, if that is new."""
@@ -244,9 +284,9 @@ class SpeechProcess:
 
     def _look(self) -> None:
         """The engine may carry more than before, and a worker that could not reach it may now."""
-        self._entrances.look()
+        self._attachments.look()
         self._admission.admit(asyncio.get_running_loop().time())
 
     def _lost(self) -> None:
-        self._entrances.lost("the voice model was lost")
+        self._attachments.lost("the voice model was lost")
         self._tell()

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from ...pipeline.errors import EngineError
-from ...pipeline.shared.messages import Message
-from ..restarts import Restarts
-from .messages import Drain
-from .process import WorkerProcess
+from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.ipc.engine_messages import Message
 
-START_S = 60.0
+from ..engine import RestartBackoff
+from .messages import Drain
+from .worker_process import WorkerProcess
+
+START_TIMEOUT_S = 60.0
 """A worker has to listen by then."""
 LAST_S = 3.0
 """What is left after the drain's deadline gets so long to end properly."""
@@ -21,7 +22,7 @@ LAST_S = 3.0
 log = logging.getLogger(__name__)
 
 
-class Household(Protocol):
+class WorkerDelegate(Protocol):
     """What the supervisor asks of whoever the workers are for."""
 
     def make(self, owner: int) -> WorkerProcess:
@@ -40,12 +41,12 @@ class Household(Protocol):
 class Supervisor:
     """From `open` until `close`; belongs to the event loop. `owners`: the workers' numbers."""
 
-    def __init__(self, owners: Iterable[int], household: Household) -> None:
+    def __init__(self, owners: Iterable[int], delegate: WorkerDelegate) -> None:
         self.workers: dict[int, WorkerProcess] = {}
         """Those that there are, by number."""
         self.draining = False
         """Nothing new is taken, and nobody who is lost is replaced."""
-        self._owners, self._household = tuple(owners), household
+        self._owners, self._delegate = tuple(owners), delegate
         self._keeping: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -79,17 +80,17 @@ class Supervisor:
 
     async def _keep(self, owner: int, listens: asyncio.Future[None]) -> None:
         """Have a worker of that number, always; `listens` is set when the first one does, or to why it does not."""
-        loop, restarts = asyncio.get_running_loop(), Restarts()
+        loop, restarts = asyncio.get_running_loop(), RestartBackoff()
         while not self.draining:
-            worker = self.workers[owner] = self._household.make(owner)
+            worker = self.workers[owner] = self._delegate.make(owner)
             fate = "did not start"
             try:
-                await self._household.start(worker)
+                await self._delegate.start(worker)
                 await self._settle_in(worker)
                 restarts.ready(loop.time())
                 if not listens.done():
                     listens.set_result(None)
-                fate = await worker.lived()
+                fate = await worker.wait_until_lost()
             except Exception as error:
                 # Another is started whatever it was, and who waits for the first is told.
                 expected = isinstance(error, OSError | EngineError)
@@ -102,7 +103,7 @@ class Supervisor:
                     await worker.ended(LAST_S)
                 await worker.kill()
                 del self.workers[owner]
-                self._household.gone(worker)
+                self._delegate.gone(worker)
             if not self.draining:
                 pause_s = restarts.lost(loop.time())
                 log.error("worker %d %s, its sockets are lost; another starts in %g s", owner, fate, pause_s)
@@ -110,8 +111,8 @@ class Supervisor:
 
     async def _settle_in(self, worker: WorkerProcess) -> None:
         """Raises EngineError when the worker does not come to listen."""
-        if not await worker.came_to_listen(START_S):
+        if not await worker.wait_until_listening(START_TIMEOUT_S):
             raise EngineError("a worker process did not come to listen")
-        self._household.settled(worker)
+        self._delegate.settled(worker)
         if self.draining:
             worker.send(Drain(0.0))

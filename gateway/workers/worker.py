@@ -10,52 +10,51 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...pipeline.cloning.library import VoiceLibrary
-from ...pipeline.errors import EngineLost
-from ...pipeline.long_lived import spare_long_lived
-from ...pipeline.shared.messages import Attach, Detach, Over
-from ...pipeline.shared.synthesizer import SharedSynthesizer
-from ...pipeline.speech import EngineState
-from ..access.configured import configured_access
-from ..access.ledger import Ledger
-from ..audio import EncoderFactory
-from ..dialects.registry import DIALECTS
-from ..front import Front
-from ..loop_lag import watch_lag
-from ..metrics import Metrics
-from ..metrics_merged import Counts, added
-from ..observer import Observer
-from ..opening import Offer
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.errors import EngineLost
+from voxgate.pipeline.gc_freeze import freeze_gc
+from voxgate.pipeline.interface import EngineState
+from voxgate.pipeline.ipc.engine_messages import Attach, Detach, GenerationEnded
+from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
+
+from ..access.auth import access_from_settings
+from ..access.usage import SharedUsage
+from ..observability.events import CompositeObserver, Observer, UsageLog
+from ..observability.merged_metrics import WorkerMetrics, additive_samples
+from ..observability.metrics import Metrics, watch_lag
+from ..protocols.registry import PROTOCOL_NAMES
+from ..session.outbox import EncoderFactory
+from ..session.utterance_factory import UtteranceFactory
 from ..settings import Settings
-from ..telemetry import Telemetry, UsageLog
-from .gate import DistantGate
+from ..transport.listener import GatewayListener
 from .link import Link, LinkClosed
 from .messages import (
     Answer,
     Ask,
     Drain,
-    Granted,
     Listening,
-    Moved,
     Question,
-    Refused,
     Reload,
     Status,
+    TicketGranted,
+    TicketMoved,
+    TicketRefused,
     ToWorker,
-    Welcome,
+    WorkerInit,
 )
+from .remote_admission import RemoteAdmission
 
-WELCOME_S = 30.0
+INIT_TIMEOUT_S = 30.0
 EXPOSITION_S = 5.0
 ANNOUNCE_S = 10.0
 
 log = logging.getLogger(__name__)
 
 
-class SharedEngineNews:
-    """The `EngineNews` of a worker: what it was told, as far as it holds here."""
+class RemoteEngineStatus:
+    """The `EngineStatus` of a worker: what it was told, as far as it holds here."""
 
-    def __init__(self, synthesizer: SharedSynthesizer) -> None:
+    def __init__(self, synthesizer: RemoteSynthesizer) -> None:
         self._synthesizer = synthesizer
         self.told: str | None = "the voice model is loading"
 
@@ -68,23 +67,23 @@ class SharedEngineNews:
         return None if self.state.speaks else self.told or "this process is joining the voice model"
 
 
-class Connected:
+class WorkerConnection:
     """A worker's end of the link, before and after there is a worker to take its messages."""
 
     def __init__(self) -> None:
         self.link: Link[ToWorker] = Link(ToWorker, self._take, self._answer, self._lost)
-        self.welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self.init: asyncio.Future[WorkerInit] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
-        self.worker: Worker | None = None
+        self.worker: GatewayWorker | None = None
         self._early: list[ToWorker] = []
 
-    async def open(self, sock: socket.socket) -> Welcome:
+    async def open(self, sock: socket.socket) -> WorkerInit:
         """Speak over one end of a socket pair; returns what is said first. Raises TimeoutError, LinkClosed."""
         await self.link.open(sock)
-        async with asyncio.timeout(WELCOME_S):
-            return await self.welcome
+        async with asyncio.timeout(INIT_TIMEOUT_S):
+            return await self.init
 
-    def hand_over(self, worker: Worker) -> None:
+    def hand_over(self, worker: GatewayWorker) -> None:
         """From here on `worker` takes what comes."""
         self.worker = worker
         early, self._early = self._early, []
@@ -92,8 +91,8 @@ class Connected:
             worker.take(message)
 
     def _take(self, message: ToWorker) -> None:
-        if isinstance(message, Welcome):
-            self.welcome.set_result(message)
+        if isinstance(message, WorkerInit):
+            self.init.set_result(message)
         elif self.worker is not None:
             self.worker.take(message)
         else:
@@ -104,11 +103,11 @@ class Connected:
 
     def _lost(self) -> None:
         self.gone.set()
-        if not self.welcome.done():
-            self.welcome.set_exception(LinkClosed())
+        if not self.init.done():
+            self.init.set_exception(LinkClosed())
 
 
-class Worker:
+class GatewayWorker:
     """Serves from `open` until `run` returns, which it does when it has drained, or the speech process is no more.
 
     With a `library`, voices can be made over HTTP; `observers` are told what happens.
@@ -116,47 +115,47 @@ class Worker:
 
     def __init__(
         self,
-        welcome: Welcome,
+        init: WorkerInit,
         settings: Settings,
-        synthesizer: SharedSynthesizer,
+        synthesizer: RemoteSynthesizer,
         encoder_factory: EncoderFactory,
         link: Link[ToWorker],
         library: VoiceLibrary | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        self._welcome, self._synthesizer, self._link, self._library = welcome, synthesizer, link, library
-        self._gate = DistantGate(settings.queue_wait_ms, link.send)
-        self._news = SharedEngineNews(synthesizer)
-        self._metrics = Metrics(None, DIALECTS)
-        ledger = Ledger.attach(welcome.ledger, welcome.owner)
-        self._front = Front(
-            Offer(settings, synthesizer, encoder_factory),
+        self._init, self._synthesizer, self._link, self._library = init, synthesizer, link, library
+        self._gate = RemoteAdmission(settings.queue_wait_ms, link.send)
+        self._news = RemoteEngineStatus(synthesizer)
+        self._metrics = Metrics(None, PROTOCOL_NAMES)
+        shared_usage = SharedUsage.attach(init.shared_usage, init.owner)
+        self._listener = GatewayListener(
+            UtteranceFactory(settings, synthesizer, encoder_factory),
             self._gate,
             self._news,
-            configured_access(settings, ledger, welcome.secret),
-            Telemetry((self._metrics, UsageLog(), *observers)),
+            access_from_settings(settings, shared_usage, init.secret),
+            CompositeObserver((self._metrics, UsageLog(), *observers)),
             self._exposition,
             library if settings.voice_uploads else None,
-            ledger,
+            shared_usage,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
 
     async def open(self) -> None:
         """Listen beside the other workers. Raises OSError."""
-        await self._front.open(self._welcome.port, beside=True)
+        await self._listener.open(self._init.port, reuse_port=True)
         self._start(watch_lag(self._metrics.lag))
         if self._library is not None:
             self._start(self._library.watch())
         self._link.send(Listening())
-        spare_long_lived()
+        freeze_gc()
 
     async def run(self, gone: asyncio.Event) -> None:
         """Until it has drained, or `gone` is set: then there is nothing left to speak with. Closes everything."""
         try:
             await _first(gone.wait(), self._over.wait())
         finally:
-            await self._front.close()
+            await self._listener.close()
             await self._synthesizer.close()
             for task in self._tasks:
                 task.cancel()
@@ -165,12 +164,12 @@ class Worker:
     def take(self, message: ToWorker) -> None:
         """What the speech process says."""
         match message:
-            case Granted() | Moved() | Refused():
+            case TicketGranted() | TicketMoved() | TicketRefused():
                 self._gate.take(message, asyncio.get_running_loop().time())
-            case Over():
+            case GenerationEnded():
                 self._synthesizer.over(message.epoch, message.steps)
             case Status():
-                self._gate.told(message)
+                self._gate.update_status(message)
                 self._news.told = message.reason
                 self._synthesizer.told = EngineState(message.engine)
             case Attach():
@@ -180,8 +179,8 @@ class Worker:
             case Drain():
                 self._start(self._drain(message.deadline_s))
             case Reload():
-                self._front.reload()
-            case Welcome() | Ask() | Answer():
+                self._listener.reload()
+            case WorkerInit() | Ask() | Answer():
                 log.error("an unexpected message: %s", type(message).__name__)
 
     async def answer(self, question: str) -> bytes:
@@ -192,11 +191,11 @@ class Worker:
             await self._library.refresh()
         return b""
 
-    def _counts(self) -> Counts:
-        sessions, now_s = self._front.sessions, asyncio.get_running_loop().time()
-        return Counts(
-            samples=added(self._metrics.registry),
-            sockets=dict(Counter(session.dialect for session in sessions)),
+    def _counts(self) -> WorkerMetrics:
+        sessions, now_s = self._listener.sessions, asyncio.get_running_loop().time()
+        return WorkerMetrics(
+            samples=additive_samples(self._metrics.registry),
+            sockets=dict(Counter(session.protocol_name for session in sessions)),
             leads_s=[lead_s for session in sessions for lead_s in session.leads_s(now_s)],
         )
 
@@ -208,7 +207,7 @@ class Worker:
             raise EngineLost("the speech process does not answer") from error
 
     async def _drain(self, deadline_s: float) -> None:
-        await self._front.drain(deadline_s)
+        await self._listener.drain(deadline_s)
         self._over.set()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

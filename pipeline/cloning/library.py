@@ -7,21 +7,19 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from ..checkpoint import CheckpointError
-from ..errors import BadVoice, CloningFailed, UnknownVoice, UnsupportedOption, VoiceExists
-from ..speech import VoiceInfo
-from ..voice import ClonedVoice
-from .making import VoiceDraft
+from ..cloned_voice import ClonedVoice
+from ..errors import BadVoice, CheckpointError, CloningFailed, UnknownVoice, UnsupportedOption, VoiceExists
+from ..interface import VoiceInfo
+from .creation import VoiceDraft
 from .service import CloningService
-from .store import VoiceStore, checked_name
-from .voice_file import StoredVoice
+from .store import StoredVoice, VoiceStore, validated_name
 
 WATCH_S = 1.0
 
 log = logging.getLogger(__name__)
 
 
-class Catalog(Protocol):
+class VoiceRegistry(Protocol):
     """What a model offers; `QwenSynthesizer` is one."""
 
     voices: Mapping[str, VoiceInfo]
@@ -36,7 +34,7 @@ class Catalog(Protocol):
 class VoiceLibrary:
     """Offers every stored voice that fits the model, makes new ones, and follows what others do to the folder.
 
-    `space` tells the model's speaker vectors from another's (`speaker_space`), "" where it has no speaker encoder.
+    `space` tells the model's speaker vectors from another's (`speaker_space_id`), "" where it has no speaker encoder.
     `cloning` is None for a model that cannot listen. `announce` is awaited when a voice was made or removed here,
     before whoever asked for that is told. Belongs to one event loop.
     """
@@ -44,7 +42,7 @@ class VoiceLibrary:
     def __init__(
         self,
         store: VoiceStore,
-        catalog: Catalog,
+        catalog: VoiceRegistry,
         space: str,
         cloning: CloningService | None,
         announce: Callable[[], Awaitable[None]] | None = None,
@@ -60,7 +58,7 @@ class VoiceLibrary:
         """Stored voices on offer, by name."""
         return self._offered
 
-    def listening(self) -> CloningService:
+    def cloning_service(self) -> CloningService:
         """Who makes voices of recordings. Raises UnsupportedOption for a model that has no encoders."""
         if self._cloning is None:
             raise UnsupportedOption("this model cannot make voices of recordings; Base models can")
@@ -81,12 +79,12 @@ class VoiceLibrary:
                 log.warning("the voices in %s cannot be read: %s", self._store.folder, error)
 
     async def add(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
-        """Make a voice, keep it, and offer it; call it inside `listening().place()`.
+        """Make a voice, keep it, and offer it; call it inside `cloning_service().place()`.
 
         Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed; nothing is kept
         then.
         """
-        cloning = self.listening()
+        cloning = self.cloning_service()
         draft = draft.checked()
         self._check_free(draft.name)
         try:
@@ -113,7 +111,7 @@ class VoiceLibrary:
 
     async def remove(self, name: str) -> None:
         """Forget a voice; who speaks with it goes on. Raises UnknownVoice, also for the model's own voices."""
-        name = checked_name(name)
+        name = validated_name(name)
         async with self._changing:
             try:
                 await asyncio.to_thread(self._store.remove, name)

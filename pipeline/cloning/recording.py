@@ -10,6 +10,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from ..cloned_voice import MAX_REFERENCE_FRAMES
 from ..errors import (
     AudioTooLarge,
     AudioTooLong,
@@ -18,8 +19,7 @@ from ..errors import (
     SilentAudio,
     UnreadableAudio,
 )
-from ..speech import SAMPLE_RATE_HZ, Pcm
-from ..voice import MAX_REFERENCE_FRAMES
+from ..interface import SAMPLE_RATE_HZ, Pcm
 
 LEAST_S = 1.0
 MOST_S = MAX_REFERENCE_FRAMES * 0.08
@@ -36,10 +36,10 @@ MOST_CHANNELS = 8
 
 @dataclass(frozen=True, slots=True)
 class RecordingLimits:
-    """`most_bytes` is the file's size, `most_s` how long it lasts."""
+    """`max_bytes` is the file's size, `max_duration_s` how long it lasts."""
 
-    most_bytes: int = 20 << 20
-    most_s: float = MOST_S
+    max_bytes: int = 20 << 20
+    max_duration_s: float = MOST_S
 
 
 def read_recording(file: bytes, limits: RecordingLimits = RecordingLimits()) -> Pcm:
@@ -47,15 +47,15 @@ def read_recording(file: bytes, limits: RecordingLimits = RecordingLimits()) -> 
 
     Raises UnreadableAudio, AudioTooLarge, AudioTooLong, AudioTooShort, SilentAudio, ClippedAudio.
     """
-    if len(file) > limits.most_bytes:
-        raise AudioTooLarge(f"the file has {len(file)} bytes, more than {limits.most_bytes}", param="audio")
+    if len(file) > limits.max_bytes:
+        raise AudioTooLarge(f"the file has {len(file)} bytes, more than {limits.max_bytes}", param="audio")
     _check_kind(file)
-    samples, rate_hz = _decode(file, limits.most_s)
+    samples, rate_hz = _decode(file, limits.max_duration_s)
     if not np.isfinite(samples).all():
         raise UnreadableAudio("the file holds samples that are no numbers", param="audio")
     duration_s = len(samples) / rate_hz
-    if duration_s > limits.most_s:
-        raise AudioTooLong(f"a recording lasts at most {limits.most_s:g} s; 5 to 15 s are best", param="audio")
+    if duration_s > limits.max_duration_s:
+        raise AudioTooLong(f"a recording lasts at most {limits.max_duration_s:g} s; 5 to 15 s are best", param="audio")
     if duration_s < LEAST_S:
         message = f"the recording lasts {duration_s:.2f} s; it takes {LEAST_S:g} s, and 5 to 15 s are best"
         raise AudioTooShort(message, param="audio")
@@ -80,7 +80,7 @@ def _check_kind(file: bytes) -> None:
         raise UnreadableAudio("this is no WAV, FLAC, Ogg or MP3 file", param="audio")
 
 
-def _decode(file: bytes, most_s: float) -> tuple[NDArray[np.float32], int]:
+def _decode(file: bytes, max_duration_s: float) -> tuple[NDArray[np.float32], int]:
     """[samples, channels] and the rate. Of an overlong file only so much that it shows."""
     try:
         with soundfile.SoundFile(io.BytesIO(file)) as sound:
@@ -92,7 +92,7 @@ def _decode(file: bytes, most_s: float) -> tuple[NDArray[np.float32], int]:
                     param="audio",
                 )
             # What a header says of the length may be wrong, so the samples themselves are counted.
-            samples = sound.read(int(most_s * rate_hz) + 1, dtype="float32", always_2d=True)
+            samples = sound.read(int(max_duration_s * rate_hz) + 1, dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
         raise UnreadableAudio(f"the file cannot be read: {error}", param="audio") from error
     return samples, rate_hz

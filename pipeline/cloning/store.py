@@ -1,18 +1,111 @@
-"""The folder that voices are kept in: one file a voice, written whole or not at all."""
+"""One stored voice as a file: safetensors, so that opening a stranger's file runs nothing of it."""
+# TODO-DOC The folder that voices are kept in: one file a voice, written whole or not at all.
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import re
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ..cloned_voice import ClonedVoice
 from ..errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
-from .voice_file import MOST_BYTES, SUFFIX, StoredVoice, from_bytes, to_bytes
+
+SUFFIX = ".safetensors"
+FORMAT = "voxgate-voice-1"
+MAX_VOICE_FILE_BYTES = 1 << 20
+"""A voice takes some 25 KB; what is far larger is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceOrigin:
+    """Where a voice came from. `space` names the speaker encoder whose vectors it belongs to, "" where unknown."""
+
+    checkpoint: str = ""
+    """As it was named when the voice was made."""
+    space: str = ""
+    source: str = ""
+    """"recording", "vector", or "blend of A and B"."""
+    made: str = ""
+    """ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVoice:
+    """A voice with its origin."""
+
+    voice: ClonedVoice
+    origin: VoiceOrigin = VoiceOrigin()
+
+    @property
+    def name(self) -> str:
+        return self.voice.name
+
+
+def to_bytes(stored: StoredVoice) -> bytes:
+    """The whole file."""
+    voice = stored.voice
+    tensors: dict[str, NDArray[Any]] = {"speaker_vector": voice.speaker_vector}
+    metadata = {
+        "format": FORMAT,
+        "name": voice.name,
+        "languages": json.dumps(voice.languages),
+        "description": voice.description,
+        **{field.name: getattr(stored.origin, field.name) for field in fields(VoiceOrigin)},
+    }
+    if voice.reference_codes is not None and voice.reference_text is not None:
+        tensors["reference_codes"] = voice.reference_codes.astype(np.int16)
+        metadata["reference_text"] = voice.reference_text
+    file: bytes = save(tensors, metadata)
+    return file
+
+
+def from_bytes(file: bytes) -> StoredVoice:
+    """Read a whole file. Raises BadVoice."""
+    if len(file) > MAX_VOICE_FILE_BYTES:
+        raise BadVoice(f"a voice file has at most {MAX_VOICE_FILE_BYTES} bytes", param="file")
+    try:
+        tensors = load(file)
+        metadata = _metadata(file)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise BadVoice(f"this is no voice file: {error}", param="file") from error
+    if metadata.get("format") != FORMAT or "speaker_vector" not in tensors:
+        raise BadVoice(f"this is no voice file of the format {FORMAT}", param="file")
+    try:
+        languages = tuple(str(language) for language in json.loads(metadata.get("languages", "[]")))
+    except (ValueError, TypeError) as error:
+        raise BadVoice("the voice file's languages are no list", param="file") from error
+    voice = ClonedVoice(
+        name=metadata.get("name", ""),
+        speaker_vector=tensors["speaker_vector"],
+        reference_text=metadata.get("reference_text"),
+        reference_codes=tensors.get("reference_codes"),
+        languages=languages,
+        description=metadata.get("description", ""),
+    )
+    return StoredVoice(
+        voice, VoiceOrigin(**{field.name: metadata.get(field.name, "") for field in fields(VoiceOrigin)})
+    )
+
+
+def _metadata(file: bytes) -> dict[str, str]:
+    """The library reads the metadata of files only; here the file is in memory and was checked by it already."""
+    length = int.from_bytes(file[:8], "little")
+    metadata: dict[str, str] = json.loads(file[8 : 8 + length]).get("__metadata__") or {}
+    return metadata
+
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MOST_VOICES = 200
@@ -20,7 +113,7 @@ MOST_VOICES = 200
 log = logging.getLogger(__name__)
 
 
-def checked_name(name: str) -> str:
+def validated_name(name: str) -> str:
     """The name in lower case, as voices are called everywhere. Raises BadVoice for what is no safe file name."""
     name = name.lower()
     if not NAME.fullmatch(name):
@@ -48,12 +141,12 @@ class VoiceStore:
 
     def load(self, name: str) -> StoredVoice:
         """Read one voice. Raises UnknownVoice, BadVoice."""
-        name = checked_name(name)
+        name = validated_name(name)
         path = self._path(name)
         try:
             with path.open("rb") as file:
                 # One byte more than a voice may have tells a larger file without reading it.
-                stored = from_bytes(file.read(MOST_BYTES + 1))
+                stored = from_bytes(file.read(MAX_VOICE_FILE_BYTES + 1))
         except FileNotFoundError:
             raise UnknownVoice(f"no voice {name!r} in {self.folder}", param="name") from None
         if stored.name != name:
@@ -74,7 +167,7 @@ class VoiceStore:
 
     def add(self, stored: StoredVoice) -> None:
         """Keep a new voice. Raises BadVoice for its name, VoiceExists, TooManyVoices; nothing is left behind then."""
-        name = checked_name(stored.name)
+        name = validated_name(stored.name)
         if name != stored.name:
             raise BadVoice("a stored voice's name is in lower case", param="name")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +188,7 @@ class VoiceStore:
 
     def remove(self, name: str) -> None:
         """Forget a voice, readable or not. Raises UnknownVoice."""
-        name = checked_name(name)
+        name = validated_name(name)
         try:
             self._path(name).unlink()
         except FileNotFoundError:

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import CloningFailed, VoxgateError
-from .job import CloningJob, answer, error_answer
-from .making import voice_from_recording
+from .creation import voice_from_recording
 from .recording import RecordingLimits
-from .voice_file import to_bytes
+from .service import CloningJob, answer, error_answer
+from .store import to_bytes
 
 PR_SET_PDEATHSIG = 1
 LEAST_PRIORITY = 19
@@ -43,7 +43,7 @@ def make(job: CloningJob) -> bytes:
 
     torch.set_num_threads(1)
     try:
-        limits = RecordingLimits(job.most_bytes, job.most_s)
+        limits = RecordingLimits(job.max_bytes, job.max_duration_s)
         stored = voice_from_recording(Path(job.folder), job.checkpoint, job.draft, job.recording, limits)
     except VoxgateError as error:
         return error_answer(error)

@@ -17,19 +17,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..speech import Pcm
-from .sound_memory import SoundMemory
-from .wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
+from ..interface import Pcm
+from ..ipc.codec_wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
+from ..ipc.pcm_buffers import SharedPcmBuffers
 
 UNREAD_BYTES = 1 << 20
 """Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
 _READ_BYTES = 1 << 20
 _CREDENTIALS = struct.Struct("3i")
-PATIENCE_S = 0.1
+MAX_QUEUE_WAIT_S = 0.1
 """A chunk is made long where there is time for it, but not more than this."""
 
 
-class Channel:
+class JobChannel:
     """One process at the other end."""
 
     def __init__(self, sock: socket.socket, books: int) -> None:
@@ -39,7 +39,7 @@ class Channel:
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._unread = 0
-        self._sound: SoundMemory | None = None
+        self._sound: SharedPcmBuffers | None = None
         """What it showed at first."""
         self.open = True
 
@@ -51,7 +51,7 @@ class Channel:
     def read(self) -> list[Job]:
         """The jobs that are complete now; marks the channel closed at its end, or when it began with no memory."""
         try:
-            if self._sound is None and (sound := SoundMemory.join(self.sock)) is not None:
+            if self._sound is None and (sound := SharedPcmBuffers.join(self.sock)) is not None:
                 self._sound = sound
             while self._sound is not None and (data := self.sock.recv(_READ_BYTES)):
                 self._in += data
@@ -104,29 +104,29 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueuedJob:
     """A job, whose it is, and when it came."""
 
     job: Job
-    channel: Channel
+    channel: JobChannel
     since_s: float = 0.0
 
 
-def together(waiting: Iterable[Asked], max_rows: int, max_frames: int, now_s: float = 0.0) -> list[Asked]:
+def together(waiting: Iterable[QueuedJob], max_rows: int, max_frames: int, now_s: float = 0.0) -> list[QueuedJob]:
     """Of the jobs that wait, in order of arrival, those to be decoded next, as one batch.
 
     Short chunks go first: they are short because somebody is about to hear them (`planner.py`). What has waited for
-    `PATIENCE_S` goes before all. A stream's frames come one after another: no slot is twice in a batch, and no job
+    `MAX_QUEUE_WAIT_S` goes before all. A stream's frames come one after another: no slot is twice in a batch, and no job
     overtakes one that has a slot in common with it.
     """
-    free: list[Asked] = []
+    free: list[QueuedJob] = []
     seen: set[int] = set()
     for asked in waiting:
         if seen.isdisjoint(asked.job.slots):
             free.append(asked)
         seen.update(asked.job.slots)
     first = min(free, key=lambda asked: asked.job.codes.shape[1])
-    if now_s - free[0].since_s > PATIENCE_S:
+    if now_s - free[0].since_s > MAX_QUEUE_WAIT_S:
         first = free[0]
     frames = first.job.codes.shape[1]
     taken, rows = [first], len(first.job.slots)
@@ -140,7 +140,7 @@ def together(waiting: Iterable[Asked], max_rows: int, max_frames: int, now_s: fl
     return taken
 
 
-class Channels:
+class JobChannels:
     """The owner's channel and, through an abstract socket, those of the same user's other processes.
 
     The owner's end is the end of all.
@@ -149,8 +149,8 @@ class Channels:
     def __init__(self, owner: socket.socket, address: str | None, greeting: bytes, books: int) -> None:
         self._books, self._greeting = books, greeting
         self._selector = selectors.DefaultSelector()
-        self._waiting: deque[Asked] = deque()
-        self._channels: list[Channel] = []
+        self._waiting: deque[QueuedJob] = deque()
+        self._channels: list[JobChannel] = []
         self._door: socket.socket | None = None
         if address is not None:
             self._door = socket.socket(socket.AF_UNIX)
@@ -162,7 +162,7 @@ class Channels:
 
     def next_batch(
         self, max_rows: int, max_frames: int, gather_s: float = 0.0, wait_s: float | None = None
-    ) -> list[Asked]:
+    ) -> list[QueuedJob]:
         """Jobs to be decoded next, together: of those that come within `gather_s`, or else the first to come.
 
         Empty when the owner has gone, and when none comes within `wait_s` after that.
@@ -187,8 +187,8 @@ class Channels:
             key.fileobj.close()  # type: ignore[union-attr]  # only sockets were registered
         self._selector.close()
 
-    def _take_in(self, sock: socket.socket) -> Channel:
-        channel = Channel(sock, self._books)
+    def _take_in(self, sock: socket.socket) -> JobChannel:
+        channel = JobChannel(sock, self._books)
         self._channels.append(channel)
         self._selector.register(sock, selectors.EVENT_READ, channel)
         return channel
@@ -202,14 +202,14 @@ class Channels:
                 time.sleep(timeout_s)
             timeout_s = whole_ms / 1000
         for key, events in self._selector.select(timeout_s):
-            channel: Channel | None = key.data
+            channel: JobChannel | None = key.data
             if channel is None:
                 self._let_in()
                 continue
             if events & selectors.EVENT_WRITE:
                 channel.write()
             if events & selectors.EVENT_READ:
-                self._waiting += [Asked(job, channel, time.monotonic()) for job in channel.read()]
+                self._waiting += [QueuedJob(job, channel, time.monotonic()) for job in channel.read()]
         for channel in list(self._channels):
             self._tend(channel)
 
@@ -223,7 +223,7 @@ class Channels:
                 return
             self._take_in(sock).answer(AnswerKind.READY, 0, self._greeting)
 
-    def _tend(self, channel: Channel) -> None:
+    def _tend(self, channel: JobChannel) -> None:
         """Forget one that is gone; look for room to write where something waits."""
         if not channel.open:
             if channel is not self.owner:

@@ -1,7 +1,7 @@
-"""Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
-
-The event loop plans the batches and only moves bytes; all arithmetic is in the worker.
-"""
+"""Whether a worker's answer is overdue."""
+# TODO-DOC A job under way: whose frames it has, and where its sound goes.
+# TODO-DOC Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
+# TODO-DOC The event loop plans the batches and only moves bytes; all arithmetic is in the worker.
 
 from __future__ import annotations
 
@@ -9,19 +9,76 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
-from ..speech import FRAME_MS, Pcm
+from ..interface import FRAME_MS, Pcm
+from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job
+from ..ipc.pcm_buffers import SharedPcmBuffers
 from ..step_times import StepTimes
-from .in_flight import InFlight
-from .overdue import Overdue
 from .planner import frames_to_decode, plan
-from .sound_memory import SoundMemory
 from .stream import CodecStream
-from .wire import ANSWER_HEADER, Announcement, AnswerKind, Codes, Job
+
+HELD_UP_S = 0.1
+"""A look so late tells of this process, not of the worker."""
+
+SLOWEST_JOBS = 4
+"""What is slow does not hang: two jobs may lie before the one that is waited for, and each take longer than ever."""
+
+
+class AnswerWatchdog:
+    """Synchronous; time comes in as an argument. `limit_s`: how long a worker with a job may be silent."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._heard_s = 0.0
+        """When the worker was last heard, or got its first job after a rest."""
+        self._due_s = self._from_s = 0.0
+
+    def heard(self, now_s: float) -> None:
+        """It has answered, or begins after a rest."""
+        self._heard_s = now_s
+
+    def due_s(self, slowest_s: float) -> float:
+        """When to look whether it `hangs`; `slowest_s` is what one job can take."""
+        self._from_s = self._heard_s
+        self._due_s = self._from_s + self._limit_s + SLOWEST_JOBS * slowest_s
+        return self._due_s
+
+    def hangs(self, now_s: float) -> bool:
+        """Whether nothing came since `due_s` was asked, although a job is under way."""
+        if now_s - self._due_s > HELD_UP_S:
+            # Stopped or held up ourselves, we may not have read what was answered long ago.
+            self._heard_s = now_s
+        return self._heard_s <= self._from_s
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightJob:
+    """`frames`: of each stream; `place`: of the shared memory that its sound goes to, None for a job of nothing."""
+
+    streams: tuple[CodecStream, ...]
+    frames: int
+    place: int | None = None
+
+    def deliver(self, sound: Pcm) -> None:
+        """`sound`: float32 [streams, samples]. A row that holds what is no number fails its stream alone."""
+        sane = np.isfinite(sound).all()
+        for stream, row in zip(self.streams, sound, strict=True):
+            if sane or np.isfinite(row).all():
+                stream.deliver(row, self.frames)
+            else:
+                # A stream's history holds on to what is no number; other streams have their own.
+                stream.fail(GenerationFailed("the codec could not decode the speech"))
+
+    def fail(self, error: EngineError) -> None:
+        """End all its streams."""
+        for stream in self.streams:
+            stream.fail(error)
+
 
 JOBS_IN_FLIGHT = 2
 """So that the worker finds the next one waiting when it has answered."""
@@ -47,17 +104,17 @@ class CodecClient:
         self._on_death = on_death
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._sound = SoundMemory.create(FIRST_IN_FLIGHT, max_job_frames)
+        self._sound = SharedPcmBuffers.create(FIRST_IN_FLIGHT, max_job_frames)
         self._places = list(range(FIRST_IN_FLIGHT))
-        self._about: Announcement | None = None
+        self._about: CodecDescription | None = None
         self._reading: asyncio.Task[None] | None = None
         self._streams: dict[int, CodecStream] = {}
-        self._in_flight: dict[int, InFlight] = {}
+        self._in_flight: dict[int, InFlightJob] = {}
         self._serial = 0
         self._answered = asyncio.Event()
         self._planning: asyncio.Handle | None = None
         self._looking: asyncio.Handle | None = None
-        self._overdue = Overdue(job_deadline_s)
+        self._overdue = AnswerWatchdog(job_deadline_s)
         self._due: asyncio.TimerHandle | None = None
         self.times = StepTimes()
         """What its jobs take, by the number of frames over all rows."""
@@ -90,7 +147,7 @@ class CodecClient:
         kind, _, _, payload = await self._read_answer()
         if kind is not AnswerKind.READY:
             raise EngineError(f"the codec cannot start: {payload.decode(errors='replace')}")
-        self._about = Announcement(**json.loads(payload))
+        self._about = CodecDescription(**json.loads(payload))
         self._reading = asyncio.create_task(self._read(), name="codec answers")
 
     async def close(self) -> None:
@@ -185,7 +242,7 @@ class CodecClient:
             codes, resets = zip(*taken, strict=True)
             place = self._places.pop()
             job = Job(serial, batch.slots, resets, np.stack(codes), place)
-            self._submit(job, InFlight(streams, batch.frames, place))
+            self._submit(job, InFlightJob(streams, batch.frames, place))
 
     def _look_again(self) -> None:
         """No listener's progress tells that it is time for those who are not heard as they are decoded."""
@@ -200,7 +257,7 @@ class CodecClient:
         self._serial = (self._serial + 1) & 0xFFFF_FFFF
         return self._serial
 
-    def _submit(self, job: Job, about: InFlight) -> None:
+    def _submit(self, job: Job, about: InFlightJob) -> None:
         assert self._writer is not None
         if not self._in_flight:
             self._overdue.heard(asyncio.get_running_loop().time())

@@ -40,14 +40,14 @@ class StreamView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PlannedBatch:
     """The next `frames` frames of each of `slots`, to be decoded together."""
 
     slots: tuple[int, ...]
     frames: int
 
 
-def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> Batch | None:
+def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> PlannedBatch | None:
     """The next batch, or None when nothing should be decoded now.
 
     `max_rows` and `max_frames` (over all rows) bound it, so that a stream that comes new never waits long for
@@ -61,7 +61,7 @@ def plan(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> Batch
         return None
     riders = [s.slot for s in urgent_first if s is not first and s.pending >= frames]
     room = min(max_rows, max_frames // frames)
-    return Batch((first.slot, *riders[: room - 1]), frames)
+    return PlannedBatch((first.slot, *riders[: room - 1]), frames)
 
 
 def frames_to_decode(stream: StreamView, max_frames: int = CHUNK_FRAMES[-1]) -> int:

@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
-from .client import CodecClient
-from .in_flight import InFlight
-from .options import WorkerOptions
+from ..ipc.codec_wire import CodecWorkerOptions, Codes, Job
+from .client import CodecClient, InFlightJob
 from .stream import CodecStream
-from .wire import Codes, Job
 
 MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows: some 40 ms of work on one core, so that a new stream is soon heard."""
@@ -36,7 +34,7 @@ class CodecService(CodecClient):
     """Decodes up to `slots` streams at once in one worker: a process, or on a GPU a thread of the talker's process.
 
     `mode`: "stateful" (exact) or "overlap" with `left_context` frames re-decoded before each chunk.
-    `threads`: of the worker's arithmetic. With `device` "cuda" it begins when whoever got the `invitation` serves it.
+    `threads`: of the worker's arithmetic. With `device` "cuda" it begins when whoever got the `in_process_options` serves it.
     `shared`: other processes may decode in it too, by way of `jobs_address`, in slots that were lent to them.
     `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
     """
@@ -121,12 +119,12 @@ class CodecService(CodecClient):
         self._free.popleft()
         return stream
 
-    def lend(self) -> int:
+    def lease(self) -> int:
         """A free slot for another process. Raises AtCapacity, EngineNotReady."""
         self._check_free()
         return self._free.popleft()
 
-    def take_back(self, slot: int) -> None:
+    def reclaim(self, slot: int) -> None:
         """A slot that was lent, and that no job under way touches."""
         self._free.append(slot)
 
@@ -150,16 +148,16 @@ class CodecService(CodecClient):
         nothing = np.zeros((0, 0, self.books), np.int16)
         while self.ready:
             if not self._in_flight:
-                self._submit(Job(self._next_serial(), (), (), nothing), InFlight((), 0))
+                self._submit(Job(self._next_serial(), (), (), nothing), InFlightJob((), 0))
             await asyncio.sleep(PULSE_S)
 
     @property
-    def invitation(self) -> str | None:
+    def in_process_options(self) -> str | None:
         """What a process that holds the GPU needs to serve this codec (`beside.py`), as JSON; None on a CPU."""
         return None if self.device == "cpu" else self._options().to_json()
 
-    def _options(self, socket_fd: int = -1) -> WorkerOptions:
-        return WorkerOptions(
+    def _options(self, socket_fd: int = -1) -> CodecWorkerOptions:
+        return CodecWorkerOptions(
             checkpoint_dir=str(self.checkpoint_dir),
             slots=self.slots,
             mode="stateful" if self.mode == "stateful" else "overlap",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EngineError, GenerationFailed
-from ..speech import FRAME_MS, Pcm
+from ..interface import FRAME_MS, Pcm
+from ..ipc.codec_wire import Codes
 from .planner import StreamView
-from .wire import Codes
 
 
 class CodecStream:

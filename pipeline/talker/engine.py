@@ -1,4 +1,5 @@
 """The talker's engine: the slots that generations run in, and whose each of the process's reports is."""
+# TODO-DOC Who may have a slot of the engine.
 
 from __future__ import annotations
 
@@ -11,32 +12,32 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
+from ..interface import Pcm
+from ..ipc.records import HEADER, RecordFlag, epoch_after, release_marker, unpack_pcm, unpack_records
+from ..ipc.report_channel import ReportReceiver
+from ..ipc.slot_tables import Field, SlotTables, TableShape
+from ..ipc.wakeup import WakeupSender
 from ..step_times import StepTimes
-from .bell import BellRope
-from .buckets import graph_sizes
-from .engine_folder import write_engine_folder
-from .engine_options import MAX_TEXT, SLOW_FRAMES_PER_TOKEN, EngineOptions, longest_prompt
-from .engine_process import EngineProcess
-from .frames import HEADER, FrameFlag, epoch_after, read_sound, release_mark, unpack
+from .cuda.graph_sizes import backbone_graph_sizes
 from .generation import Generation
-from .reports import Inbox
-from .seat import Seat
-from .tables import Field, SlotTables, TableShape
-from .tenant import Tenant
-from .vllm_process import load_engine
-from .warm import WarmPrompts
-from .wiring import Wiring
+from .prompt import MAX_TEXT_TOKENS, SLOW_FRAMES_PER_TOKEN, max_prompt_positions
+from .prompt_pool import PrefilledPromptPool
+from .slot_lease import TalkerSlotLease
+from .vllm.config import EngineConfig, EngineOptions
+from .vllm.launch import load_engine, write_engine_folder
+from .vllm.process import EngineProcess
 
 if TYPE_CHECKING:
     from vllm.v1.engine import EngineCoreRequest
     from vllm.v1.engine.async_llm import AsyncLLM
+
 
 log = logging.getLogger(__name__)
 
@@ -51,40 +52,40 @@ class TalkerEngine:
 
     def __init__(self, checkpoint: TalkerCheckpoint, options: EngineOptions) -> None:
         self.checkpoint = checkpoint
-        text = min(MAX_TEXT, options.max_frames // SLOW_FRAMES_PER_TOKEN)
+        text = min(MAX_TEXT_TOKENS, options.max_frames // SLOW_FRAMES_PER_TOKEN)
         self.shape = TableShape(
             slots=options.slots,
-            prefix=longest_prompt(checkpoint) + text,
+            prefix=max_prompt_positions(checkpoint) + text,
             text=text,
             frames=options.max_frames,
             groups=checkpoint.groups,
             hidden=checkpoint.talker.hidden,
-            warm=options.warm,
+            prefilled_prompts=options.prefilled_prompts,
         )
         self.options = replace(options, kv_cache_bytes=options.kv_cache_bytes or self._kv_cache_bytes(options.device))
         self._free = list(reversed(range(options.slots)))
         self._epoch = 0
-        self._live: dict[int, Tenant] = {}
+        self._live: dict[int, SlotOwner] = {}
         self._process = EngineProcess(self._slowest_s, self._fail)
         self._tables: SlotTables | None = None
-        self._warm: WarmPrompts | None = None
+        self._prompt_pool: PrefilledPromptPool | None = None
         self._read_requests = 0
         self.times = StepTimes()
         """What its steps take, by the number of generations in them."""
         self._wake_due = False
         self._closing = contextlib.AsyncExitStack()
         self._run_id = uuid.uuid4().hex
-        self._bell: BellRope | None = None
+        self._wakeup: WakeupSender | None = None
         self.tables_path = ""
         """Where other processes find the tables, once it is started."""
 
     def reports_address(self, owner: int) -> str:
-        """Where the process of that number is to receive the engine's reports of its generations (`Inbox`)."""
+        """Where the process of that number is to receive the engine's reports of its generations (`ReportReceiver`)."""
         return f"voxgate-frames-{self._run_id}-{owner}"
 
     @property
-    def bell_address(self) -> str:
-        """Where every process rings that has written the tables (`BellRope`)."""
+    def wakeup_address(self) -> str:
+        """Where every process rings that has written the tables (`WakeupSender`)."""
         return f"voxgate-bell-{self._run_id}"
 
     def _kv_cache_bytes(self, device: str) -> int | None:
@@ -121,33 +122,33 @@ class TalkerEngine:
 
     async def _start(self) -> None:
         self._tables, tables_path = SlotTables.create(self.shape)
-        self._bell = BellRope(self.bell_address)
-        self._closing.callback(self._bell.close)
-        self._closing.callback(Inbox(self.reports_address(0), self._receive).close)
+        self._wakeup = WakeupSender(self.wakeup_address)
+        self._closing.callback(self._wakeup.close)
+        self._closing.callback(ReportReceiver(self.reports_address(0), self._receive).close)
         self.tables_path = tables_path
-        wiring = Wiring(
+        wiring = EngineConfig(
             checkpoint=str(self.checkpoint.folder),
             tables=tables_path,
-            frames=tuple(map(self.reports_address, range(1 + self.options.guests))),
+            frames=tuple(map(self.reports_address, range(1 + self.options.attached_processes))),
             owner_pid=os.getpid(),
             shape=self.shape,
-            bell=self.bell_address,
+            wakeup_address=self.wakeup_address,
             codec=self.options.codec,
             own_kernels=self.options.own_kernels and self.options.device != "cpu",
             streamed_layers=self.options.streamed_layers,
-            whole_predictor=self.options.whole_predictor,
-            graph_rows=max(graph_sizes(self.shape.rows, own=self.options.own_kernels)),
+            persistent_predictor=self.options.persistent_predictor,
+            graph_rows=max(backbone_graph_sizes(self.shape.rows, own=self.options.own_kernels)),
         )
         await self._process.start(lambda: self._load(wiring), self.options.start_timeout_s)
         await self._process.serve(self.shape.frames + 2, self.shape.end_token)
-        self._warm = WarmPrompts(self, self._tables, self.shape.slots, self.shape.warm)
+        self._prompt_pool = PrefilledPromptPool(self, self._tables, self.shape.slots, self.shape.prefilled_prompts)
 
     @property
     def max_positions(self) -> int:
         """The longest that a generation can become, prompt and all."""
         return self.shape.prefix + self.shape.frames + 1
 
-    def _load(self, wiring: Wiring) -> AsyncLLM:
+    def _load(self, wiring: EngineConfig) -> AsyncLLM:
         # Nobody reads the folder once the model is loaded; kept longer, it would stay behind when we are killed.
         with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as name:
             write_engine_folder(self.checkpoint, self.shape.rows, self.max_positions, Path(name))
@@ -159,8 +160,8 @@ class TalkerEngine:
 
     async def close(self) -> None:
         """Stop the engine process; generations under way end with EngineLost. Safe to call twice."""
-        if self._warm is not None:
-            self._warm.close()
+        if self._prompt_pool is not None:
+            self._prompt_pool.close()
         self._fail("the engine was stopped")
         await self._process.close()
         await self._closing.aclose()
@@ -174,10 +175,10 @@ class TalkerEngine:
         generation = self._live[slot] = Generation(self._tables, slot, self._epoch, self)
         return generation
 
-    def lend(self) -> Seat:
+    def lease(self) -> TalkerSlotLease:
         """A free slot for another process's generations, one after another. Raises AtCapacity, EngineLost."""
         slot = self._take_slot()
-        seat = self._live[slot] = Seat(slot, self)
+        seat = self._live[slot] = TalkerSlotLease(slot, self)
         return seat
 
     def _take_slot(self) -> int:
@@ -187,7 +188,7 @@ class TalkerEngine:
             raise AtCapacity("every talker slot is in use")
         return self._free.pop()
 
-    def free(self, tenant: Generation | Seat) -> None:
+    def free(self, tenant: Generation | TalkerSlotLease) -> None:
         """Take a slot back; no step may touch it any more."""
         if self._live.get(tenant.slot) is tenant:
             del self._live[tenant.slot]
@@ -201,7 +202,7 @@ class TalkerEngine:
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `submit`, for a generation of any process."""
-        if self._warm is not None and (begun := self._warm.take(slot)) is not None:
+        if self._prompt_pool is not None and (begun := self._prompt_pool.take(slot)) is not None:
             # At once: the event loop may have the rest of the text to read before its next turn.
             self._wake_now()
             return begun
@@ -222,7 +223,7 @@ class TalkerEngine:
     def _slowest_s(self) -> float:
         """What the step under way may take at most."""
         # A long prompt takes the time of a step with as many rows.
-        unread = sum(tenant.unread_positions for tenant in self._live.values())
+        unread = sum(tenant.pending_prompt_positions for tenant in self._live.values())
         return 2 * (self.times.curve(asyncio.get_running_loop().time()).at(max(unread, 1)) or 0.0)
 
     def _fail(self, reason: str) -> None:
@@ -238,28 +239,28 @@ class TalkerEngine:
 
     def _wake_now(self) -> None:
         self._wake_due = False
-        self.attend()
+        self.keep_awake()
 
-    def attend(self) -> None:
+    def keep_awake(self) -> None:
         """Have the engine be awake: somebody is about to write."""
-        if self._bell is not None:
-            self._bell.ring()
+        if self._wakeup is not None:
+            self._wakeup.notify()
 
-    def ask_release(self, tenant: Generation | Seat) -> None:
+    def ask_release(self, tenant: Generation | TalkerSlotLease) -> None:
         """Have the engine confirm that it is done with an aborted generation."""
-        self._process.tell(release_mark(tenant.slot, tenant.epoch))
+        self._process.send_marker(release_marker(tenant.slot, tenant.epoch))
 
     def _receive(self, message: bytes) -> None:
         self._process.heard()
         now_s = asyncio.get_running_loop().time()
         try:
-            if (sound := read_sound(message)) is not None:
+            if (sound := unpack_pcm(message)) is not None:
                 slot, epoch, pcm = sound
                 tenant = self._live.get(slot)
                 if tenant is not None and tenant.epoch == epoch:
-                    tenant.hear(pcm)
+                    tenant.on_audio(pcm)
                 return
-            for record in unpack(message, self.checkpoint.groups):
+            for record in unpack_records(message, self.checkpoint.groups):
                 self._take(record, now_s)
         except Exception:
             # Nothing that comes this way can be trusted any more.
@@ -268,20 +269,44 @@ class TalkerEngine:
 
     def _take(self, record: NDArray[np.int32], now_s: float) -> None:
         first, second, number, flags = record[:HEADER].tolist()
-        if flags & FrameFlag.STEP:
+        if flags & RecordFlag.STEP:
             self.times.record(first, second * 1e-6, now_s)
             return
-        if flags & FrameFlag.PULSE:
+        if flags & RecordFlag.HEARTBEAT:
             return
-        if flags & FrameFlag.WARM:
-            if self._warm is not None:
-                self._warm.heard(first)
+        if flags & RecordFlag.PREFILL:
+            if self._prompt_pool is not None:
+                self._prompt_pool.heard(first)
             return
         tenant = self._live.get(first)
         # Records of an earlier owner of the slot may still be on their way.
         if tenant is None or tenant.epoch != second:
             return
-        if flags & FrameFlag.RELEASED:
+        if flags & RecordFlag.RELEASED:
             tenant.released()
         else:
             tenant.take(number, flags, record[HEADER:])
+
+
+class SlotOwner(Protocol):
+    """Who has a slot: a generation of this process, or a `TalkerSlotLease` lent to another."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the generation that runs in it."""
+
+    @property
+    def pending_prompt_positions(self) -> int:
+        """What the engine may have to read before its next frame."""
+
+    def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
+        """A record of the engine's."""
+
+    def on_audio(self, pcm: Pcm) -> None:
+        """The sound of a first frame that the engine decoded."""
+
+    def released(self) -> None:
+        """No step touches the slot on the generation's behalf any more."""
+
+    def fail(self, error: Exception) -> None:
+        """The engine is lost."""

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EngineLost, GenerationFailed
-from ..speech import FinishReason, Pcm
-from .frames import FrameFlag
+from ..interface import FinishReason, Pcm
+from ..ipc.records import RecordFlag
+from ..ipc.slot_tables import Field, Option, SlotTables
 from .prompt import Prompt
-from .tables import Field, Option, SlotTables
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Sampling:
     """Whether speech may end before all text was read, as in the reference."""
 
 
-class Engine(Protocol):
+class SlotEngine(Protocol):
     """What a generation asks of the engine it runs in."""
 
     def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
@@ -71,7 +71,7 @@ class Generation:
         tables: SlotTables,
         slot: int,
         epoch: int,
-        engine: Engine,
+        engine: SlotEngine,
     ) -> None:
         self.slot, self.epoch = slot, epoch
         self.finish_reason: FinishReason | None = None
@@ -120,11 +120,11 @@ class Generation:
 
         `decoded` tells then that it did, and `deliver` gets the sound, float32 [samples], before the next frame comes.
         """
-        self._row[Field.CODEC] = codec_slot + 1
+        self._row[Field.CODEC_SLOT] = codec_slot + 1
         self._deliver = deliver
 
     @property
-    def unread_positions(self) -> int:
+    def pending_prompt_positions(self) -> int:
         """Positions of the prompt that the engine may still have to read before the first frame."""
         return int(self._row[Field.PREFIX_LEN]) + 1 if self._request is not None and not self.frames else 0
 
@@ -213,17 +213,17 @@ class Generation:
         if number == 1 and self.decoded and self._deliver is not None:
             return self.fail(GenerationFailed("the first frame's sound did not arrive"))
         self.frames += 1
-        if not flags & ~FrameFlag.DECODED:
+        if not flags & ~RecordFlag.DECODED:
             self.decoded |= bool(flags)
             self._ready.append(codes.astype(np.int16))
-        elif flags & FrameFlag.FAILED:
+        elif flags & RecordFlag.FAILED:
             self.fail(GenerationFailed("the talker's numbers came out of order"))
-        elif flags & FrameFlag.END:
-            self.finish_reason = FinishReason.LENGTH if flags & FrameFlag.CAPPED else FinishReason.END
+        elif flags & RecordFlag.END:
+            self.finish_reason = FinishReason.LENGTH if flags & RecordFlag.CAPPED else FinishReason.END
         self._arrived.set()
         return None
 
-    def hear(self, pcm: Pcm) -> None:
+    def on_audio(self, pcm: Pcm) -> None:
         """The first frame's sound, from the engine."""
         deliver, self._deliver = self._deliver, None
         if deliver is not None:

@@ -1,4 +1,5 @@
 """What a talker reads before it speaks, by kind of checkpoint (Qwen3-TTS specification, sections B.3 and B.4)."""
+# TODO-DOC How the talker's engine is to be made, and how much of a prompt it has room for.
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checkpoint import TalkerCheckpoint
+from ..cloned_voice import MAX_REFERENCE_FRAMES, ClonedVoice
 from ..errors import UnknownLanguage, UnknownVoice, UnsupportedOption
-from ..speech import TextLayout
-from ..voice import ClonedVoice
+from ..interface import TextLayout
 
 NO_ENTRY = -1
 """On the codec side: nothing of this codebook at this position."""
@@ -168,3 +169,26 @@ def _codec_side(entries: Sequence[int], groups: int) -> CodecSide:
     side = np.full((len(entries), groups), NO_ENTRY, np.int32)
     side[:, 0] = entries
     return side
+
+
+MAX_INSTRUCTION_TOKENS = 500
+"""Longest instruction, in tokens."""
+
+MAX_REFERENCE_TEXT_TOKENS = 512
+"""Longest text of a reference recording, in tokens: thirty seconds of fast speech have some 150."""
+
+_FIXED_POSITIONS = 16
+"""Positions of a prompt that are always there: role, language, speaker, begin-of-text, begin-of-codec."""
+
+MAX_TEXT_TOKENS = 512
+"""Longest text of one generation, in tokens."""
+
+SLOW_FRAMES_PER_TOKEN = 4
+"""Slow speech: a slot takes no more text than it has frames to say it in."""
+
+
+def max_prompt_positions(checkpoint: TalkerCheckpoint) -> int:
+    """Positions that a prompt can take besides those of the text to be spoken."""
+    if checkpoint.model_type == "base":
+        return _FIXED_POSITIONS + MAX_REFERENCE_TEXT_TOKENS + MAX_REFERENCE_FRAMES
+    return _FIXED_POSITIONS + (MAX_INSTRUCTION_TOKENS if takes_instructions(checkpoint) else 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from .traced import Trace, TracedText
+from .source_map import SourceMappedText, SourceMapWriter
 
 MAX_MARKS = 16
 """Combining marks kept on one character; no script needs as many, and a run of them is held back as a whole.
@@ -33,7 +33,7 @@ class Sanitizer:
         self._literals = literals
         self._openings = frozenset(token[0] for token in literals)
         self._beginnings = frozenset(token[:n] for token in literals for n in range(1, len(token)))
-        self._out = Trace()
+        self._out = SourceMapWriter()
         self._read = 0
         self._high = ""
         self._marks = 0
@@ -42,7 +42,7 @@ class Sanitizer:
         self._pending: list[tuple[str, int]] = []
         self._at_start = True
 
-    def push(self, fragment: str) -> TracedText:
+    def push(self, fragment: str) -> SourceMappedText:
         """Take in a fragment as it was sent, even half a surrogate pair; returns what is now certain."""
         if self._is_plain(fragment):
             self._take_plain(fragment)
@@ -87,7 +87,7 @@ class Sanitizer:
             self._run = run + (self._run if run == count and kind == self._kind else 0)
             self._kind, self._marks = kind, 0
 
-    def flush(self) -> TracedText:
+    def flush(self) -> SourceMappedText:
         """Return what was held back; what is pushed after it begins a new text."""
         if self._high:
             self._lone_high(self._read)

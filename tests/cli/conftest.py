@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.gateway.protocol_server import FakeGateway, fake_gateway
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ def test_hands_its_flags_to_the_measurement(monkeypatch: pytest.MonkeyPatch) -> 
     module = ModuleType("bench_fake")
     module.configure = lambda parser: parser.add_argument("--streams", type=int)
     module.run = lambda parsed: seen.append(parsed) or 3
-    monkeypatch.setitem(sys.modules, "voxgate.cli.bench_fake", module)
+    monkeypatch.setitem(sys.modules, "bench_fake", module)
+    monkeypatch.setitem(bench.MODULES, "fake", "bench_fake")
     monkeypatch.setitem(bench.BENCHES, "fake", "for this test")
     assert main(["bench", "fake", "--streams", "4"]) == 3
     assert seen[0].streams == 4

@@ -1,22 +1,54 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 from voxgate.cli.main import main
 from voxgate.cli.serve import (
-    MOST_BY_THEMSELVES,
+    MAX_AUTO_WORKERS,
     choose_workers,
     page_address,
+    raise_file_descriptor_limit,
     report_progress,
     settings_in,
     synthesizer_options,
 )
 from voxgate.gateway.settings import Settings
-from voxgate.pipeline.speech import EngineState
+from voxgate.pipeline.interface import EngineState
+
+INFINITY = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("limits", "then", "warned"),
+    [
+        ((1024, 4096), (2512, 4096), False),
+        ((1024, INFINITY), (2512, INFINITY), False),
+        ((1024, 2000), (2000, 2000), True),
+        ((4096, 4096), (4096, 4096), False),
+        ((INFINITY, INFINITY), (INFINITY, INFINITY), False),
+    ],
+)
+def test_there_is_room_for_all_sockets_as_far_as_the_system_lets(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    limits: tuple[int, int],
+    then: tuple[int, int],
+    warned: bool,
+) -> None:
+    now = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: now[0])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: now.__setitem__(0, limits))
+    with caplog.at_level(logging.WARNING):
+        raise_file_descriptor_limit(1000)
+    assert now[0] == then
+    assert ("ulimit -n" in caplog.text) is warned
+
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -84,7 +116,7 @@ def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         (Settings(workers="auto", device="cpu"), 32, 1),
         (Settings(workers="auto", device="cuda"), 8, 4),
         (Settings(workers="auto", device="cuda"), 1, 1),
-        (Settings(workers="auto", device="cuda"), 128, MOST_BY_THEMSELVES),
+        (Settings(workers="auto", device="cuda"), 128, MAX_AUTO_WORKERS),
     ],
 )
 def test_workers_are_as_many_as_told_or_as_suit_the_machine(
@@ -92,7 +124,7 @@ def test_workers_are_as_many_as_told_or_as_suit_the_machine(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     assert choose_workers(settings) == workers
-    assert synthesizer_options(settings).guests == (workers if workers > 1 else 0)
+    assert synthesizer_options(settings).attached_processes == (workers if workers > 1 else 0)
 
 
 @pytest.mark.parametrize("flag", ["--keys-file", "--tls-certificate", "--token-secret-file", "--checkpoint"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fakes.humming_gateway import VOICES, FakeGateway
+from fakes.gateway.protocol_server import VOICES, FakeGateway
 from voxgate.cli.main import main
 
 

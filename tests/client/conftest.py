@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.gateway.protocol_server import FakeGateway, fake_gateway
 
 
 @pytest.fixture

@@ -1,13 +1,61 @@
 from __future__ import annotations
 
+import asyncio
 import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from http import HTTPStatus
 
 import pytest
-from fakes.humming_gateway import FakeGateway, respond
-from voxgate.client import Client, Refused, Retry, SessionLost, Unreachable, connect
+from fakes.gateway.protocol_server import FakeGateway, respond
+from voxgate.client import (
+    NO_RETRY,
+    AudioFormat,
+    Client,
+    ProtocolViolation,
+    Refused,
+    Retry,
+    SessionLost,
+    Unreachable,
+    connect,
+)
+from voxgate.client import client as say
 
-AT_ONCE = Retry(patience_s=5, first_pause_s=0)
+GONE = Unreachable("nobody there")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    retry = Retry(max_elapsed_s=1000, initial_delay_s=1, max_delay_s=5)
+    assert [retry.delay_s(GONE, tries, 0, 0.5) for tries in (1, 2, 3, 4, 5000)] == [1, 2, 4, 5, 5]
+
+
+def test_pauses_are_spread() -> None:
+    retry = Retry(initial_delay_s=1)
+    assert retry.delay_s(GONE, 1, 0, 0.0) == 0.5
+    assert retry.delay_s(GONE, 1, 0, 0.75) == 1.25
+
+
+def test_a_gateway_that_names_a_time_is_not_asked_before() -> None:
+    retry = Retry(initial_delay_s=0.1)
+    assert retry.delay_s(Refused(503, "full", retry_after_ms=3000), 1, 0, 0.5) == 3
+    assert retry.delay_s(Refused(503, "full", retry_after_ms=1), 1, 0, 0.5) == 0.1
+
+
+@pytest.mark.parametrize("failure", [Refused(401, "no key"), Refused(404, "no path"), ProtocolViolation("nonsense")])
+def test_what_will_not_change_is_not_tried_again(failure: Exception) -> None:
+    assert Retry().delay_s(failure, 1, 0, 0.5) is None
+
+
+def test_patience_ends() -> None:
+    retry = Retry(max_elapsed_s=10, initial_delay_s=1)
+    assert retry.delay_s(GONE, 1, 9, 0.5) == 1
+    assert retry.delay_s(GONE, 1, 9.1, 0.5) is None
+    assert NO_RETRY.delay_s(GONE, 1, 0, 0.0) is None
+
+
+AT_ONCE = Retry(max_elapsed_s=5, initial_delay_s=0)
 
 
 async def spoken(client: Client, text: str) -> int:
@@ -68,7 +116,9 @@ async def test_a_key_that_is_not_accepted_is_told_at_once(gateway: FakeGateway) 
 
 
 async def test_nobody_there_is_told_when_patience_ends(unused_tcp_port: int) -> None:
-    async with Client(f"ws://127.0.0.1:{unused_tcp_port}", retry=Retry(patience_s=0.05, first_pause_s=0.01)) as client:
+    async with Client(
+        f"ws://127.0.0.1:{unused_tcp_port}", retry=Retry(max_elapsed_s=0.05, initial_delay_s=0.01)
+    ) as client:
         with pytest.raises(Unreachable):
             await client.session()
 
@@ -83,3 +133,50 @@ async def test_the_key_goes_into_the_handshake(gateway: FakeGateway) -> None:
 async def test_a_tls_context_is_no_trouble_without_tls(gateway: FakeGateway) -> None:
     async with connect(gateway.url, tls=ssl.create_default_context()) as session:
         assert session.usable
+
+
+async def test_says_a_string(gateway: FakeGateway) -> None:
+    samples = [audio.samples async for audio in say("Hello", url=gateway.url, format=AudioFormat(sample_rate=8000))]
+    assert samples == [640] * 5 + [0]
+
+
+async def test_audio_comes_while_the_text_is_still_written(gateway: FakeGateway) -> None:
+    heard: asyncio.Queue[int] = asyncio.Queue()
+
+    async def written() -> AsyncIterator[str]:
+        for index, character in enumerate("abc"):
+            yield character
+            assert await heard.get() == index  # the next character is written only after this one was heard
+
+    async with aclosing(say(written(), url=gateway.url)) as speech:
+        async for audio in speech:
+            heard.put_nowait(audio.seq)
+    assert audio.last
+
+
+async def test_a_failing_source_is_raised_to_the_listener(gateway: FakeGateway) -> None:
+    async def broken() -> AsyncIterator[str]:
+        yield "a"
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        async for _ in say(broken(), url=gateway.url):
+            pass
+
+
+async def test_stopping_early_interrupts(gateway: FakeGateway) -> None:
+    async def unfinished() -> AsyncIterator[str]:
+        yield "Hel"
+        await asyncio.Event().wait()
+
+    async with aclosing(say(unfinished(), url=gateway.url)) as speech:
+        assert (await anext(speech)).first
+    async with connect(gateway.url):  # by now the gateway has read what came before
+        pass
+    assert gateway.received[-1] == {"type": "interrupt", "utterance": "u1"}
+
+
+def test_the_client_is_light() -> None:
+    heavy = "{'torch', 'numpy', 'pydantic', 'vllm'}"
+    code = f"import sys, voxgate.client; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

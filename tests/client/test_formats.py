@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes.gateways import gateway
+from fakes.gateway.loopback import gateway
 from voxgate.client import AudioFormat, connect
 from voxgate.client.events import SAMPLE_BYTES
 from voxgate.codecs.encode import PacketEncoder

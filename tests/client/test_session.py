@@ -5,7 +5,7 @@ import json
 from http import HTTPStatus
 
 import pytest
-from fakes.humming_gateway import GREETING, FakeGateway, error_message, respond
+from fakes.gateway.protocol_server import GREETING, FakeGateway, error_message, respond
 from voxgate.client import (
     Audio,
     Done,

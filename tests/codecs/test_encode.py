@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from voxgate.codecs.encode import Packet, PacketEncoder
-from voxgate.codecs.format import CODECS, OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, AudioFormat, FormatError
+from voxgate.codecs.format import CODECS, OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, FormatError, OutputFormat
 from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import decode_s16le
 from voxgate.codecs.resample import Pcm, Resampler
@@ -32,7 +32,7 @@ def resampled(pcm: Pcm, rate: int) -> Pcm:
 @pytest.mark.parametrize("rate", OPUS_RATES_HZ)
 def test_opus_gives_the_whole_audio_back_after_the_pre_skip(rate: int, packet_ms: int) -> None:
     pcm = speechlike(1.013)
-    encoder = PacketEncoder(AudioFormat("opus", rate, 64_000, packet_ms))
+    encoder = PacketEncoder(OutputFormat("opus", rate, 64_000, packet_ms))
     packets = encoded(encoder, pcm)
     assert {packet.samples for packet in packets} == {rate * packet_ms // 1000}
     decoder = OpusDecoder(rate)
@@ -47,7 +47,7 @@ def test_opus_gives_the_whole_audio_back_after_the_pre_skip(rate: int, packet_ms
 
 @pytest.mark.parametrize("samples", [1, 1763, 1764, 1765, 1920])
 def test_the_last_opus_packet_reaches_past_the_look_ahead(samples: int) -> None:
-    encoder = PacketEncoder(AudioFormat())
+    encoder = PacketEncoder(OutputFormat())
     packets = encoded(encoder, np.ones(samples, np.float32))
     assert encoder.true_samples == samples
     assert len(packets) == -(-(samples + encoder.pre_skip) // 1920)
@@ -57,7 +57,7 @@ def test_the_last_opus_packet_reaches_past_the_look_ahead(samples: int) -> None:
 @pytest.mark.parametrize("rate", PCM_RATES_HZ)
 def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -> None:
     pcm = speechlike(0.517)
-    encoder = PacketEncoder(AudioFormat("pcm", rate, packet_ms=packet_ms))
+    encoder = PacketEncoder(OutputFormat("pcm", rate, packet_ms=packet_ms))
     packets = encoded(encoder, pcm)
     want = resampled(pcm, rate)
     assert encoder.pre_skip == 0
@@ -72,15 +72,15 @@ def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -
 @pytest.mark.parametrize(
     "audio_format",
     [
-        AudioFormat(),
-        AudioFormat("pcm", 16_000),
-        AudioFormat("opus", 48_000),
-        AudioFormat("mulaw", 8_000),
-        AudioFormat("mp3", 22_050),
-        AudioFormat("wav", 44_100),
+        OutputFormat(),
+        OutputFormat("pcm", 16_000),
+        OutputFormat("opus", 48_000),
+        OutputFormat("mulaw", 8_000),
+        OutputFormat("mp3", 22_050),
+        OutputFormat("wav", 44_100),
     ],
 )
-def test_packets_do_not_depend_on_how_the_audio_came(audio_format: AudioFormat) -> None:
+def test_packets_do_not_depend_on_how_the_audio_came(audio_format: OutputFormat) -> None:
     pcm = speechlike(0.7)
     whole = encoded(PacketEncoder(audio_format), pcm, len(pcm))
     assert encoded(PacketEncoder(audio_format), pcm, 1920) == whole
@@ -89,17 +89,17 @@ def test_packets_do_not_depend_on_how_the_audio_came(audio_format: AudioFormat) 
 
 @pytest.mark.parametrize("codec", ["opus", "pcm", "ogg_opus", "wav"])
 def test_a_frame_is_a_packet_at_once(codec: Any) -> None:
-    assert len(PacketEncoder(AudioFormat(codec)).push(np.zeros(1920, np.float32))) == 1
+    assert len(PacketEncoder(OutputFormat(codec)).push(np.zeros(1920, np.float32))) == 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_audio_gives_no_packet(codec: str) -> None:
-    assert PacketEncoder(AudioFormat(codec, CODECS[codec].sample_rates_hz[0])).finish() == []
+    assert PacketEncoder(OutputFormat(codec, CODECS[codec].sample_rates_hz[0])).finish() == []
 
 
 def test_the_bitrate_is_kept() -> None:
     for bitrate in (16_000, 32_000, 96_000):
-        packets = encoded(PacketEncoder(AudioFormat("opus", 24_000, bitrate)), speechlike(4))
+        packets = encoded(PacketEncoder(OutputFormat("opus", 24_000, bitrate)), speechlike(4))
         spent = 8 * sum(len(packet.payload) for packet in packets) / 4
         assert 0.7 * bitrate < spent < 1.3 * bitrate
 
@@ -121,9 +121,9 @@ def test_the_bitrate_is_kept() -> None:
 )
 def test_what_is_not_offered_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(FormatError) as error:
-        AudioFormat(**fields)
+        OutputFormat(**fields)
     assert error.value.param == param
 
 
 def test_the_bitrate_of_pcm_does_not_matter() -> None:
-    assert AudioFormat("pcm", 44_100, bitrate=0).packet_samples == 3528
+    assert OutputFormat("pcm", 44_100, bitrate=0).packet_samples == 3528

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.codecs.format import MP3_BITRATES_FROM_32_KHZ, MP3_RATES_HZ, AudioFormat, FormatError
+from voxgate.codecs.format import MP3_BITRATES_FROM_32_KHZ, MP3_RATES_HZ, FormatError, OutputFormat
 from voxgate.codecs.packet import Packet, Pcm
 from voxgate.codecs.resample import Resampler
 
@@ -51,7 +51,7 @@ def read_frames(stream: bytes) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize(("rate", "bitrate"), OFFERED)
 def test_the_frames_are_as_asked_for_and_counted_right(rate: int, bitrate: int) -> None:
-    encoder = PacketEncoder(AudioFormat("mp3", rate, bitrate))
+    encoder = PacketEncoder(OutputFormat("mp3", rate, bitrate))
     packets = encoded(encoder, chirp(1.23))
     frames = read_frames(b"".join(packet.payload for packet in packets))
     assert {frame[:2] for frame in frames} == {(rate, bitrate)}
@@ -62,7 +62,7 @@ def test_the_frames_are_as_asked_for_and_counted_right(rate: int, bitrate: int) 
 
 
 def test_audio_leaves_while_more_comes() -> None:
-    encoder = PacketEncoder(AudioFormat("mp3", 44_100, 128_000))
+    encoder = PacketEncoder(OutputFormat("mp3", 44_100, 128_000))
     sent = [sum(packet.samples for packet in encoder.push(chirp(0.08))) for _ in range(10)]
     assert all(sent[1:])
     assert sum(sent) > 0.6 * 44_100  # of 0.8 s; the filter, a whole frame and the reservoir hold the rest back
@@ -71,7 +71,7 @@ def test_audio_leaves_while_more_comes() -> None:
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg decodes what was encoded")
 @pytest.mark.parametrize("rate", [22_050, 44_100])
 def test_what_a_decoder_puts_out_after_the_pre_skip_is_the_audio(rate: int) -> None:
-    encoder = PacketEncoder(AudioFormat("mp3", rate, 128_000))
+    encoder = PacketEncoder(OutputFormat("mp3", rate, 128_000))
     stream = b"".join(packet.payload for packet in encoded(encoder, chirp(1)))
     command = ["ffmpeg", "-v", "error", "-f", "mp3", "-i", "-", "-f", "s16le", "-"]
     run = subprocess.run(command, input=stream, capture_output=True, check=True, timeout=30)
@@ -86,4 +86,4 @@ def test_bit_rates_that_a_rate_has_not_are_refused() -> None:
     for bitrate in set(MP3_BITRATES_FROM_32_KHZ) - {b for r, b in OFFERED if r == 16_000}:
         if bitrate > 160_000:
             with pytest.raises(FormatError, match="there are 32000"):
-                AudioFormat("mp3", 16_000, bitrate)
+                OutputFormat("mp3", 16_000, bitrate)

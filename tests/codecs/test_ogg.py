@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.codecs.format import AudioFormat
+from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.opus import OpusDecoder
 
 FIRST, LAST = 2, 4
@@ -58,7 +58,7 @@ def tone(samples: int) -> np.ndarray:
 
 
 def encoded(samples: int, rate: int = 24_000, packet_ms: int = 80, bitrate: int = 64_000) -> list[bytes]:
-    encoder = PacketEncoder(AudioFormat("ogg_opus", rate, bitrate, packet_ms))
+    encoder = PacketEncoder(OutputFormat("ogg_opus", rate, bitrate, packet_ms))
     packets = [p for at in range(0, samples, 1920) for p in encoder.push(tone(samples)[at : at + 1920])]
     return [packet.payload for packet in packets + encoder.finish()]
 
@@ -113,7 +113,7 @@ def test_opus_tools_accept_it(tmp_path: Path) -> None:
 
 
 def test_a_wav_header_says_what_follows() -> None:
-    encoder = PacketEncoder(AudioFormat("wav", 16_000))
+    encoder = PacketEncoder(OutputFormat("wav", 16_000))
     stream = b"".join(packet.payload for packet in [*encoder.push(tone(24_000)), *encoder.finish()])
     assert len(stream) == 44 + 2 * encoder.true_samples == 44 + 32_000
     with wave.open(io.BytesIO(stream)) as reader:

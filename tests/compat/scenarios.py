@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compat.roster import Tested
-from compat.stage import Driver, Running, drain, driver
+from compat.clients import ClientUnderTest
+from compat.testbed import CompatGateway, DriverProcess, drain, driver
 
 TEXT = "Your package was left with a neighbor on the ground floor."
 LONG = (
@@ -34,9 +34,9 @@ QUIET_S = 6
 
 @dataclass
 class Scene:
-    client: Tested
-    running: Running
-    driver: Driver
+    client: ClientUnderTest
+    running: CompatGateway
+    driver: DriverProcess
     folder: Path
 
 
@@ -59,17 +59,17 @@ async def barge_in(scene: Scene) -> str | None:
     heard = await scene.driver.ask("say", text=LONG, stop_after_s=1.0)
     assert not heard["errors"], heard["errors"]
     assert 0.9 <= heard["audio_s"] <= 4, f"{heard['audio_s']:.1f} s were heard"
-    if scene.client.tells_text:
+    if scene.client.reports_spoken_text:
         spoken, remaining = (heard["more"]["stopped"].get(f"text_{part}", "") for part in ("spoken", "remaining"))
         assert spoken + remaining == LONG, f"{spoken!r} and {remaining!r} are not what was said"
         assert 0.5 < len(spoken) * sum(SECONDS_PER_CHARACTER) / 2 < 4, f"{spoken!r} was not heard"
-    if not scene.client.barges_in_silently:
+    if not scene.client.interrupts_without_message:
         try:
             await scene.running.until_active(0, QUIET_S)
         except TimeoutError:
             raise AssertionError(f"still speaking {QUIET_S} s after the barge-in") from None
     _whole(await scene.driver.ask("say", text=TEXT), TEXT)
-    return SPOKEN_UNHEARD if scene.client.barges_in_silently else None
+    return SPOKEN_UNHEARD if scene.client.interrupts_without_message else None
 
 
 async def words(scene: Scene) -> None:
@@ -167,7 +167,7 @@ def _refused(heard: dict[str, Any]) -> None:
     assert heard["audio_s"] < 0.2, f"{heard['audio_s']:.1f} s of audio from a gateway that is full"
 
 
-async def _recovers(its: Driver) -> None:
+async def _recovers(its: DriverProcess) -> None:
     """Allow for a library's own pause before it connects again."""
     heard: dict[str, Any] = {}
     for _ in range(3):

@@ -9,15 +9,15 @@ import json
 from pathlib import Path
 
 import pytest
-from compat.roster import CLIENTS, RESULTS, Tested
+from compat.clients import CLIENTS, RESULTS, ClientUnderTest
 from compat.scenarios import SCENARIOS, Scene, Unsupported
-from compat.stage import driver, gateway
+from compat.testbed import driver, gateway
 
 pytestmark = pytest.mark.compat
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
-async def test_client(client: Tested, tmp_path: Path) -> None:
+async def test_client(client: ClientUnderTest, tmp_path: Path) -> None:
     assert client.python.exists(), "scripts/test-compat makes its environment"
     outcome: dict[str, str] = {}
     async with gateway(tmp_path, tls=client.tls) as running, driver(client, running, tmp_path) as its:

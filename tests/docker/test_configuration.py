@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from voxgate.gateway.metrics import Metrics
+from voxgate.gateway.observability.metrics import Metrics
 from voxgate.gateway.settings import PREFIX, Settings
 
-from ..gateway.test_metrics import RECORD, STATE
-from .tools import DOCKER, accepts, tool
+from ..gateway.observability.test_metrics import RECORD, STATE
+from .checkers import DOCKER, accepts, tool
 
 BOARD = DOCKER / "grafana/voxgate.json"
 MANIFESTS = sorted([*(DOCKER / "k8s/base").glob("[!k]*.yaml"), DOCKER / "k8s/gpu/claim.yaml"])
@@ -158,10 +158,10 @@ def test_a_pod_has_time_to_drain() -> None:
     environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
     check_environment(environment)
     before_s = int(gateway["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] >= before_s + int(environment["VOXGATE_DRAIN_S"]) + 5
+    assert pod["terminationGracePeriodSeconds"] >= before_s + int(environment["VOXGATE_SHUTDOWN_GRACE_S"]) + 5
     gateway_service = compose()["services"]["gateway"]
     grace_s = int(gateway_service["stop_grace_period"].removesuffix("s"))
-    assert grace_s >= int(gateway_service["environment"]["VOXGATE_DRAIN_S"]) + 5
+    assert grace_s >= int(gateway_service["environment"]["VOXGATE_SHUTDOWN_GRACE_S"]) + 5
 
 
 def test_probes_and_ports_are_the_gateways() -> None:
@@ -174,7 +174,7 @@ def test_probes_and_ports_are_the_gateways() -> None:
     }
     ports = {port["name"]: port["containerPort"] for port in gateway["ports"]}
     environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
-    assert ports["agent"] == int(environment["VOXGATE_AGENT_PORT"])
+    assert ports["agent"] == int(environment["VOXGATE_HAPROXY_AGENT_PORT"])
     assert ports["speech"] == Settings().port
     assert f"agent-port {ports['agent']} " in (DOCKER / "haproxy.cfg").read_text("utf-8")
 

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from .clean_root import ignored, instructions
-from .tools import DOCKER, ROOT, accepts, tool
+from .checkers import DOCKER, ROOT, accepts, tool
+from .dockerfile_runner import ignored, instructions
 
 IMAGES = ("cpu", "cuda")
 

@@ -12,13 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from scorecard.chorus import UNLIMITED, text_of
-from scorecard.gateways import tone_gateway
-from voxgate.cli.balancer import free_port
+from acceptance.testbed.gateway_process import tone_gateway
+from acceptance.testbed.listeners import UNLIMITED, text_of
+from voxgate.benchmarks.fleet import free_port
 from voxgate.client import connect
 
+from .checkers import DOCKER, tool
 from .test_configuration import RANGE, expressions
-from .tools import DOCKER, tool
 
 pytestmark = pytest.mark.nightly
 

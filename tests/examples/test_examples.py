@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from aiohttp import web
-from compat.roster import ENVIRONMENTS
-from fakes.gateways import gateway
+from compat.clients import ENVIRONMENTS
+from fakes.gateway.loopback import gateway
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.g711 import decode_mulaw
 from voxgate.codecs.pcm import decode_s16le
@@ -30,7 +30,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 async def served() -> AsyncIterator[Gateway]:
     # A lead as long as the speech: nothing here waits for playback.
-    paces = {"lead_ms": 10_000, "ahead_ms": 12_000}
+    paces = {"send_ahead_ms": 10_000, "lookahead_ms": 12_000}
     async with gateway(encoder=PacketEncoder, voice_aliases=("slt=ada",), **paces) as running:
         yield running
 

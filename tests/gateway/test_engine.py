@@ -1,22 +1,23 @@
 """The watch over the voice model."""
+# TODO-DOC Pauses between restarts.
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from fakes.tone import Script, ToneSynthesizer
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.gateway.engine import EngineWatch
+from voxgate.gateway.engine import LONGEST_PAUSE_S, STABLE_AFTER_S, EngineSupervisor, RestartBackoff
 from voxgate.pipeline.errors import EngineError
-from voxgate.pipeline.speech import EngineState
+from voxgate.pipeline.interface import EngineState
 
 
 def test_it_is_built_anew_after_a_loss() -> None:
     async def scene() -> None:
-        synthesizer = ToneSynthesizer(Script(start_s=2.0))
+        synthesizer = ToneSynthesizer(ToneScript(start_s=2.0))
         ready_s: list[float] = []
-        watch = EngineWatch(synthesizer, lambda: ready_s.append(asyncio.get_running_loop().time()))
+        watch = EngineSupervisor(synthesizer, lambda: ready_s.append(asyncio.get_running_loop().time()))
         running = asyncio.create_task(watch.run())
         await asyncio.sleep(1)
         assert watch.reason == "the voice model is loading"
@@ -36,8 +37,8 @@ def test_it_is_built_anew_after_a_loss() -> None:
 
 def test_failed_restarts_are_tried_again_with_longer_pauses() -> None:
     async def scene() -> None:
-        synthesizer = ToneSynthesizer(Script())
-        watch = EngineWatch(synthesizer, lambda: None)
+        synthesizer = ToneSynthesizer(ToneScript())
+        watch = EngineSupervisor(synthesizer, lambda: None)
         running = asyncio.create_task(watch.run())
         await asyncio.sleep(1)
         synthesizer.script.start_failures = [EngineError("no memory")] * 4
@@ -53,17 +54,17 @@ def test_failed_restarts_are_tried_again_with_longer_pauses() -> None:
 
 def test_a_first_start_that_fails_is_told_to_the_caller() -> None:
     async def scene() -> None:
-        synthesizer = ToneSynthesizer(Script(start_failures=[EngineError("no such checkpoint")]))
+        synthesizer = ToneSynthesizer(ToneScript(start_failures=[EngineError("no such checkpoint")]))
         with pytest.raises(EngineError):
-            await EngineWatch(synthesizer, lambda: None).run()
+            await EngineSupervisor(synthesizer, lambda: None).run()
 
     run(scene())
 
 
 def test_a_crash_loop_is_slowed_down_and_told() -> None:
     async def scene() -> None:
-        synthesizer = ToneSynthesizer(Script())
-        watch = EngineWatch(synthesizer, lambda: None)
+        synthesizer = ToneSynthesizer(ToneScript())
+        watch = EngineSupervisor(synthesizer, lambda: None)
         running = asyncio.create_task(watch.run())
         for _ in range(300):
             await asyncio.sleep(1)
@@ -80,9 +81,9 @@ def test_a_crash_loop_is_slowed_down_and_told() -> None:
 
 def test_a_degraded_engine_speaks_on() -> None:
     async def scene() -> None:
-        synthesizer = ToneSynthesizer(Script())
+        synthesizer = ToneSynthesizer(ToneScript())
         looks = []
-        watch = EngineWatch(synthesizer, lambda: None, lambda: looks.append(watch.state))
+        watch = EngineSupervisor(synthesizer, lambda: None, lambda: looks.append(watch.state))
         running = asyncio.create_task(watch.run())
         await asyncio.sleep(0.1)
         synthesizer._state = EngineState.DEGRADED
@@ -92,3 +93,32 @@ def test_a_degraded_engine_speaks_on() -> None:
         running.cancel()
 
     run(scene())
+
+
+def test_the_first_restart_comes_at_once_and_later_ones_wait() -> None:
+    restarts = RestartBackoff()
+    restarts.ready(0.0)
+    assert [restarts.lost(10.0 + n) for n in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    assert [restarts.lost(100.0) for _ in range(50)][-1] == LONGEST_PAUSE_S
+
+
+def test_an_engine_that_comes_up_and_dies_at_once_is_not_started_faster_for_it() -> None:
+    restarts, now_s, pauses = RestartBackoff(), 0.0, []
+    for _ in range(12):
+        restarts.ready(now_s)
+        now_s += 10.0
+        pauses.append(restarts.lost(now_s))
+        now_s += pauses[-1]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE_S
+
+
+def test_a_long_life_is_a_new_beginning() -> None:
+    restarts = RestartBackoff()
+    restarts.ready(0.0)
+    restarts.lost(1.0)
+    restarts.ready(2.0)
+    assert restarts.lost(3.0) == 0.5
+    restarts.ready(4.0)
+    assert restarts.lost(4.0 + STABLE_AFTER_S) == 0.0
+    assert restarts.count == 1

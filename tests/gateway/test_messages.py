@@ -1,4 +1,5 @@
 """Reading what clients send, and writing what they get."""
+# TODO-DOC The binary header, byte by byte.
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway import messages
-from voxgate.gateway.messages import parse
+from voxgate.gateway.messages import AUDIO_HEADER_BYTES, AudioHeader, parse, unpack_audio
 from voxgate.pipeline.errors import BadMessage, TextTooLong
-from voxgate.pipeline.speech import TextLayout
+from voxgate.pipeline.interface import TextLayout
 
 START = {"type": "start", "utterance": "a"}
 
@@ -105,7 +106,7 @@ def test_bad_messages_name_the_field(text: str, param: str | None) -> None:
 def test_defaults_are_the_documented_ones() -> None:
     start = parse(json.dumps(START))
     assert isinstance(start, messages.Start)
-    assert start.format.audio_format() == messages.AudioFormat("opus", 24_000, 32_000, 80)
+    assert start.format.audio_format() == messages.OutputFormat("opus", 24_000, 32_000, 80)
     request = start.request("bob")
     assert (request.voice, request.language, request.seed, request.max_frames) == ("bob", "auto", None, None)
     assert (start.words, start.pacing) == (False, "playback")
@@ -166,7 +167,7 @@ def test_fuzz_raises_nothing_undocumented_and_is_fast() -> None:
 
 
 def test_replies_leave_out_what_does_not_apply() -> None:
-    error = messages.Failed.of(TextTooLong(10, 12), utterance="a")
+    error = messages.ErrorMessage.of(TextTooLong(10, 12), utterance="a")
     assert json.loads(error.encode()) == {
         "type": "error",
         "code": "text_too_long",
@@ -176,7 +177,7 @@ def test_replies_leave_out_what_does_not_apply() -> None:
         "limit": 10,
         "received": 12,
     }
-    assert json.loads(messages.Pong().encode()) == {"type": "pong"}
+    assert json.loads(messages.PongMessage().encode()) == {"type": "pong"}
 
 
 def test_layout_and_silence_are_as_the_client_says() -> None:
@@ -194,3 +195,22 @@ def test_normalisation_is_the_gateways_choice_unless_the_client_says() -> None:
     for wanted in (False, True):
         asked = messages.Start(type="start", utterance="a", normalise=wanted)
         assert [asked.request("v", normalise=default).normalise for default in (False, True)] == [wanted, wanted]
+
+
+def test_layout_is_the_documented_one() -> None:
+    packed = AudioHeader(0x01020304, 0x0A0B0C0D, 0x1122334455667788, 0x0780, first=True, last=True).pack()
+    assert packed == bytes.fromhex("01 03 8007 04030201 0d0c0b0a 8877665544332211")
+    assert len(packed) == AUDIO_HEADER_BYTES
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 65535),
+       st.booleans(), st.booleans(), st.binary(max_size=8))  # fmt: skip
+def test_there_and_back(number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes) -> None:
+    header = AudioHeader(number, seq, pts, samples, first, last)
+    assert unpack_audio(header.pack() + payload) == (header, payload)
+
+
+@pytest.mark.parametrize("message", [b"", bytes(19), b"\x02" + bytes(19)])
+def test_foreign_bytes_are_refused(message: bytes) -> None:
+    with pytest.raises(ValueError, match="audio"):
+        unpack_audio(message)

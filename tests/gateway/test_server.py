@@ -1,19 +1,24 @@
 """The gateway on a real port of the loopback: handshakes, HTTP, floods, and its drain."""
+# TODO-DOC Serving until it is told to stop: signals to this process, and starts that fail.
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
-from fakes.gateways import ask, dial, gateway, next_of
-from fakes.packets import s16le
-from fakes.tone import Script, ToneSynthesizer, tone_pcm
-from voxgate.gateway import patience
-from voxgate.gateway.audio_header import unpack
-from voxgate.gateway.server import Gateway
+from fakes.gateway.loopback import ask, dial, gateway, next_of
+from fakes.gateway.packet_encoder import FakeEncoder, s16le
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
+from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.server import Gateway, serve
+from voxgate.gateway.session import timers as patience
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.errors import EngineError
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -43,7 +48,7 @@ async def test_an_utterance_over_a_real_socket() -> None:
         assert json.loads(await socket.recv())["type"] == "started"
         audio = b""
         while isinstance(message := await socket.recv(), bytes):
-            audio += unpack(message)[1]
+            audio += unpack_audio(message)[1]
         assert audio == s16le(tone_pcm(TEXT))
         assert json.loads(message)["type"] == "done"
 
@@ -60,11 +65,11 @@ async def test_metrics_of_what_was_spoken_and_refused() -> None:
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=")
     lines = body.decode().splitlines()
-    assert 'voxgate_utterances_total{dialect="native",outcome="done"} 1.0' in lines
+    assert 'voxgate_utterances_total{outcome="done",protocol="native"} 1.0' in lines
     assert 'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in lines
-    assert 'voxgate_sockets{dialect="native"} 1.0' in lines
+    assert 'voxgate_sockets{protocol="native"} 1.0' in lines
     assert "voxgate_load 1.0" in lines
-    assert 'voxgate_ttfa_seconds_count{dialect="native"} 1.0' in lines
+    assert 'voxgate_ttfa_seconds_count{protocol="native"} 1.0' in lines
 
 
 async def test_probes_and_documents() -> None:
@@ -144,7 +149,7 @@ async def test_the_socket_limit_is_refused_with_a_time() -> None:
 
 
 async def test_it_serves_while_the_model_loads() -> None:
-    synthesizer = ToneSynthesizer(Script(start_s=0.05))
+    synthesizer = ToneSynthesizer(ToneScript(start_s=0.05))
     async with gateway(synthesizer, start=False) as served, dial(served) as socket:
         status, _, body = await get(served.port, "/readyz")
         assert (status, json.loads(body)["reason"]) == (503, "the voice model is loading")
@@ -216,7 +221,7 @@ async def test_a_ping_flood_without_reading_is_cut() -> None:
 
 
 async def test_who_waits_when_the_engine_is_lost_is_told_at_once() -> None:
-    synthesizer = ToneSynthesizer(Script(start_s=0.0), slots=1)
+    synthesizer = ToneSynthesizer(ToneScript(start_s=0.0), slots=1)
     async with gateway(synthesizer, queue_wait_ms=60_000) as served, dial(served) as socket:
         for name in "ab":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
@@ -231,7 +236,7 @@ async def test_no_more_are_admitted_than_the_engine_carries() -> None:
     synthesizer = ToneSynthesizer(slots=8)
     synthesizer.capacity = 2
     async with gateway(synthesizer, start=False) as served, dial(served) as socket:
-        keeping = asyncio.create_task(served.keep_engine())
+        keeping = asyncio.create_task(served.run_engine())
         await asyncio.sleep(0.05)
         for name in "abc":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
@@ -258,7 +263,7 @@ async def test_a_reset_in_mid_speech_frees_the_slot() -> None:
 
 
 async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
-    async with gateway(drain_s=20) as served, dial(served) as speaking, dial(served) as idle:
+    async with gateway(shutdown_grace_s=20) as served, dial(served) as speaking, dial(served) as idle:
         await ask(speaking, type="start", utterance="a", format={"codec": "pcm"})
         await ask(speaking, type="text", utterance="a", text=TEXT * 3)
         await next_of(speaking, "started")
@@ -274,7 +279,7 @@ async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
 
 
 async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
-    async with gateway(drain_s=0.1) as served, dial(served) as socket:
+    async with gateway(shutdown_grace_s=0.1) as served, dial(served) as socket:
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
         await next_of(socket, "started")
         await served.drain()
@@ -285,9 +290,9 @@ async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "UNPACED_TIMES", 1)
+    monkeypatch.setattr(patience, "UNPACED_TIMEOUT_FACTOR", 1)
     synthesizer = ToneSynthesizer(max_characters=60_000)
-    async with gateway(synthesizer, stall_limit_ms=1000, max_characters=60_000) as served:
+    async with gateway(synthesizer, slow_consumer_timeout_ms=1000, max_characters=60_000) as served:
         reader, writer = await raw(served)
         reader._transport.pause_reading()
         start = {"type": "start", "utterance": "a", "format": {"codec": "pcm"}, "pacing": "none"}
@@ -300,3 +305,63 @@ async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
         # Most of it was never made: what the kernel's buffers did not take was not asked of the talker.
         assert synthesizer.speeches[0].made < 30_000
         writer.close()
+
+
+async def test_the_first_signal_lets_speech_finish() -> None:
+    synthesizer = ToneSynthesizer()
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
+    port = await ports.get()
+
+    async def hear(text: str) -> bytes:
+        audio = b""
+        async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+            await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+            await ask(socket, type="text", utterance="a", text=text)
+            while True:
+                message = await socket.recv()
+                if isinstance(message, bytes):
+                    audio += unpack_audio(message)[1]
+                elif json.loads(message)["type"] == "going_away":
+                    await ask(socket, type="end", utterance="a")
+                elif json.loads(message)["type"] == "done":
+                    return audio
+
+    texts = [f"{i} is it." for i in range(4)]
+    heard = asyncio.gather(*(hear(text) for text in texts))
+    while len(synthesizer.open_speeches) < 4:
+        await asyncio.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        assert await heard == [s16le(tone_pcm(text)) for text in texts]
+        await serving
+
+
+async def test_the_second_signal_ends_at_once() -> None:
+    synthesizer = ToneSynthesizer()
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
+    port = await ports.get()
+    async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await next_of(socket, "going_away")
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await serving
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "none")
+        assert socket.close_code == 1012
+    assert not synthesizer.open_speeches
+
+
+async def test_a_model_that_cannot_be_loaded_ends_it() -> None:
+    synthesizer = ToneSynthesizer(ToneScript(start_failures=[EngineError("no such checkpoint")]))
+    with pytest.raises(EngineError, match="no such checkpoint"):
+        await serve(Settings(port=0), synthesizer, FakeEncoder)
+
+
+async def test_a_voice_that_is_not_there_ends_it() -> None:
+    with pytest.raises(ValueError, match="eve"):
+        await serve(Settings(port=0, voice="eve"), ToneSynthesizer(), FakeEncoder)

@@ -13,7 +13,7 @@ from voxgate.gateway.settings import Settings, SettingsError, settings_from
 @pytest.fixture
 def toml(tmp_path: Path) -> Path:
     path = tmp_path / "voxgate.toml"
-    path.write_text('port = 1\nlead_ms = 200\nsockets = 3\nallowed_origins = ["https://a.example"]\n')
+    path.write_text('port = 1\nsend_ahead_ms = 200\nsockets = 3\nallowed_origins = ["https://a.example"]\n')
     return path
 
 
@@ -23,9 +23,14 @@ def test_defaults_are_valid_and_every_option_is_described() -> None:
 
 
 def test_flags_beat_the_environment_that_beats_the_file(toml: Path) -> None:
-    environ = {"VOXGATE_PORT": "2", "VOXGATE_LEAD_MS": "300", "HOME": "/"}
+    environ = {"VOXGATE_PORT": "2", "VOXGATE_SEND_AHEAD_MS": "300", "HOME": "/"}
     settings = settings_from({"port": 5}, toml, environ)
-    assert (settings.port, settings.lead_ms, settings.sockets, settings.stall_limit_ms) == (5, 300, 3, 3000)
+    assert (settings.port, settings.send_ahead_ms, settings.sockets, settings.slow_consumer_timeout_ms) == (
+        5,
+        300,
+        3,
+        3000,
+    )
     assert settings.allowed_origins == ("https://a.example",)
 
 
@@ -43,14 +48,19 @@ def test_settings_are_frozen() -> None:
     ("flags", "file", "environ", "said"),
     [
         ({"prot": 1}, None, {}, ["prot", "command line", "did you mean 'port'"]),
-        ({}, "leed_ms = 1", {}, ["leed_ms", "voxgate.toml", "did you mean 'lead_ms'"]),
+        ({}, "send_ahed_ms = 1", {}, ["send_ahed_ms", "voxgate.toml", "did you mean 'send_ahead_ms'"]),
         ({}, None, {"VOXGATE_SOKETS": "1"}, ["sokets", "environment", "did you mean 'sockets'"]),
         ({}, "port = ", {}, ["voxgate.toml", "not TOML"]),
         ({}, "port = 'x'", {}, ["port", "voxgate.toml", "valid integer", '"x"']),
         ({}, "[port]\nx = 1", {}, ["port", "voxgate.toml"]),
         ({"port": 65536}, None, {}, ["port", "command line", "65535"]),
         ({}, None, {"VOXGATE_DEVICE": "tpu"}, ["device", "environment", "'cuda'", '"tpu"']),
-        ({"lead_ms": 1000, "ahead_ms": 1000}, None, {}, ["ahead_ms must be at least lead_ms + 160"]),
+        (
+            {"send_ahead_ms": 1000, "lookahead_ms": 1000},
+            None,
+            {},
+            ["lookahead_ms must be at least send_ahead_ms + 160"],
+        ),
         ({"port": -1, "sockets": 0}, None, {}, ["port", "sockets"]),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
-from voxgate.pipeline.talker.tables import SlotTables, TableShape
+from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 
 HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
@@ -49,7 +49,7 @@ def mapped_tables(shape: TableShape) -> Iterator[SlotTables]:
     if not HAS_GPU:
         yield tables
         return
-    from voxgate.pipeline.talker.gpu_tables import map_tables
+    from voxgate.pipeline.talker.cuda.mapped_tables import map_tables
 
     map_tables(tables)
     yield tables

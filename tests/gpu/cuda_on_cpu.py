@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.talker.gpu_compile import Launch
+from voxgate.pipeline.cuda.nvrtc import Launch
 
 
 def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path, order: int = 0) -> Launch:

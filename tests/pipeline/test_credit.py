@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 
 from fakes.virtual_time import run
-from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S, RoundsInTurn
+from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S, StaggeredCredit
 
 
-def ordinary() -> RoundsInTurn:
-    return RoundsInTurn("cpu")
+def ordinary() -> StaggeredCredit:
+    return StaggeredCredit("cpu")
 
 
 def rounds_of(
-    *joins: tuple[float, str], at: Callable[[], RoundsInTurn] = ordinary, paced: bool = True
+    *joins: tuple[float, str], at: Callable[[], StaggeredCredit] = ordinary, paced: bool = True
 ) -> list[tuple[float, str]]:
     """Who was granted when, for (moment, name) of each `join`; speeches began in the order of their first."""
     granted: list[tuple[float, str]] = []
@@ -54,7 +54,7 @@ def test_nothing_happens_while_nobody_wants_credit() -> None:
 
 def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
-    granted = rounds_of(*((0.0, name) for name in names), at=partial(RoundsInTurn, "cuda"))
+    granted = rounds_of(*((0.0, name) for name in names), at=partial(StaggeredCredit, "cuda"))
     moments = {name: moment for moment, name in granted}
     # The clock of the test begins at a multiple of the interval, or a hair behind one.
     assert moments["ada"] == moments["eve"]
@@ -65,7 +65,7 @@ def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
 
 def test_on_a_gpu_speech_that_nobody_listens_to_steps_together() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
-    granted = rounds_of(*((0.0, name) for name in names), at=partial(RoundsInTurn, "cuda"), paced=False)
+    granted = rounds_of(*((0.0, name) for name in names), at=partial(StaggeredCredit, "cuda"), paced=False)
     assert sorted(name for _, name in granted) == sorted(names)
     assert len({moment for moment, _ in granted}) == 1
 
@@ -75,7 +75,7 @@ def test_rounds_of_several_processes_are_at_the_same_moments() -> None:
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        one, other = RoundsInTurn("cuda", aligned=True), RoundsInTurn("cuda", aligned=True)
+        one, other = StaggeredCredit("cuda", aligned=True), StaggeredCredit("cuda", aligned=True)
         await asyncio.sleep(0.05)
         one.next(paced=True).join(lambda: granted.append((loop.time(), "one")))
         await asyncio.sleep(0.03)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
 from voxgate.pipeline.checkpoint import load_checkpoint
-from voxgate.pipeline.cloning.speaker_config import SpeakerEncoderConfig
-from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder
-from voxgate.pipeline.talker.weights import tensor_shapes
+from voxgate.pipeline.checkpoint_weights import tensor_shapes
+from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder, SpeakerEncoderConfig
 
 from ..codecs.neural.conftest import PUBLISHED as PUBLISHED_DECODER
 from .published import CODEC_ENCODER, GENERATION, published_config

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from voxgate.pipeline.interface import FRAME_SAMPLES
 from voxgate.pipeline.silence import QUIET_RMS, LeadingSilence, SilenceRun, quiet_frames
-from voxgate.pipeline.speech import FRAME_SAMPLES
 
 
 def sound(*loud: int) -> np.ndarray:

@@ -15,12 +15,11 @@ import torch
 from safetensors.torch import save_file
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
-from voxgate.pipeline.checkpoint import CheckpointError
-from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
-from voxgate.pipeline.qwen_voice import SynthesizerOptions
-from voxgate.pipeline.speech import EngineState, SamplingOptions, SpeechRequest
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.errors import CheckpointError, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from voxgate.pipeline.interface import EngineState, SamplingOptions, SpeechRequest
 from voxgate.pipeline.synthesizer import CPU_SLOTS, CUDA_SLOTS, QwenSynthesizer
-from voxgate.pipeline.voice import ClonedVoice
+from voxgate.pipeline.voice_model import SynthesizerOptions
 
 
 @pytest.fixture
@@ -80,8 +79,8 @@ def test_without_a_seed_each_utterance_gets_its_own(synthesizer: QwenSynthesizer
 
 
 def test_generation_runs_ahead_by_whole_frames(demo_folder: Path) -> None:
-    synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(ahead_ms=1000))
-    assert synthesizer._plan(SpeechRequest(voice="slt")).ahead_frames == 13
+    synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(lookahead_ms=1000))
+    assert synthesizer._plan(SpeechRequest(voice="slt")).lookahead_frames == 13
 
 
 def kind(demo_folder: Path, folder: Path, model_type: str, **talker: object) -> Path:

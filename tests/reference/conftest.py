@@ -15,34 +15,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from family_cases import REFERENCE_TEXT, Case
+from family_cases import REFERENCE_TEXT, ReferenceCase
 from safetensors.torch import load_file, save_file
 from small_family import VARIANTS, Shapes, Variant, write_checkpoint
 from torch import Tensor
-from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.config import DecoderConfig, EncoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
-from voxgate.pipeline.catalog import DESIGNED, VoiceCatalog
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
-from voxgate.pipeline.cloning.speaker_config import SpeakerEncoderConfig
-from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder
-from voxgate.pipeline.speech import SpeechRequest, TextLayout
+from voxgate.pipeline.checkpoint_weights import tensor_shapes as talker_shapes
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder, SpeakerEncoderConfig
+from voxgate.pipeline.interface import SpeechRequest, TextLayout
 from voxgate.pipeline.talker.prompt import Prompt
-from voxgate.pipeline.talker.weights import tensor_shapes as talker_shapes
-from voxgate.pipeline.text.rules import TextRules, VoiceFile
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
-from voxgate.pipeline.text.utterance import UtteranceText
-from voxgate.pipeline.voice import ClonedVoice
+from voxgate.pipeline.text.utterance_text import UtteranceText
+from voxgate.pipeline.voice_config import TextRules, VoiceConfig
+from voxgate.pipeline.voices import DESIGNED, ModelVoices
 
-Said = Mapping[str, np.ndarray]
+ReferenceRecording = Mapping[str, np.ndarray]
 
 FRESH = "VOXGATE_TEST_REFERENCE_RECORDINGS"
 """Names the folder that scripts/test-reference recorded to."""
 
 
 @pytest.fixture(scope="session", params=["recorded", pytest.param("fresh", marks=pytest.mark.reference)])
-def said(request: pytest.FixtureRequest) -> Callable[[str], Said]:
+def said(request: pytest.FixtureRequest) -> Callable[[str], ReferenceRecording]:
     """What the reference said of a subject."""
     if request.param == "recorded":
         folder = Path(__file__).parent / "recorded"
@@ -54,7 +52,7 @@ def said(request: pytest.FixtureRequest) -> Callable[[str], Said]:
 
 
 @dataclass(frozen=True)
-class Ours:
+class LocalModel:
     """A small model as we see it."""
 
     variant: Variant
@@ -72,9 +70,9 @@ class Ours:
     def weights(self) -> dict[str, Tensor]:
         return load_file(self.folder / "model.safetensors")
 
-    def prompt(self, case: Case) -> Prompt:
+    def prompt(self, case: ReferenceCase) -> Prompt:
         """What we make of the case, the way a client's request goes."""
-        catalog = VoiceCatalog(self.checkpoint, VoiceFile(), self.tokenizer)
+        catalog = ModelVoices(self.checkpoint, VoiceConfig(), self.tokenizer)
         name = case.speaker or DESIGNED
         if case.family.model_type == "base":
             name = "ada"
@@ -91,18 +89,18 @@ class Ours:
 
 
 @pytest.fixture(scope="session")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ours]:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalModel]:
     """The small model of a variant."""
     root = tmp_path_factory.mktemp("family")
-    made: dict[str, Ours] = {}
+    made: dict[str, LocalModel] = {}
 
-    def small(name: str) -> Ours:
+    def small(name: str) -> LocalModel:
         if name not in made:
             variant = VARIANTS[name]
             write_checkpoint(
                 root / name, variant, lambda folder: (model_shapes(folder, variant), codec_shapes(folder)), _save
             )
-            made[name] = Ours(variant, root / name)
+            made[name] = LocalModel(variant, root / name)
         return made[name]
 
     return small

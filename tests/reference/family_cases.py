@@ -13,7 +13,7 @@ REFERENCE_TEXT = "The voice, calm."
 
 
 @dataclass(frozen=True)
-class Case:
+class ReferenceCase:
     """One utterance. `frames`: of the reference recording, None for the speaker vector alone."""
 
     variant: str
@@ -53,22 +53,22 @@ class Case:
 
 
 SPOKEN = (
-    Case("0b6-custom_voice", speaker="ryan"),
-    Case("0b6-custom_voice", LONG, "english", speaker="ryan", penalty=1.3),
+    ReferenceCase("0b6-custom_voice", speaker="ryan"),
+    ReferenceCase("0b6-custom_voice", LONG, "english", speaker="ryan", penalty=1.3),
     # The reference drops instructions of small models.
-    Case("1b7-custom_voice", LONG, "english", speaker="ryan", instructions="speak softly.", penalty=1.3),
-    Case("1b7-custom_voice", speaker="eric", max_new_tokens=5),
-    Case("1b7-custom_voice", language="chinese", speaker="eric", penalty=1.1),
-    Case("1b7-custom_voice", language="english", speaker="dylan"),
-    Case("1b7-voice_design", LONG, instructions="a calm voice.", penalty=1.3),
-    Case("1b7-voice_design", language="german", instructions="speak softly, and calm."),
-    Case("0b6-base", LONG, penalty=1.3),
-    Case("0b6-base", LONG, "german", frames=6, penalty=1.3),
-    Case("1b7-base", language="english"),
+    ReferenceCase("1b7-custom_voice", LONG, "english", speaker="ryan", instructions="speak softly.", penalty=1.3),
+    ReferenceCase("1b7-custom_voice", speaker="eric", max_new_tokens=5),
+    ReferenceCase("1b7-custom_voice", language="chinese", speaker="eric", penalty=1.1),
+    ReferenceCase("1b7-custom_voice", language="english", speaker="dylan"),
+    ReferenceCase("1b7-voice_design", LONG, instructions="a calm voice.", penalty=1.3),
+    ReferenceCase("1b7-voice_design", language="german", instructions="speak softly, and calm."),
+    ReferenceCase("0b6-base", LONG, penalty=1.3),
+    ReferenceCase("0b6-base", LONG, "german", frames=6, penalty=1.3),
+    ReferenceCase("1b7-base", language="english"),
     # A reference shorter than its text, of its length, and longer than all text.
-    Case("1b7-base", LONG, frames=2, penalty=1.3),
-    Case("1b7-base", LONG, "english", frames=9, penalty=1.3, seed=1),
-    Case("1b7-base", SHORT, frames=40, penalty=1.3, seed=2),
+    ReferenceCase("1b7-base", LONG, frames=2, penalty=1.3),
+    ReferenceCase("1b7-base", LONG, "english", frames=9, penalty=1.3, seed=1),
+    ReferenceCase("1b7-base", SHORT, frames=40, penalty=1.3, seed=2),
 )
 """Greedy, in the streaming layout; each is also spoken in the other one."""
 

@@ -10,13 +10,13 @@ import torch
 from family_cases import CASES, DECODED_FRAMES, HEARD, decoded_codes
 from voxgate.codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
 
-from .conftest import Ours, Said
+from .conftest import LocalModel, ReferenceRecording
 
 TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def decoder(ours: Callable[[str], Ours]) -> StreamingDecoder:
+def decoder(ours: Callable[[str], LocalModel]) -> StreamingDecoder:
     return load_streaming_decoder(ours("0b6-base").checkpoint.codec_folder, "stateful", left_context=0)
 
 
@@ -36,7 +36,7 @@ def decode(decoder: StreamingDecoder, codes: np.ndarray, chunks: list[int]) -> n
 @pytest.mark.parametrize("frames", DECODED_FRAMES)
 @pytest.mark.parametrize("chunks", [[100], [1], [1, 2, 4]])
 def test_audio_is_the_references(
-    said: Callable[[str], Said], decoder: StreamingDecoder, frames: int, chunks: list[int]
+    said: Callable[[str], ReferenceRecording], decoder: StreamingDecoder, frames: int, chunks: list[int]
 ) -> None:
     expected = said("audio")[f"codes/{frames}"]
     made = decode(decoder, decoded_codes(frames), chunks)
@@ -46,7 +46,7 @@ def test_audio_is_the_references(
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
 def test_after_a_reference_its_frames_are_cut_off(
-    said: Callable[[str], Said], decoder: StreamingDecoder, case: str
+    said: Callable[[str], ReferenceRecording], decoder: StreamingDecoder, case: str
 ) -> None:
     audio, codes = (said("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
     made = decode(decoder, np.concatenate([case.reference_codes, codes]), [8])[-1920 * len(codes) :]

@@ -8,31 +8,31 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 import torch
-from family_cases import CASES, Case
+from family_cases import CASES, ReferenceCase
 from small_family import VARIANTS
-from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.talker.engine import TalkerEngine
-from voxgate.pipeline.talker.engine_options import EngineOptions
 from voxgate.pipeline.talker.generation import Sampling
+from voxgate.pipeline.talker.vllm.config import EngineOptions
 
 from ..pipeline.talker.plain_talker import Options, PlainTalker, Spoken, Voice
-from .conftest import Ours, Said
+from .conftest import LocalModel, ReferenceRecording
 
 NEAREST = 1e-5
 """How near a draw may be to a tie; rounding differs by some 1e-6."""
 
 
-def codes_of(said: Said, case: Case) -> list[list[int]]:
+def codes_of(said: ReferenceRecording, case: ReferenceCase) -> list[list[int]]:
     codes: list[list[int]] = said[f"{case.name}/codes"].tolist()
     return codes
 
 
-def frame_cap(case: Case) -> int:
+def frame_cap(case: ReferenceCase) -> int:
     """The reference draws one code more than it makes frames of when speech does not end by itself."""
     return case.max_new_tokens - 1
 
 
-def plainly(ours: Ours, case: Case, *, early_end: bool = True) -> Spoken:
+def plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = True) -> Spoken:
     """Spoken by the loop that shares no code with the product."""
     prompt = ours.prompt(case)
     reference = prompt.text[len(prompt.head) :]
@@ -53,14 +53,14 @@ def plainly(ours: Ours, case: Case, *, early_end: bool = True) -> Spoken:
     return talker.speak(ours.tokens(case.text), 0, options, voice, frame_cap(case), early_end=early_end)
 
 
-def test_the_cases_are_of_both_widths_and_both_ways_to_end(said: Callable[[str], Said]) -> None:
+def test_the_cases_are_of_both_widths_and_both_ways_to_end(said: Callable[[str], ReferenceRecording]) -> None:
     lengths = {(case.family.hidden, len(codes_of(said("speech"), case)) == frame_cap(case)) for case in CASES}
     assert lengths >= {(48, True), (48, False), (32, False)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_plain_loop_speaks_as_the_reference(
-    said: Callable[[str], Said], ours: Callable[[str], Ours], case: Case
+    said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], case: ReferenceCase
 ) -> None:
     spoken = plainly(ours(case.variant), case)
     assert spoken.frames == codes_of(said("speech"), case)
@@ -69,7 +69,7 @@ def test_the_plain_loop_speaks_as_the_reference(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["0b6-base", "1b7-base"])
-async def engine(request: pytest.FixtureRequest, ours: Callable[[str], Ours]) -> AsyncIterator[TalkerEngine]:
+async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalModel]) -> AsyncIterator[TalkerEngine]:
     """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
     options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
     engine = TalkerEngine(ours(request.param).checkpoint, options)
@@ -81,7 +81,7 @@ async def engine(request: pytest.FixtureRequest, ours: Callable[[str], Ours]) ->
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_it_speaks_as_the_reference(
-    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
     made = await asyncio.gather(*(speak(engine, ours(case.variant), case) for case in cases))
@@ -95,7 +95,7 @@ async def test_it_speaks_as_the_reference(
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_text_that_comes_token_by_token_is_spoken_no_differently(
-    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
     # The cap is looked at once the text has ended, which here may be later.
@@ -108,7 +108,7 @@ async def test_text_that_comes_token_by_token_is_spoken_no_differently(
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_by_default_speech_does_not_end_before_its_text(
-    engine: TalkerEngine, said: Callable[[str], Said], ours: Callable[[str], Ours]
+    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
     masked = [plainly(ours(case.variant), case, early_end=False) for case in cases]
@@ -121,12 +121,12 @@ async def test_by_default_speech_does_not_end_before_its_text(
     assert longer
 
 
-def spoken_by(engine: TalkerEngine) -> list[Case]:
+def spoken_by(engine: TalkerEngine) -> list[ReferenceCase]:
     return [case for case in CASES if VARIANTS[case.variant].hidden == engine.checkpoint.talker.hidden]
 
 
 async def speak(
-    engine: TalkerEngine, ours: Ours, case: Case, *, early_end: bool = True, one_by_one: bool = False
+    engine: TalkerEngine, ours: LocalModel, case: ReferenceCase, *, early_end: bool = True, one_by_one: bool = False
 ) -> tuple[list[list[int]], FinishReason | None]:
     generation = engine.open()
     generation.prepare(

@@ -11,13 +11,13 @@ import pytest
 import soundfile
 import torch
 from family_cases import RECORDINGS, REFERENCE_TEXT, recording
+from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
-from voxgate.codecs.neural.stored import build_loaded
-from voxgate.pipeline.cloning.making import VoiceDraft, voice_from_recording
+from voxgate.codecs.neural.weights import load_module_weights
+from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
 from voxgate.pipeline.cloning.recording import RecordingLimits, read_recording
 
-from .conftest import Ours, Said
+from .conftest import LocalModel, ReferenceRecording
 
 TOLERANCE = 1e-5
 EVERY = pytest.mark.parametrize(("variant", "rate_hz", "samples"), RECORDINGS)
@@ -29,15 +29,19 @@ def sound_file(rate_hz: int, samples: int) -> bytes:
     return file.getvalue()
 
 
-def encoder(ours: Ours, window: int | None) -> CodecEncoder:
+def encoder(ours: LocalModel, window: int | None) -> CodecEncoder:
     folder = ours.checkpoint.codec_folder
     config = replace(EncoderConfig.from_checkpoint(folder), sliding_window=window)
-    return build_loaded(lambda: CodecEncoder(config), folder, "encoder.")
+    return load_module_weights(lambda: CodecEncoder(config), folder, "encoder.")
 
 
 @EVERY
 def test_codes_are_the_references(
-    said: Callable[[str], Said], ours: Callable[[str], Ours], variant: str, rate_hz: int, samples: int
+    said: Callable[[str], ReferenceRecording],
+    ours: Callable[[str], LocalModel],
+    variant: str,
+    rate_hz: int,
+    samples: int,
 ) -> None:
     expected = said("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
     pcm = torch.from_numpy(read_recording(sound_file(rate_hz, samples)))
@@ -49,7 +53,11 @@ def test_codes_are_the_references(
 
 @EVERY
 def test_vectors_are_the_references(
-    said: Callable[[str], Said], ours: Callable[[str], Ours], variant: str, rate_hz: int, samples: int
+    said: Callable[[str], ReferenceRecording],
+    ours: Callable[[str], LocalModel],
+    variant: str,
+    rate_hz: int,
+    samples: int,
 ) -> None:
     expected = said("encoders")[f"{variant}/{rate_hz}/{samples}/vector"]
     draft = VoiceDraft("ada", REFERENCE_TEXT, trailing_silence_ms=0)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from family_cases import CASES, Case
+from family_cases import CASES, ReferenceCase
 from torch import Tensor
-from voxgate.pipeline.talker.embedding import InputEmbedding
+from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
-from voxgate.pipeline.talker.tables import SlotTables, TableShape
+from voxgate.pipeline.talker.reference.embedding import InputEmbedding
 
-from .conftest import Ours, Said
+from .conftest import LocalModel, ReferenceRecording
 
 TOLERANCE = 1e-6
 SAMPLING = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0, seed=0)
@@ -36,7 +36,7 @@ class NoEngine:
 
 
 @torch.inference_mode()
-async def embedded(ours: Ours, case: Case, more: int) -> tuple[Tensor, Tensor]:
+async def embedded(ours: LocalModel, case: ReferenceCase, more: int) -> tuple[Tensor, Tensor]:
     """The prompt, [positions, hidden], and the text side of `more` positions after it."""
     checkpoint = ours.checkpoint
     shape = TableShape(1, 200, 64, 64, checkpoint.groups, checkpoint.talker.hidden)
@@ -57,7 +57,9 @@ async def embedded(ours: Ours, case: Case, more: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_prompts_are_the_references(said: Callable[[str], Said], ours: Callable[[str], Ours], case: Case) -> None:
+async def test_prompts_are_the_references(
+    said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], case: ReferenceCase
+) -> None:
     speech = said("speech")
     expected, trailing = speech[f"{case.name}/prompt"], speech[f"{case.name}/trailing"]
     prompt, text = await embedded(ours(case.variant), case, more=len(trailing) + 2)

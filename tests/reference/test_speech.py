@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 import pytest_asyncio
-from family_cases import CASES, HEARD, REFERENCE_TEXT, Case
-from voxgate.pipeline.qwen_voice import SynthesizerOptions
-from voxgate.pipeline.speech import SamplingOptions, SpeechRequest
+from family_cases import CASES, HEARD, REFERENCE_TEXT, ReferenceCase
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.interface import SamplingOptions, SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
-from voxgate.pipeline.voice import ClonedVoice
+from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from .conftest import Ours, Said
+from .conftest import LocalModel, ReferenceRecording
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
@@ -29,7 +29,7 @@ TOLERANCE = 2e-5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def synthesizer(ours: Callable[[str], Ours]) -> AsyncIterator[QwenSynthesizer]:
+async def synthesizer(ours: Callable[[str], LocalModel]) -> AsyncIterator[QwenSynthesizer]:
     folder = ours("1b7-base").folder
     (folder / "voice.toml").write_text(UNGUARDED)
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2, kv_cache_bytes=64 << 20))
@@ -39,14 +39,14 @@ async def synthesizer(ours: Callable[[str], Ours]) -> AsyncIterator[QwenSynthesi
     await synthesizer.close()
 
 
-def request(case: Case, name: str) -> SpeechRequest:
+def request(case: ReferenceCase, name: str) -> SpeechRequest:
     greedy = SamplingOptions(temperature=0.0, predictor_temperature=0.0, repetition_penalty=case.penalty)
     return SpeechRequest(name, case.language, sampling=greedy, seed=1, max_frames=case.max_new_tokens - 1)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
 async def test_a_voice_in_context_sounds_as_the_references(
-    said: Callable[[str], Said], synthesizer: QwenSynthesizer, case: Case
+    said: Callable[[str], ReferenceRecording], synthesizer: QwenSynthesizer, case: ReferenceCase
 ) -> None:
     expected = said("audio")[f"{case.name}/audio"]
     name = f"ada-{case.frames}"

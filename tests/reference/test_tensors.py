@@ -8,17 +8,17 @@ from collections.abc import Callable
 import pytest
 from small_family import VARIANTS
 
-from .conftest import Ours, Said, codec_shapes, model_shapes
+from .conftest import LocalModel, ReferenceRecording, codec_shapes, model_shapes
 
 
-def listed(said: Said, file: str) -> dict[str, tuple[int, ...]]:
+def listed(said: ReferenceRecording, file: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in json.loads(str(said[file])).items()}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_talkers(said: Callable[[str], Said], ours: Callable[[str], Ours], name: str) -> None:
+def test_the_talkers(said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], name: str) -> None:
     assert model_shapes(ours(name).folder, VARIANTS[name]) == listed(said("tensors"), name)
 
 
-def test_the_codecs(said: Callable[[str], Said], ours: Callable[[str], Ours]) -> None:
+def test_the_codecs(said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]) -> None:
     assert codec_shapes(ours("0b6-base").folder) == listed(said("tensors"), "codec")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from family_cases import TOKENIZED
 from small_tokenizer import write_tokenizer
-from voxgate.pipeline.text.incremental import IncrementalTokenizer
+from voxgate.pipeline.text.incremental_tokenizer import IncrementalTokenizer
 from voxgate.pipeline.text.tokenizer import Pattern, TextTokenizer, load_tokenizer
 
-from .conftest import Said
+from .conftest import ReferenceRecording
 
 LARGE = 100_200
 
@@ -37,7 +37,7 @@ def tokenizer(large: Path, pattern: Pattern) -> TextTokenizer:
 
 @pytest.mark.parametrize("number", range(len(TOKENIZED)))
 def test_tokens_are_the_references(
-    said: Callable[[str], Said], tokenizer: TextTokenizer, pattern: Pattern, number: int
+    said: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
 ) -> None:
     ids = said("tokens")[f"{pattern}/{number}"].tolist()
     control = tokenizer.tokenizer.token_to_id
@@ -50,7 +50,7 @@ def test_tokens_are_the_references(
 
 @pytest.mark.parametrize("number", range(len(TOKENIZED)))
 def test_so_are_tokens_of_text_that_comes_in_pieces(
-    said: Callable[[str], Said], tokenizer: TextTokenizer, pattern: Pattern, number: int
+    said: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
 ) -> None:
     text, rng = TOKENIZED[number], random.Random(number)
     expected = said("tokens")[f"{pattern}/{number}"].tolist()[3:-5]
@@ -64,7 +64,7 @@ def test_so_are_tokens_of_text_that_comes_in_pieces(
         assert [token.id for token in tokens] == expected
 
 
-def test_the_two_settings_differ(said: Callable[[str], Said]) -> None:
+def test_the_two_settings_differ(said: Callable[[str], ReferenceRecording]) -> None:
     tokens = said("tokens")
     same = [tokens[f"qwen2/{n}"].tolist() == tokens[f"mistral/{n}"].tolist() for n in range(len(TOKENIZED))]
     assert any(same)

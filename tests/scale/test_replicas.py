@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scorecard.chorus import UNLIMITED, text_of
-from scorecard.gateways import Served, tone_gateway
-from voxgate.cli.balancer import Balancer, Replica, balancer, free_port
+from acceptance.testbed.gateway_process import GatewayProcess, tone_gateway
+from acceptance.testbed.listeners import UNLIMITED, text_of
+from voxgate.benchmarks.fleet import Balancer, Replica, balancer, free_port
 from voxgate.client import ClientError, SessionLost, connect
 from voxgate.client.events import Audio, Done, Queued
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not HAPROXY, reason="hapro
 
 
 @dataclass
-class Heard:
+class ListenerOutcome:
     """What one listener got."""
 
     gateway: str
@@ -40,14 +40,14 @@ class Heard:
 
 
 @asynccontextmanager
-async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tuple[Balancer, list[Served]]]:
+async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tuple[Balancer, list[GatewayProcess]]]:
     """A tone gateway with each number of slots, behind HAProxy."""
     async with AsyncExitStack() as stack:
         agents = [free_port() for _ in slots]
         served = await asyncio.gather(
             *(
                 stack.enter_async_context(
-                    tone_gateway(slots=count, talker=FRAME, agent_port=agent, **UNLIMITED, **settings)
+                    tone_gateway(slots=count, talker=FRAME, haproxy_agent_port=agent, **UNLIMITED, **settings)
                 )
                 for count, agent in zip(slots, agents, strict=True)
             )
@@ -56,10 +56,10 @@ async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tup
         yield await stack.enter_async_context(balancer(HAPROXY, replicas, folder)), list(served)
 
 
-async def listen(url: str, seconds: float, heard: list[Heard]) -> Heard:
+async def listen(url: str, seconds: float, heard: list[ListenerOutcome]) -> ListenerOutcome:
     """One session with one utterance; notes itself in `heard` as soon as it is connected."""
     async with connect(url) as session:
-        mine = Heard(session.info.session.partition("-")[0])
+        mine = ListenerOutcome(session.info.session.partition("-")[0])
         heard.append(mine)
         try:
             async with session.utterance() as utterance:
@@ -79,9 +79,11 @@ async def listen(url: str, seconds: float, heard: list[Heard]) -> Heard:
     return mine
 
 
-async def arrive(url: str, count: int, seconds: float, pause_s: float) -> tuple[list[asyncio.Task[Heard]], list[Heard]]:
+async def arrive(
+    url: str, count: int, seconds: float, pause_s: float
+) -> tuple[list[asyncio.Task[ListenerOutcome]], list[ListenerOutcome]]:
     """So many listeners, one after another; returns when all of them hear something, or were lost."""
-    heard: list[Heard] = []
+    heard: list[ListenerOutcome] = []
     tasks = []
     for _ in range(count):
         tasks.append(asyncio.create_task(listen(url, seconds, heard)))
@@ -106,11 +108,11 @@ async def test_sessions_go_where_there_is_room(tmp_path: Path) -> None:
 
 
 async def test_a_drained_replica_loses_none(tmp_path: Path) -> None:
-    async with fleet(tmp_path, 16, 16, drain_s=30) as (front, served):
+    async with fleet(tmp_path, 16, 16, shutdown_grace_s=30) as (front, served):
         tasks, heard = await arrive(front.url, 10, 6.0, pause_s=0.02)
         assert len({each.gateway for each in heard}) == 2
         served[0].signal(signal.SIGTERM)
-        newcomers: list[Heard] = []
+        newcomers: list[ListenerOutcome] = []
         later = []
         for _ in range(6):
             later.append(asyncio.create_task(listen(front.url, 1.0, newcomers)))
@@ -129,7 +131,7 @@ async def test_a_killed_replica_loses_only_its_own(tmp_path: Path) -> None:
         before = {each.gateway for each in heard}
         served[0].signal(signal.SIGKILL)
         # Nobody has told the balancer yet; the connection that fails is tried again at the other.
-        after: list[Heard] = []
+        after: list[ListenerOutcome] = []
         await asyncio.gather(*(listen(front.url, 0.5, after) for _ in range(6)))
         await asyncio.gather(*tasks)
         lost = [each for each in heard if each.lost is not None]
@@ -157,7 +159,7 @@ async def test_throughput_grows_with_replicas(tmp_path: Path) -> None:
         folder = tmp_path / str(replicas)
         folder.mkdir()
         async with fleet(folder, *[4] * replicas, queue_wait_ms=300) as (front, _):
-            heard: list[Heard] = []
+            heard: list[ListenerOutcome] = []
             listeners = []
             for _ in range(12):
                 listeners.append(asyncio.create_task(listen(front.url, 12.0, heard)))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from browser.chromium import READY, Tab, chromium, find_chromium, tab
-from fakes.humming_gateway import FakeGateway, fake_gateway
+from fakes.gateway.protocol_server import FakeGateway, fake_gateway
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

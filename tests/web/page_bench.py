@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from browser.chromium import Tab
-from fakes.humming_gateway import FakeGateway
+from fakes.gateway.protocol_server import FakeGateway
 
 PLAYED_S = "voxgate.speech.player.report.played / voxgate.speech.player.rate"
 FINISHED = "voxgate.speech.last && !voxgate.speech.utterance && voxgate.speech.last.done"

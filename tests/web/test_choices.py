@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from browser.chromium import IN_A_BROWSER, READY, Tab, tab
-from fakes.humming_gateway import FakeGateway
-from fakes.packets import FakeEncoder
-from fakes.tone import Script, ToneSynthesizer
-from voxgate.gateway.access.keys import hash_of
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.gateway.protocol_server import FakeGateway
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
+from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 
@@ -123,7 +123,7 @@ async def test_a_crowd_comes_and_goes(page: Tab, gateway: FakeGateway) -> None:
 
 
 async def test_a_crowd_that_is_too_large_is_told_so(browser: int) -> None:
-    synthesizer = ToneSynthesizer(Script(), slots=1)
+    synthesizer = ToneSynthesizer(ToneScript(), slots=1)
     served = Gateway(Settings(port=0, queue_length=0), synthesizer, FakeEncoder)
     await served.open()
     await synthesizer.start()
@@ -144,7 +144,7 @@ async def test_a_crowd_that_is_too_large_is_told_so(browser: int) -> None:
 
 async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
     synthesizer = ToneSynthesizer()
-    served = Gateway(Settings(port=0, keys=(f"ada={hash_of('right')}",)), synthesizer, FakeEncoder)
+    served = Gateway(Settings(port=0, keys=(f"ada={hash_key('right')}",)), synthesizer, FakeEncoder)
     await served.open()
     await synthesizer.start()
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser.chromium import IN_A_BROWSER, Tab
-from fakes.humming_gateway import VOICES, FakeGateway
+from fakes.gateway.protocol_server import VOICES, FakeGateway
 
 from .page_bench import FINISHED, PLAYED_S, said, use
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from browser.chromium import IN_A_BROWSER, READY, Tab, tab
-from fakes.humming_gateway import HEADER, FakeGateway
+from fakes.gateway.protocol_server import HEADER, FakeGateway
 
 from .page_bench import FINISHED, PLAYED_S, use
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from browser.chromium import IN_A_BROWSER, Tab
-from fakes.humming_gateway import FakeGateway
+from fakes.gateway.protocol_server import FakeGateway
 
 from .page_bench import FINISHED, PLAYED_S, said
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.humming_gateway import FakeGateway, error_message, fake_gateway, respond
+from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
 
 SCRIPT = Path(__file__).with_name("speak.mjs")
 NODE = shutil.which("node")

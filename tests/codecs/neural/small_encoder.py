@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fakes.stable import stable_weights
+from fakes.deterministic import stable_weights
 from torch import Tensor
+from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
 
 SECTION: dict[str, Any] = {
     "num_filters": 8,

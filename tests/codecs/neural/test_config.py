@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from voxgate.codecs.neural.checkpoint import CodecFormatError
 from voxgate.codecs.neural.config import DecoderConfig
-from voxgate.codecs.neural.document import CodecFormatError
 
 from .conftest import DEMO, SMALL, minimal_document
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.codecs.neural.decoder import CodecDecoder
-from voxgate.codecs.neural.history import StreamState
+from voxgate.codecs.neural.stream_state import StreamState
 
 from .conftest import random_codes
 from .oracle import OracleDecoder

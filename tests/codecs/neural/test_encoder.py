@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes.stable import noise
+from fakes.deterministic import noise
 from safetensors.torch import save_file
+from voxgate.codecs.neural.checkpoint import CodecFormatError
+from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes
-from voxgate.codecs.neural.document import CodecFormatError
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
 
 from .conftest import PUBLISHED
 from .small_encoder import SECTION, small_encoder

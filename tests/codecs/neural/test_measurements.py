@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from voxgate.codecs.neural.bench import CodecTiming, bench_codec, timing_table
+from voxgate.benchmarks.codec import CodecTiming, bench_codec, timing_table
+from voxgate.benchmarks.overlap_error import overlap_snr_db, snr_table
 from voxgate.codecs.neural.decoder import CodecDecoder
-from voxgate.codecs.neural.overlap_error import overlap_snr_db, snr_table
 
 from .conftest import DEMO, random_codes
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from voxgate.codecs.neural.checkpoint import CodecFormatError
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes
-from voxgate.codecs.neural.document import CodecFormatError
 from voxgate.codecs.neural.weights import load_tensors, random_tensors
 
 from .conftest import PUBLISHED, SMALL
@@ -75,6 +75,6 @@ def test_the_published_sizes() -> None:
     assert shapes["pre_transformer.layers.7.self_attn.o_proj.weight"] == (512, 1024)
     assert shapes["quantizer.rvq_rest.vq.layers.14._codebook.embedding_sum"] == (2048, 256)
     count = sum(torch.Size(shape).numel() for shape in shapes.values())
-    encoding_only = 2 * 256 * 512
-    assert round((count + encoding_only) / 1e6, 1) == 114.3
+    is_encoder_only_tensor = 2 * 256 * 512
+    assert round((count + is_encoder_only_tensor) / 1e6, 1) == 114.3
     assert PUBLISHED.exact_left_context == 580

@@ -12,14 +12,14 @@ from deepgram.environment import DeepgramClientEnvironment
 from deepgram.speak.v1.types.speak_v1text import SpeakV1Text
 from deepgram.speak.v2.types.speak_v2interrupt import SpeakV2Interrupt
 from deepgram.speak.v2.types.speak_v2speak import SpeakV2Speak
-from remote import Client, Heard, pieces, serve
+from remote import DriverClient, DriverReport, pieces, serve
 
 VOICE = "slt"
 END = {"1": "Flushed", "2": "SpeechMetadata"}
 STOPPED = {"1": "Cleared", "2": "SpeechInterrupted"}
 
 
-class Sdk(Client):
+class DeepgramDriver(DriverClient):
     async def open(self) -> None:
         ws = self.url.replace("http", "ws", 1)
         environment = DeepgramClientEnvironment(base=self.url, production=ws, agent=ws, agent_rest=self.url)
@@ -28,9 +28,9 @@ class Sdk(Client):
         self.socket: Any = None
         self.stack = AsyncExitStack()
         self.session_ms = 0.0
-        """Heard in earlier turns: the offset of an interrupt counts from the begin of the session."""
+        """DriverReport in earlier turns: the offset of an interrupt counts from the begin of the session."""
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         try:
             await self._say(heard, text, stop_after_s)
         except BaseException:
@@ -41,7 +41,7 @@ class Sdk(Client):
             raise
         self.session_ms += 1000 * heard.audio_s
 
-    async def _say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def _say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         if self.socket is None:
             speak = self.sdk.speak.v1 if self.version == "1" else self.sdk.speak.v2
             self.socket = await self.stack.enter_async_context(
@@ -76,7 +76,7 @@ class Sdk(Client):
                 break
         heard.finished = True
 
-    async def _stop(self, heard: Heard) -> None:
+    async def _stop(self, heard: DriverReport) -> None:
         if self.version == "1":
             await self.socket.send_clear()
         else:
@@ -91,4 +91,4 @@ class Sdk(Client):
 
 
 if __name__ == "__main__":
-    serve(Sdk)
+    serve(DeepgramDriver)

@@ -8,26 +8,26 @@ import sys
 from collections.abc import Iterator
 
 from elevenlabs.client import ElevenLabs
-from remote import Client, Heard, pieces, serve
+from remote import DriverClient, DriverReport, pieces, serve
 
 VOICE = "slt"
 
 
-class Sdk(Client):
+class ElevenLabsDriver(DriverClient):
     async def open(self) -> None:
         self.sdk = ElevenLabs(api_key="any", base_url=self.url, timeout=30)
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._say, heard, text, stop_after_s)
 
-    def _say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    def _say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         for chunk in self._chunks(heard, text):
             heard.add(chunk)
             if stop_after_s is not None and heard.audio_s >= stop_after_s:
                 break
         heard.finished = True
 
-    def _chunks(self, heard: Heard, text: str) -> Iterator[bytes]:
+    def _chunks(self, heard: DriverReport, text: str) -> Iterator[bytes]:
         if sys.argv[2] == "http":
             for timed in self.sdk.text_to_speech.stream_with_timestamps(VOICE, text=text, output_format="pcm_24000"):
                 if timed.alignment is not None:
@@ -52,4 +52,4 @@ def _words(characters: list[str], starts_s: list[float]) -> list[tuple[str, floa
 
 
 if __name__ == "__main__":
-    serve(Sdk)
+    serve(ElevenLabsDriver)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import deepgram, elevenlabs
-from remote import Client, Heard, pieces, serve
+from remote import DriverClient, DriverReport, pieces, serve
 
 VOICE = "slt"
 
@@ -24,12 +24,12 @@ def make_tts(kind: str, url: str, session: aiohttp.ClientSession) -> Any:
     return deepgram.TTS(model=VOICE, api_key="any", base_url=f"{url}/v1/speak", http_session=session)
 
 
-class LiveKit(Client):
+class LiveKit(DriverClient):
     async def open(self) -> None:
         self.http = aiohttp.ClientSession()
         self.tts = make_tts(sys.argv[2], self.url, self.http)
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         heard.rate_hz = self.tts.sample_rate
         async with self.tts.stream() as stream:
             for piece in pieces(text):

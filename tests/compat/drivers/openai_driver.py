@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from openai import AsyncOpenAI
-from remote import Client, Heard, serve
+from remote import DriverClient, DriverReport, serve
 
 
-class Sdk(Client):
+class OpenAiDriver(DriverClient):
     async def open(self) -> None:
         self.sdk = AsyncOpenAI(api_key="any", base_url=f"{self.url}/v1", max_retries=0, timeout=30)
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         create = self.sdk.audio.speech.with_streaming_response.create
         async with create(model="tts-1", voice="slt", input=text, response_format="pcm") as response:
             async for chunk in response.iter_bytes():
@@ -24,4 +24,4 @@ class Sdk(Client):
 
 
 if __name__ == "__main__":
-    serve(Sdk)
+    serve(OpenAiDriver)

@@ -29,7 +29,7 @@ from pipecat.services.deepgram.flux.tts import DeepgramFluxTTSService
 from pipecat.services.deepgram.tts import DeepgramTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.workers.runner import WorkerRunner
-from remote import Client, Heard, pieces, serve
+from remote import DriverClient, DriverReport, pieces, serve
 
 RATE_HZ = 24_000
 VOICE = "slt"
@@ -48,12 +48,12 @@ def service(kind: str, url: str) -> Any:
     return DeepgramTTSService(api_key="any", base_url=ws, sample_rate=RATE_HZ, settings=aura)
 
 
-class Listener(FrameProcessor):
+class AudioCollector(FrameProcessor):
     """Stands for the transport: says when the bot speaks and when it has stopped."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: Heard | None = None
+        self.heard: DriverReport | None = None
         self.news = asyncio.Event()
         self.first_pts: int | None = None
 
@@ -64,7 +64,7 @@ class Listener(FrameProcessor):
         self.news.set()
         await self.push_frame(frame, direction)
 
-    async def hear(self, heard: Heard, frame: Frame) -> None:
+    async def hear(self, heard: DriverReport, frame: Frame) -> None:
         match frame:
             case TTSStartedFrame():
                 await self.push_frame(BotStartedSpeakingFrame(), FrameDirection.UPSTREAM)
@@ -80,10 +80,10 @@ class Listener(FrameProcessor):
                 await self.push_frame(BotStoppedSpeakingFrame(), FrameDirection.UPSTREAM)
 
 
-class Ear(FrameProcessor):
+class OutputCollector(FrameProcessor):
     """Stands before the service and hears what goes wrong in it."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: AudioCollector) -> None:
         super().__init__()
         self.listener = listener
 
@@ -97,10 +97,10 @@ class Ear(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-class Pipecat(Client):
+class Pipecat(DriverClient):
     async def open(self) -> None:
-        self.listener = Listener()
-        pipeline = Pipeline([Ear(self.listener), service(sys.argv[2], self.url), self.listener])
+        self.listener = AudioCollector()
+        pipeline = Pipeline([OutputCollector(self.listener), service(sys.argv[2], self.url), self.listener])
         params = PipelineParams(audio_out_sample_rate=RATE_HZ)
         self.worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False, params=params)
         started = asyncio.Event()
@@ -114,7 +114,7 @@ class Pipecat(Client):
         self.running = asyncio.create_task(runner.run())
         await asyncio.wait_for(started.wait(), 20)
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         listener = self.listener
         listener.first_pts, listener.heard = None, heard
         try:

@@ -1,6 +1,6 @@
 """What the tests ask of a client library, from another process: commands as lines of JSON in, answers out.
 
-Runs in the client's own environment, so it imports nothing but the standard library. A driver subclasses `Client` and
+Runs in the client's own environment, so it imports nothing but the standard library. A driver subclasses `DriverClient` and
 calls `serve`.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 @dataclass
-class Heard:
+class DriverReport:
     """What came of one utterance, as the library's own user sees it."""
 
     rate_hz: int = 24_000
@@ -49,7 +49,7 @@ class Heard:
         return fields | {"audio_s": self.audio_s, "loudest": loud, "took_s": time.monotonic() - self.began}
 
 
-class Client:
+class DriverClient:
     """One instance of a library's client, used for one utterance after another."""
 
     def __init__(self, url: str) -> None:
@@ -59,7 +59,7 @@ class Client:
     async def open(self) -> None:
         """Make the instance; it may connect now or later."""
 
-    async def say(self, heard: Heard, text: str, stop_after_s: float | None) -> None:
+    async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         """Speak `text` into `heard`; with `stop_after_s`, barge in once so much audio was heard."""
         raise NotImplementedError
 
@@ -72,14 +72,14 @@ def pieces(text: str) -> list[str]:
     return [word if not n else " " + word for n, word in enumerate(text.split(" "))]
 
 
-async def _command(client: Client, command: dict[str, Any]) -> dict[str, Any]:
+async def _command(client: DriverClient, command: dict[str, Any]) -> dict[str, Any]:
     if command["do"] == "open":
         await client.open()
         return {}
     if command["do"] == "close":
         await client.close()
         return {}
-    heard = Heard()
+    heard = DriverReport()
     try:
         async with asyncio.timeout(command["within_s"]):
             await client.say(heard, command["text"], command.get("stop_after_s"))
@@ -90,7 +90,7 @@ async def _command(client: Client, command: dict[str, Any]) -> dict[str, Any]:
     return heard.report()
 
 
-async def _serve(client: Client) -> None:
+async def _serve(client: DriverClient) -> None:
     # Libraries print; the answers keep standard output for themselves.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

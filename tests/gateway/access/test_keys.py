@@ -13,7 +13,7 @@ from voxgate.gateway.access.keys import (
     KeyLimits,
     KeyRing,
     KeysError,
-    hash_of,
+    hash_key,
     load_keys,
     new_key,
 )
@@ -21,7 +21,7 @@ from voxgate.gateway.access.keys import (
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ADA = f"""
 [keys.ada]
-hash = "{hash_of("ada's key")}"
+hash = "{hash_key("ada's key")}"
 utterances = 3
 expires = 2030-01-02T00:00:00Z
 """
@@ -40,7 +40,7 @@ def test_new_keys_are_long_and_differ() -> None:
 
 def test_keys_come_from_a_file_and_from_entries(file: Path) -> None:
     file.write_text(ADA)
-    ring = load_keys(file, [f"bob={hash_of('b')}"])
+    ring = load_keys(file, [f"bob={hash_key('b')}"])
     ada, bob = ring.find("ada's key", NOW), ring.find("b", NOW)
     assert ada is not None
     assert bob is not None
@@ -60,7 +60,7 @@ def test_a_key_counts_until_it_expires(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "presented",
-    ["", " ", "ada", "ADA'S KEY", "ada's key ", " ada's key", "ada's key\x00", hash_of("ada's key"), "\ud800", "ä"],
+    ["", " ", "ada", "ADA'S KEY", "ada's key ", " ada's key", "ada's key\x00", hash_key("ada's key"), "\ud800", "ä"],
 )
 def test_anything_else_opens_nothing(presented: str, file: Path) -> None:
     file.write_text(ADA)
@@ -69,7 +69,7 @@ def test_anything_else_opens_nothing(presented: str, file: Path) -> None:
 
 def test_what_is_too_long_is_not_even_hashed() -> None:
     long = "k" * (MAX_KEY_CHARACTERS + 1)
-    assert KeyRing([ApiKey("long", hash_of(long))]).find(long, NOW) is None
+    assert KeyRing([ApiKey("long", hash_key(long))]).find(long, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_what_is_too_long_is_not_even_hashed() -> None:
         ("keys", "is not TOML"),
         ('[keys.a]\nhash = "secret-in-clear"', "keys.a.hash"),
         ("[keys.a]\n", "keys.a.hash"),
-        (f'[keys.a]\nhash = "{hash_of("x")}"\nutterances = 0', "keys.a.utterances"),
-        (f'[keys.a]\nhash = "{hash_of("x")}"\nlimit = 3', "keys.a.limit"),
-        (f'[keys.a]\nhash = "{hash_of("x")}"\nexpires = 2030-01-01T00:00:00', "keys.a.expires"),
-        (f'[keys."a b"]\nhash = "{hash_of("x")}"', "key name"),
-        (f'[keys.a]\nhash = "{hash_of("x")}"\n[keys.b]\nhash = "{hash_of("x")}"', "twice"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\nutterances = 0', "keys.a.utterances"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\nlimit = 3', "keys.a.limit"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\nexpires = 2030-01-01T00:00:00', "keys.a.expires"),
+        (f'[keys."a b"]\nhash = "{hash_key("x")}"', "key name"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\n[keys.b]\nhash = "{hash_key("x")}"', "twice"),
         ("key = 1", "key in"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_missing_file_is_named(file: Path) -> None:
         load_keys(file, [])
 
 
-@pytest.mark.parametrize("entry", ["", "ada", "ada=secret-in-clear", "ada=sha256:12", "=" + hash_of("x"), "secret"])
+@pytest.mark.parametrize("entry", ["", "ada", "ada=secret-in-clear", "ada=sha256:12", "=" + hash_key("x"), "secret"])
 def test_a_bad_entry_is_refused(entry: str) -> None:
     with pytest.raises(KeysError) as refused:
         load_keys(None, [entry])

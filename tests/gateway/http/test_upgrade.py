@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 import uvloop
 from fakes.certificates import self_signed
-from fakes.gateways import gateway
+from fakes.gateway.loopback import gateway
 from voxgate.gateway.server import Gateway
 
 
 def plain_connections(served: Gateway) -> int:
-    return len(served._front._http._server.connections)
+    return len(served._listener._http._server.connections)
 
 
 async def speak_on_a_used_connection(tmp_path: Path, *, tls: bool) -> None:

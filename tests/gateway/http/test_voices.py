@@ -13,18 +13,17 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from fakes.packets import FakeEncoder
-from fakes.tone import ToneSynthesizer
-from voxgate.gateway.access.keys import hash_of
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.cloning.creation import VoiceDraft
 from voxgate.pipeline.cloning.library import VoiceLibrary
-from voxgate.pipeline.cloning.making import VoiceDraft
 from voxgate.pipeline.cloning.service import CloningService
-from voxgate.pipeline.cloning.store import VoiceStore
-from voxgate.pipeline.cloning.voice_file import StoredVoice
+from voxgate.pipeline.cloning.store import StoredVoice, VoiceStore
 from voxgate.pipeline.errors import CloningFailed, SilentAudio, VoxgateError
-from voxgate.pipeline.voice import ClonedVoice
 
 PAGE = "https://voice.example"
 MOST_BYTES = 100_000
@@ -34,7 +33,7 @@ class Listener(CloningService):
     """Hears nothing, but remembers what it was given; raises what it is told to."""
 
     def __init__(self) -> None:
-        super().__init__(Path("nowhere"), "small", most_bytes=MOST_BYTES, most_s=30.0, most_waiting=1)
+        super().__init__(Path("nowhere"), "small", max_bytes=MOST_BYTES, max_duration_s=30.0, max_waiting=1)
         self.heard: list[tuple[VoiceDraft, bytes]] = []
         self.error: VoxgateError | None = None
         self.hold: asyncio.Event | None = None
@@ -210,7 +209,7 @@ async def test_few_wait_and_who_goes_away_stops_listening(tmp_path: Path) -> Non
 
 async def test_where_there_are_keys_one_is_needed_and_a_token_is_not_enough(tmp_path: Path) -> None:
     key = {"Authorization": "Bearer k"}
-    async with serving(tmp_path, keys=(f"ada={hash_of('k')}",), allowed_origins=(PAGE,)) as place:
+    async with serving(tmp_path, keys=(f"ada={hash_key('k')}",), allowed_origins=(PAGE,)) as place:
         assert (await place.post())[0] == 401
         assert await place.delete("eve") == 401
         async with place.client.post("/v1/tokens", headers=key) as response:

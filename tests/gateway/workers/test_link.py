@@ -10,40 +10,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway.workers import messages
-from voxgate.gateway.workers.link import MOST_UNREAD_BYTES, Batches, Link, LinkClosed, pack
+from voxgate.gateway.workers.link import MAX_BACKLOG_BYTES, BatchReader, Link, LinkClosed, pack
 from voxgate.gateway.workers.messages import (
     Ask,
-    Granted,
     Join,
     Leave,
     Listening,
-    Moved,
-    Refused,
     Status,
+    TicketGranted,
+    TicketMoved,
+    TicketRefused,
     ToWorker,
-    Welcome,
+    WorkerInit,
 )
-from voxgate.pipeline.shared.messages import Attach, Detach, Over, Stop, Submit
+from voxgate.pipeline.ipc.engine_messages import AbortGeneration, Attach, Detach, GenerationEnded, SubmitGeneration
 
 TO_WORKER = [
-    Welcome("{}", "/voice", 3, 8000, "/proc/1/fd/4", b"\0secret"),
+    WorkerInit("{}", "/voice", 3, 8000, "/proc/1/fd/4", b"\0secret"),
     Attach(3, 64, "/proc/1/fd/3", (8, 272, 256, 1000, 16, 8), "ipc://@reports", "bell", "jobs", 16, 21),
     Status("ready", None, 8, 3, 0, 500),
-    Granted(1, (4, 7)),
-    Granted(2, None),
-    Moved(3, 2, 1500),
-    Refused(4, "at_capacity", "no room", 250),
-    Over(67, 12),
-    Over(131, None),
+    TicketGranted(1, (4, 7)),
+    TicketGranted(2, None),
+    TicketMoved(3, 2, 1500),
+    TicketRefused(4, "at_capacity", "no room", 250),
+    GenerationEnded(67, 12),
+    GenerationEnded(131, None),
     Detach("lost"),
 ]
-FROM_WORKER = [Listening(), Join(1, "ada", None), Join(2, "bob", 3), Leave(1), Submit(4, 67, 20), Stop(4, 67)]
+FROM_WORKER = [
+    Listening(),
+    Join(1, "ada", None),
+    Join(2, "bob", 3),
+    Leave(1),
+    SubmitGeneration(4, 67, 20),
+    AbortGeneration(4, 67),
+]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
 def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
     for kinds, sent in ((ToWorker, TO_WORKER), (messages.FromWorker, FROM_WORKER)):
-        batches: Batches[Any] = Batches(kinds)
+        batches: BatchReader[Any] = BatchReader(kinds)
         stream = pack(sent[:3]) + pack(sent[3:])
         received = []
         for size in pieces:
@@ -54,11 +61,11 @@ def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", [b"\x02\0\0\0\xc1\xc1", pack([Stop(4, 67)]), (MOST_UNREAD_BYTES + 1).to_bytes(4, "little")]
+    "stream", [b"\x02\0\0\0\xc1\xc1", pack([AbortGeneration(4, 67)]), (MAX_BACKLOG_BYTES + 1).to_bytes(4, "little")]
 )
 def test_what_is_no_batch_of_theirs_is_refused(stream: bytes) -> None:
     with pytest.raises(ValueError, match="batch"):
-        Batches(ToWorker).feed(stream)
+        BatchReader(ToWorker).feed(stream)
 
 
 class End:
@@ -81,10 +88,10 @@ async def test_a_link_asks_answers_and_tells_of_the_others_end() -> None:
     await one.link.open(ours)
     await other.link.open(theirs)
     assert await one.link.ask("counts", 5) == b"COUNTS"
-    one.link.send(Moved(1, 1, 10))
-    one.link.send(Granted(1, (0, 0)))
+    one.link.send(TicketMoved(1, 1, 10))
+    one.link.send(TicketGranted(1, (0, 0)))
     await one.link.ask("a round trip", 5)
-    assert other.taken == [Moved(1, 1, 10), Granted(1, (0, 0))]
+    assert other.taken == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0))]
     with pytest.raises(TimeoutError):
         await one.link.ask("never", 0.01)
     waiting = asyncio.ensure_future(one.link.ask("never", 5))

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 from fakes.virtual_time import run
-from voxgate.gateway.restarts import FIRST_PAUSE_S
+from voxgate.gateway.engine import FIRST_PAUSE_S
 from voxgate.gateway.workers.messages import Drain
-from voxgate.gateway.workers.process import WorkerProcess
-from voxgate.gateway.workers.supervisor import START_S, Supervisor
+from voxgate.gateway.workers.supervisor import START_TIMEOUT_S, Supervisor
+from voxgate.gateway.workers.worker_process import WorkerProcess
 from voxgate.pipeline.errors import EngineError
-from voxgate.pipeline.shared.messages import Message
+from voxgate.pipeline.ipc.engine_messages import Message
 
 
 class Worker:
@@ -29,11 +29,11 @@ class Worker:
         if isinstance(message, Drain):
             self.died.set()
 
-    async def came_to_listen(self, timeout_s: float) -> bool:
+    async def wait_until_listening(self, timeout_s: float) -> bool:
         await asyncio.sleep(timeout_s if self.deaf else 0.1)
         return not self.deaf
 
-    async def lived(self) -> str:
+    async def wait_until_lost(self) -> str:
         await self.died.wait()
         return "died"
 
@@ -46,7 +46,7 @@ class Worker:
         self.died.set()
 
 
-class Household:
+class WorkerDelegate:
     """Remembers who was made, who settled and who is gone."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Household:
 
 def test_who_dies_is_replaced_at_once_and_then_after_a_pause() -> None:
     async def scene() -> None:
-        supervisor = Supervisor((1, 2), house := Household())
+        supervisor = Supervisor((1, 2), house := WorkerDelegate())
         await supervisor.open()
         first, other = house.inside
         first.died.set()
@@ -95,7 +95,7 @@ def test_who_dies_is_replaced_at_once_and_then_after_a_pause() -> None:
 
 def test_after_a_drain_nobody_is_replaced() -> None:
     async def scene() -> None:
-        supervisor = Supervisor((1, 2), house := Household())
+        supervisor = Supervisor((1, 2), house := WorkerDelegate())
         await supervisor.open()
         await supervisor.drain(7.0)
         await asyncio.sleep(100)
@@ -109,7 +109,7 @@ def test_after_a_drain_nobody_is_replaced() -> None:
 
 def test_one_that_comes_late_to_a_drain_ends_at_once() -> None:
     async def scene() -> None:
-        supervisor = Supervisor((1,), house := Household())
+        supervisor = Supervisor((1,), house := WorkerDelegate())
         await supervisor.open()
         house.made[0].died.set()
         await asyncio.sleep(0.05)  # its successor does not listen yet
@@ -124,7 +124,7 @@ def test_one_that_comes_late_to_a_drain_ends_at_once() -> None:
 @pytest.mark.parametrize("error", [OSError("no such file"), EngineError("no memory"), ValueError("a defect")])
 def test_who_waits_for_the_first_is_told_why_it_does_not_start(error: Exception) -> None:
     async def scene() -> None:
-        house = Household()
+        house = WorkerDelegate()
         house.error = error
         supervisor = Supervisor((1,), house)
         with pytest.raises(type(error), match=str(error)):
@@ -139,12 +139,12 @@ def test_who_waits_for_the_first_is_told_why_it_does_not_start(error: Exception)
 
 def test_one_that_never_listens_did_not_start() -> None:
     async def scene() -> None:
-        house = Household()
+        house = WorkerDelegate()
         house.deaf = True
         supervisor = Supervisor((1,), house)
         with pytest.raises(EngineError, match="did not come to listen"):
             await supervisor.open()
-        assert asyncio.get_running_loop().time() == pytest.approx(START_S)
+        assert asyncio.get_running_loop().time() == pytest.approx(START_TIMEOUT_S)
         await supervisor.close()
         assert (supervisor.workers, house.inside) == ({}, [])
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from fakes.stable import stable_weights
+from fakes.deterministic import stable_weights
 from safetensors.torch import save_file
+from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.codecs.neural.encoder_config import EncoderConfig
 
 from .small_speaker import SECTION as SPEAKER_SECTION
 from .small_speaker import small_speaker_encoder

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.stable import stable_weights
-from voxgate.pipeline.cloning.speaker_config import SpeakerEncoderConfig
-from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder
+from fakes.deterministic import stable_weights
+from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder, SpeakerEncoderConfig
 
 SECTION: dict[str, Any] = {
     "enc_dim": 24,

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.tone import ToneSynthesizer
-from voxgate.pipeline.checkpoint import CheckpointError
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.pipeline.cloning.creation import VoiceDraft
 from voxgate.pipeline.cloning.library import VoiceLibrary
-from voxgate.pipeline.cloning.making import VoiceDraft
 from voxgate.pipeline.cloning.service import CloningService
-from voxgate.pipeline.cloning.store import VoiceStore
-from voxgate.pipeline.cloning.voice_file import StoredVoice
+from voxgate.pipeline.cloning.store import StoredVoice, VoiceStore
 from voxgate.pipeline.errors import (
     BadVoice,
+    CheckpointError,
     CloningFailed,
     TooManyVoices,
     UnknownVoice,
@@ -31,7 +30,7 @@ class Listener(CloningService):
     """Makes the same voice of everything, without listening; `pause` holds it until it is set."""
 
     def __init__(self, **changes: Any) -> None:
-        super().__init__(Path("nowhere"), "small", most_bytes=1000, most_s=30.0)
+        super().__init__(Path("nowhere"), "small", max_bytes=1000, max_duration_s=30.0)
         self.changes = changes
         self.pause = asyncio.Event()
         self.pause.set()

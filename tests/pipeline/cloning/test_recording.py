@@ -115,7 +115,7 @@ def test_a_file_cut_off_in_the_middle_is_as_long_as_what_is_there() -> None:
     assert len(read_recording(whole[: len(whole) // 2])) == pytest.approx(48_000, abs=50)
 
 
-@pytest.mark.parametrize("limit", [{"most_bytes": 1000}, {"most_s": 1.5}])
+@pytest.mark.parametrize("limit", [{"max_bytes": 1000}, {"max_duration_s": 1.5}])
 def test_limits(limit: dict[str, Any]) -> None:
     with pytest.raises((AudioTooLarge, AudioTooLong)):
         read_recording(sound_file(tone()), RecordingLimits(**limit))

@@ -1,25 +1,75 @@
-"""The process that listens to recordings: what it answers, and that it never outlasts its deadline."""
+"""Turns over several processes."""
+# TODO-DOC The process that listens to recordings: what it answers, and that it never outlasts its deadline.
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import uuid
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from voxgate.pipeline.checkpoint import CheckpointError
-from voxgate.pipeline.cloning.job import CloningJob, voice_file_of
-from voxgate.pipeline.cloning.making import VoiceDraft, voice_from_recording
+from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
 from voxgate.pipeline.cloning.recording import RecordingLimits
-from voxgate.pipeline.cloning.service import CloningService
-from voxgate.pipeline.cloning.voice_file import from_bytes
+from voxgate.pipeline.cloning.service import CloningJob, CloningService, CrossProcessLock, voice_file_of
+from voxgate.pipeline.cloning.store import from_bytes
 from voxgate.pipeline.cloning.worker import make
-from voxgate.pipeline.errors import AtCapacity, BadVoice, CloningFailed, SilentAudio
+from voxgate.pipeline.errors import AtCapacity, BadVoice, CheckpointError, CloningFailed, SilentAudio
 
 from .small_base import recording
+
+
+def a_name() -> str:
+    return f"voxgate-test-{uuid.uuid4().hex}"
+
+
+@pytest.mark.parametrize("name", [None, a_name()])
+async def test_one_at_a_time(name: str | None) -> None:
+    turn = CrossProcessLock(name)
+    others = turn if name is None else CrossProcessLock(name)
+    async with turn.taken(5):
+        with pytest.raises(TimeoutError):
+            async with others.taken(0.05):
+                raise AssertionError("it is taken")
+    async with others.taken(5):
+        pass
+
+
+async def test_who_waits_has_it_next() -> None:
+    name = a_name()
+    first, second = CrossProcessLock(name), CrossProcessLock(name)
+    had: list[str] = []
+
+    async def wait() -> None:
+        async with second.taken(5):
+            had.append("second")
+
+    async with first.taken(5):
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        had.append("first")
+    await waiting
+    assert had == ["first", "second"]
+
+
+async def test_a_process_that_dies_gives_its_turn_back() -> None:
+    name = a_name()
+    code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + {name!r}); print(1, flush=True); input()"
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=PIPE, stdout=PIPE)
+    assert holder.stdout is not None
+    await holder.stdout.readline()
+    with pytest.raises(TimeoutError):
+        async with CrossProcessLock(name).taken(0.05):
+            raise AssertionError("it is taken")
+    holder.kill()
+    await holder.wait()
+    async with CrossProcessLock(name).taken(5):
+        pass
+
 
 DRAFT = VoiceDraft("ada", text="Grüße.", languages=("german",), description="A tone.")
 
@@ -29,7 +79,7 @@ def job(folder: Path, file: bytes) -> CloningJob:
 
 
 def service(folder: Path = Path("nowhere"), **options: Any) -> CloningService:
-    return CloningService(folder, "small", **{"most_bytes": 1 << 20, "most_s": 30.0} | options)
+    return CloningService(folder, "small", **{"max_bytes": 1 << 20, "max_duration_s": 30.0} | options)
 
 
 def test_a_job_survives_the_pipe() -> None:
@@ -103,7 +153,7 @@ async def test_cancelling_stops_the_process_and_frees_the_turn() -> None:
 
 
 async def test_the_queue_is_short() -> None:
-    cloning = service(most_waiting=1)
+    cloning = service(max_waiting=1)
     with cloning.place(), cloning.place():
         with pytest.raises(AtCapacity) as caught, cloning.place():
             pass

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes.stable import noise
+from fakes.deterministic import noise
 from safetensors.torch import save_file
-from voxgate.pipeline.checkpoint import CheckpointError
-from voxgate.pipeline.cloning.mel import LEAST_SAMPLES, log_mel, mel_filters
-from voxgate.pipeline.cloning.speaker_config import SpeakerEncoderConfig
-from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder
+from voxgate.pipeline.cloning.speaker_encoder import (
+    LEAST_SAMPLES,
+    SpeakerEncoder,
+    SpeakerEncoderConfig,
+    log_mel,
+    mel_filters,
+)
+from voxgate.pipeline.errors import CheckpointError
 
 from .small_speaker import SECTION, small_speaker_encoder
 

@@ -1,16 +1,70 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from voxgate.pipeline.cloning.store import VoiceStore, checked_name
-from voxgate.pipeline.cloning.voice_file import to_bytes
+from safetensors.numpy import save
+from voxgate.pipeline.cloning.store import (
+    FORMAT,
+    MAX_VOICE_FILE_BYTES,
+    VoiceStore,
+    from_bytes,
+    to_bytes,
+    validated_name,
+)
 from voxgate.pipeline.errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
 
 from .voices import in_context_voice, parts, stored_voice
+
+
+@pytest.mark.parametrize("stored", [stored_voice(), in_context_voice()], ids=["vector", "in-context"])
+def test_what_was_written_is_read(stored: Any) -> None:
+    assert parts(from_bytes(to_bytes(stored))) == parts(stored)
+
+
+VECTOR = {"speaker_vector": np.ones(8, np.float32)}
+METADATA = {"format": FORMAT, "name": "ada"}
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"", "no voice file"),
+        (b"\x80\x04\x95\x00", "no voice file"),
+        (to_bytes(stored_voice())[:-4], "no voice file"),
+        (bytes(MAX_VOICE_FILE_BYTES + 1), "at most"),
+        (save(VECTOR), "format"),
+        (save(VECTOR, METADATA | {"format": "voxgate-voice-9"}), "format"),
+        (save({"other": np.ones(8)}, METADATA), "format"),
+        (save(VECTOR, {"format": FORMAT}), "needs a name"),
+        (save({"speaker_vector": np.full(8, np.nan)}, METADATA), "finite"),
+        (save(VECTOR, METADATA | {"languages": "german"}), "languages"),
+        (save(VECTOR, METADATA | {"languages": json.dumps(3)}), "languages"),
+        (save(VECTOR, METADATA | {"reference_text": "Hello."}), "both its text and its codes"),
+    ],
+)
+def test_what_is_no_voice_is_refused(file: bytes, words: str) -> None:
+    with pytest.raises(BadVoice, match=words):
+        from_bytes(file)
+
+
+def test_no_damage_raises_anything_else() -> None:
+    whole = to_bytes(in_context_voice())
+    random = np.random.RandomState(0)
+    for _ in range(500):
+        damaged = bytearray(whole)
+        for _ in range(random.randint(1, 6)):
+            damaged[random.randint(len(damaged))] = random.randint(256)
+        try:
+            from_bytes(bytes(damaged))
+        except BadVoice:
+            continue
 
 
 @pytest.fixture
@@ -55,7 +109,7 @@ def test_there_is_room_for_so_many(store: VoiceStore) -> None:
     "name", ["", ".", "..", "../ada", "a/b", "a\\b", "-ada", "_ada", "ada.x", "ä", "a b", "a\n", "a" * 65, "a\0"]
 )
 def test_names_that_are_not_safe(store: VoiceStore, name: str) -> None:
-    for refuse in (store.load, store.remove, checked_name):
+    for refuse in (store.load, store.remove, validated_name):
         with pytest.raises(BadVoice) as caught:
             refuse(name)
         assert caught.value.param == "name"
@@ -63,7 +117,7 @@ def test_names_that_are_not_safe(store: VoiceStore, name: str) -> None:
 
 
 def test_names_are_in_lower_case(store: VoiceStore) -> None:
-    assert checked_name("Ada-Lovelace_2") == "ada-lovelace_2"
+    assert validated_name("Ada-Lovelace_2") == "ada-lovelace_2"
     with pytest.raises(BadVoice, match="lower case"):
         store.add(stored_voice("Ada"))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from voxgate.pipeline.cloning.voice_file import Origin, StoredVoice
-from voxgate.pipeline.voice import ClonedVoice
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.cloning.store import StoredVoice, VoiceOrigin
 
-ORIGIN = Origin(checkpoint="small", space="here", source="recording", made="2026-01-02T03:04:05+00:00")
+ORIGIN = VoiceOrigin(checkpoint="small", space="here", source="recording", made="2026-01-02T03:04:05+00:00")
 
 
-def stored_voice(name: str = "ada", origin: Origin = ORIGIN, **changes: Any) -> StoredVoice:
+def stored_voice(name: str = "ada", origin: VoiceOrigin = ORIGIN, **changes: Any) -> StoredVoice:
     vector = np.random.RandomState(len(name)).standard_normal(8).astype(np.float32)
     return StoredVoice(ClonedVoice(**{"name": name, "speaker_vector": vector} | changes), origin)
 

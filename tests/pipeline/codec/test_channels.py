@@ -9,10 +9,10 @@ import uuid
 import numpy as np
 import pytest
 from voxgate.pipeline.codec import channels as channels_module
-from voxgate.pipeline.codec.channels import UNREAD_BYTES, Asked, Channel, Channels, together
-from voxgate.pipeline.codec.sound_memory import SoundMemory
-from voxgate.pipeline.codec.wire import ANSWER_HEADER, AnswerKind, Job
-from voxgate.pipeline.speech import FRAME_SAMPLES
+from voxgate.pipeline.codec.channels import UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, together
+from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, Job
+from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
 BOOKS = 16
 
@@ -21,47 +21,51 @@ def job(serial: int, slots: tuple[int, ...], frames: int, place: int = 0) -> Job
     return Job(serial, slots, (False,) * len(slots), np.full((len(slots), frames, BOOKS), serial, np.int16), place)
 
 
-def channel() -> Channel:
+def channel() -> JobChannel:
     ours, _ = socket.socketpair()
-    return Channel(ours, BOOKS)
+    return JobChannel(ours, BOOKS)
 
 
-def serials(batch: list[Asked]) -> list[int]:
+def serials(batch: list[QueuedJob]) -> list[int]:
     return [asked.job.serial for asked in batch]
 
 
 def test_jobs_of_as_many_frames_are_decoded_together_whosever_they_are() -> None:
     a, b, c = channel(), channel(), channel()
-    waiting = [Asked(job(1, (0, 1), 2), a), Asked(job(2, (2,), 4), b), Asked(job(3, (3,), 2), c)]
+    waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2,), 4), b), QueuedJob(job(3, (3,), 2), c)]
     assert serials(together(waiting, 8, 64)) == [1, 3]
 
 
 def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
     a, b = channel(), channel()
-    waiting = [Asked(job(1, (0,), 8), a, 0.0), Asked(job(2, (1,), 1), b, 0.05), Asked(job(3, (2,), 1), a, 0.05)]
+    waiting = [
+        QueuedJob(job(1, (0,), 8), a, 0.0),
+        QueuedJob(job(2, (1,), 1), b, 0.05),
+        QueuedJob(job(3, (2,), 1), a, 0.05),
+    ]
     assert serials(together(waiting, 8, 64, now_s=0.06)) == [2, 3]
     assert serials(together(waiting, 8, 64, now_s=0.2)) == [1]
 
 
 def test_a_batch_stays_within_its_bounds() -> None:
     a, b, c = channel(), channel(), channel()
-    waiting = [Asked(job(1, (0, 1), 2), a), Asked(job(2, (2, 3), 2), b), Asked(job(3, (4,), 2), c)]
+    waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2, 3), 2), b), QueuedJob(job(3, (4,), 2), c)]
     assert serials(together(waiting, 8, 6)) == [1, 3]
     assert serials(together(waiting, 3, 64)) == [1, 3]
 
 
 def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
     a = channel()
-    same_stream = [Asked(job(1, (0, 1), 2), a), Asked(job(2, (1, 2), 2), a)]
+    same_stream = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (1, 2), 2), a)]
     assert serials(together(same_stream, 8, 64)) == [1]
-    overtaking = [Asked(job(1, (0, 1), 4), a), Asked(job(2, (1,), 1), a), Asked(job(3, (2,), 2), a)]
+    overtaking = [QueuedJob(job(1, (0, 1), 4), a), QueuedJob(job(2, (1,), 1), a), QueuedJob(job(3, (2,), 2), a)]
     assert serials(together(overtaking, 8, 64)) == [3]
 
 
 def test_a_job_arrives_whole_in_whatever_pieces() -> None:
     ours, theirs = socket.socketpair()
-    reader, sent = Channel(ours, BOOKS), job(7, (3, 5), 2)
-    SoundMemory.create(1, 4).show(theirs)
+    reader, sent = JobChannel(ours, BOOKS), job(7, (3, 5), 2)
+    SharedPcmBuffers.create(1, 4).show(theirs)
     packed = sent.pack()
     for byte in packed[:-1]:
         theirs.send(bytes([byte]))
@@ -77,7 +81,7 @@ def test_a_job_arrives_whole_in_whatever_pieces() -> None:
 
 def test_sound_lies_in_the_place_that_was_asked_for() -> None:
     ours, theirs = socket.socketpair()
-    reader, memory = Channel(ours, BOOKS), SoundMemory.create(2, 4)
+    reader, memory = JobChannel(ours, BOOKS), SharedPcmBuffers.create(2, 4)
     memory.show(theirs)
     theirs.send(job(7, (3, 5), 2, place=1).pack())
     (asked,) = reader.read()
@@ -90,8 +94,8 @@ def test_sound_lies_in_the_place_that_was_asked_for() -> None:
 
 def test_sound_that_has_no_place_is_refused_by_name() -> None:
     ours, theirs = socket.socketpair()
-    reader = Channel(ours, BOOKS)
-    SoundMemory.create(1, 4).show(theirs)
+    reader = JobChannel(ours, BOOKS)
+    SharedPcmBuffers.create(1, 4).show(theirs)
     theirs.send(job(7, (3,), 2, place=1).pack() + job(8, (3, 4, 5), 2).pack())
     for asked in reader.read():
         reader.answer_sound(asked, np.zeros((len(asked.slots), 2 * FRAME_SAMPLES), np.float32), 0.0)
@@ -102,7 +106,7 @@ def test_sound_that_has_no_place_is_refused_by_name() -> None:
 
 def test_one_that_shows_no_memory_is_no_guest() -> None:
     ours, theirs = socket.socketpair()
-    reader = Channel(ours, BOOKS)
+    reader = JobChannel(ours, BOOKS)
     theirs.send(job(7, (3,), 2).pack())
     assert reader.read() == []
     assert not reader.open
@@ -110,8 +114,8 @@ def test_one_that_shows_no_memory_is_no_guest() -> None:
 
 def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
     owner, ours = socket.socketpair()
-    channels = Channels(ours, None, b"", BOOKS)
-    SoundMemory.create(1, 4).show(owner)
+    channels = JobChannels(ours, None, b"", BOOKS)
+    SharedPcmBuffers.create(1, 4).show(owner)
     assert channels.next_batch(8, 64, wait_s=0.0) == []
     owner.send(job(1, (1,), 1).pack() + job(2, (2,), 1).pack())
     assert serials(channels.next_batch(8, 64, 0.001, 0.0)) == [1, 2]
@@ -122,7 +126,7 @@ def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
 
 def test_one_that_does_not_read_is_cut_off() -> None:
     _owner, ours = socket.socketpair()
-    channels = Channels(ours, None, b"", BOOKS)
+    channels = JobChannels(ours, None, b"", BOOKS)
     channels.owner.answer(AnswerKind.FAILED, 1, bytes(UNREAD_BYTES // 2))
     assert channels.owner.open
     channels.owner.answer(AnswerKind.FAILED, 2, bytes(UNREAD_BYTES))
@@ -134,7 +138,7 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
     slept: list[float] = []
     monkeypatch.setattr(channels_module.time, "sleep", slept.append)
     ours, theirs = socket.socketpair()
-    channels = Channels(ours, None, b"", BOOKS)
+    channels = JobChannels(ours, None, b"", BOOKS)
     waited: list[float | None] = []
     monkeypatch.setattr(channels._selector, "select", lambda timeout: waited.append(timeout) or [])
     for look_s in (0.0003, 0.0025, 0.0, None):
@@ -147,7 +151,7 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
 def test_a_guest_that_cannot_be_let_in_is_not_the_end_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, theirs = socket.socketpair()
     address = f"voxgate-test-{uuid.uuid4().hex}"
-    channels = Channels(theirs, address, b"", BOOKS)
+    channels = JobChannels(theirs, address, b"", BOOKS)
     guest = socket.socket(socket.AF_UNIX)
     guest.connect(f"\0{address}")
 

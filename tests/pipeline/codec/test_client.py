@@ -7,10 +7,73 @@ import time
 
 import numpy as np
 import pytest
-from fakes.quiet_codec import BOOKS, QuietCodec
-from voxgate.pipeline.codec.client import CodecClient
-from voxgate.pipeline.codec.overdue import HELD_UP_S
-from voxgate.pipeline.errors import EngineLost
+from fakes.pipeline.silent_codec_worker import BOOKS, SilentCodecWorker
+from voxgate.pipeline.codec.client import HELD_UP_S, SLOWEST_JOBS, AnswerWatchdog, CodecClient, InFlightJob
+from voxgate.pipeline.codec.stream import CodecStream
+from voxgate.pipeline.errors import EngineLost, GenerationFailed
+
+
+def test_a_worker_that_says_nothing_until_its_answer_is_due_hangs() -> None:
+    overdue = AnswerWatchdog(5.0)
+    overdue.heard(100.0)
+    assert overdue.due_s(0.0) == 105.0
+    assert overdue.hangs(105.0)
+
+
+def test_one_that_has_answered_meanwhile_does_not_and_is_due_later() -> None:
+    overdue = AnswerWatchdog(5.0)
+    overdue.heard(100.0)
+    overdue.due_s(0.0)
+    overdue.heard(103.0)
+    assert not overdue.hangs(105.0)
+    assert overdue.due_s(0.0) == 108.0
+
+
+def test_slow_jobs_are_given_time() -> None:
+    overdue = AnswerWatchdog(5.0)
+    overdue.heard(100.0)
+    assert overdue.due_s(2.0) == 105.0 + SLOWEST_JOBS * 2.0
+
+
+def test_who_looks_late_may_not_have_read_the_answer_and_looks_again() -> None:
+    overdue = AnswerWatchdog(5.0)
+    overdue.heard(100.0)
+    overdue.due_s(0.0)
+    late_s = 105.0 + 2 * HELD_UP_S
+    assert not overdue.hangs(late_s)
+    assert overdue.due_s(0.0) == late_s + 5.0
+    assert overdue.hangs(late_s + 5.0)
+
+
+def stream(slot: int) -> CodecStream:
+    """With one frame taken for decoding."""
+    opened = CodecStream(slot, lambda codes: codes, lambda: None, lambda _: None)
+    opened.push(np.zeros((1, 16), np.int16))
+    opened.take(1, 0, 0.0)
+    return opened
+
+
+async def test_each_stream_gets_its_row() -> None:
+    streams = stream(0), stream(1)
+    InFlightJob(streams, 1, 0).deliver(np.stack([np.full(1920, 0.1, np.float32), np.full(1920, 0.2, np.float32)]))
+    assert [(await anext(each))[0] for each in streams] == [np.float32(0.1), np.float32(0.2)]
+
+
+async def test_what_is_no_number_ends_its_stream_alone() -> None:
+    sane, broken = stream(0), stream(1)
+    InFlightJob((sane, broken), 1, 0).deliver(np.stack([np.zeros(1920, np.float32), np.full(1920, np.nan, np.float32)]))
+    assert len(await anext(sane)) == 1920
+    with pytest.raises(GenerationFailed):
+        await anext(broken)
+
+
+async def test_a_job_that_fails_ends_all_its_streams() -> None:
+    streams = stream(0), stream(1)
+    InFlightJob(streams, 1, 0).fail(EngineLost("gone"))
+    for each in streams:
+        with pytest.raises(EngineLost):
+            await anext(each)
+
 
 CODES = np.zeros((1, BOOKS), np.int16)
 DEADLINE_S = 0.05
@@ -23,7 +86,7 @@ def hold_the_loop_up(seconds: float) -> None:
 
 
 async def test_an_answer_that_was_not_read_in_time_is_no_sign_of_a_hang() -> None:
-    async with QuietCodec().open() as codec:
+    async with SilentCodecWorker().open() as codec:
         client = CodecClient(1, 8, job_deadline_s=DEADLINE_S)
         await client.connect(codec.address)
         stream = client.open_in(0)
@@ -38,7 +101,7 @@ async def test_an_answer_that_was_not_read_in_time_is_no_sign_of_a_hang() -> Non
 
 async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
     lost: list[EngineLost] = []
-    async with QuietCodec().open() as codec:
+    async with SilentCodecWorker().open() as codec:
         codec.answers.clear()
         client = CodecClient(1, 8, job_deadline_s=DEADLINE_S, on_death=lost.append)
         await client.connect(codec.address)
@@ -52,7 +115,7 @@ async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
 
 
 async def test_what_nobody_listens_to_is_decoded_though_nothing_more_comes() -> None:
-    async with QuietCodec().open() as codec:
+    async with SilentCodecWorker().open() as codec:
         client = CodecClient(1, 8)
         await client.connect(codec.address)
         stream = client.open_in(0, paced=False)

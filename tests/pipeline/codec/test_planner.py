@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.pipeline.codec.planner import (
     CHUNK_FRAMES,
-    Batch,
+    PlannedBatch,
     StreamView,
     frames_to_decode,
     plan,
@@ -126,13 +126,13 @@ def test_the_example_of_the_documentation() -> None:
     dry = StreamView(slot=3, pending=2, decoded=10, heard=9)
     ahead = StreamView(slot=1, pending=4, decoded=30, heard=10)
     empty = StreamView(slot=2, pending=0, decoded=5, heard=5)
-    assert plan([ahead, empty, dry], ROWS, FRAMES) == Batch(slots=(3, 1), frames=1)
+    assert plan([ahead, empty, dry], ROWS, FRAMES) == PlannedBatch(slots=(3, 1), frames=1)
 
 
 def test_among_equals_the_one_served_longest_ago_goes_first() -> None:
     """Short of capacity all leads are nil, and nobody may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
-    assert plan(streams, max_rows=1, max_frames=8) == Batch((1,), 1)
+    assert plan(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
 
 
 def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_way() -> None:

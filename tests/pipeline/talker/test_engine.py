@@ -11,25 +11,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.cloned_voice import MAX_REFERENCE_FRAMES
 from voxgate.pipeline.errors import EngineLost
-from voxgate.pipeline.talker.bell import BellRope
-from voxgate.pipeline.talker.engine import TalkerEngine
-from voxgate.pipeline.talker.engine_options import MAX_INSTRUCTION, MAX_REFERENCE_TEXT, EngineOptions
-from voxgate.pipeline.talker.frames import (
-    OWNERS,
-    PULSE,
-    addressed,
+from voxgate.pipeline.ipc.records import (
+    HEARTBEAT,
+    MAX_PROCESSES,
+    pack_pcm,
+    pack_prefill,
     pack_release,
-    pack_sound,
     pack_step,
-    pack_warm,
-    unpack,
+    split_by_process,
+    unpack_records,
 )
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.ipc.wakeup import WakeupSender
+from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
-from voxgate.pipeline.talker.prompt import custom_voice_prompt
-from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
-from voxgate.pipeline.talker.warm import REFILL_S, WarmPrompts
-from voxgate.pipeline.voice import MAX_REFERENCE_FRAMES
+from voxgate.pipeline.talker.prompt import MAX_INSTRUCTION_TOKENS, MAX_REFERENCE_TEXT_TOKENS, custom_voice_prompt
+from voxgate.pipeline.talker.prompt_pool import REFILL_DELAY_S, PrefilledPromptPool
+from voxgate.pipeline.talker.vllm.config import EngineOptions
 
 from ...fakes.virtual_time import run
 
@@ -50,8 +50,8 @@ def test_long_slots_take_the_text_they_were_given_room_for(checkpoint: TalkerChe
 
 def test_prompts_have_room_for_what_the_model_takes(checkpoint: TalkerCheckpoint) -> None:
     plain = shape_of(checkpoint, 400).prefix
-    assert shape_of(replace(checkpoint, model_size="1b7"), 400).prefix == plain + MAX_INSTRUCTION
-    reference = MAX_REFERENCE_TEXT + MAX_REFERENCE_FRAMES
+    assert shape_of(replace(checkpoint, model_size="1b7"), 400).prefix == plain + MAX_INSTRUCTION_TOKENS
+    reference = MAX_REFERENCE_TEXT_TOKENS + MAX_REFERENCE_FRAMES
     assert shape_of(replace(checkpoint, model_type="base"), 400).prefix == plain + reference
 
 
@@ -115,8 +115,8 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
         engine._take(frame(generation.epoch - 1, 0), 0.0)  # of an earlier owner of the slot
         engine._take(frame(generation.epoch, 0), 0.0)
         for _ in range(5):
-            engine._take(unpack(pack_step(2, 0.025), 16)[0], 0.0)
-        engine._take(unpack(PULSE, 16)[0], 0.0)
+            engine._take(unpack_records(pack_step(2, 0.025), 16)[0], 0.0)
+        engine._take(unpack_records(HEARTBEAT, 16)[0], 0.0)
         assert (await anext(generation)).tolist() == codes.tolist()
         assert generation.frames == 1
         assert engine.times.curve(0.0).at(2) == pytest.approx(0.025)
@@ -130,8 +130,8 @@ def test_a_first_frames_sound_goes_to_the_generation_that_it_is_of(checkpoint: T
         generation = engine.open()
         heard: list[float] = []
         generation.decode_first(1, lambda pcm: heard.append(float(pcm[0])))
-        for epoch, level in ((generation.epoch - OWNERS, 0.25), (generation.epoch, 0.5)):
-            engine._receive(pack_sound(generation.slot, epoch, np.full(1920, level, np.float32)))
+        for epoch, level in ((generation.epoch - MAX_PROCESSES, 0.25), (generation.epoch, 0.5)):
+            engine._receive(pack_pcm(generation.slot, epoch, np.full(1920, level, np.float32)))
         assert heard == [0.5], "the other's was of an earlier owner of the slot"
 
     run(scene())
@@ -139,9 +139,9 @@ def test_a_first_frames_sound_goes_to_the_generation_that_it_is_of(checkpoint: T
 
 def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
-        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, warm=2)))
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, prefilled_prompts=2)))
         assert engine._tables is not None
-        engine._warm = WarmPrompts(engine, engine._tables, 3, 2)
+        engine._prompt_pool = PrefilledPromptPool(engine, engine._tables, 3, 2)
         asked: list[tuple[str, int, int]] = []
 
         def make(name: str, slot: int, prompt_len: int) -> asyncio.Future[int]:
@@ -160,17 +160,17 @@ def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerChec
             return generation
 
         first = begin()
-        await asyncio.sleep(2 * REFILL_S)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
         positions = asked[0][2]
         assert asked == [
             (str(first.epoch), first.slot, positions),
             ("warm1", 3, positions - 1),
             ("warm2", 4, positions - 1),
         ]
-        engine._take(unpack(pack_warm(3), 16)[0], 0.0)
+        engine._take(unpack_records(pack_prefill(3), 16)[0], 0.0)
         second = begin()
         assert len(asked) == 3, "nothing is asked of vLLM"
-        assert engine._tables.control[3, Field.HEIR] == second.slot + 1
+        assert engine._tables.control[3, Field.SUCCESSOR] == second.slot + 1
         third = begin()
         await asyncio.sleep(0.01)
         assert asked[3] == (str(third.epoch), third.slot, positions), "none is ready"
@@ -182,24 +182,24 @@ def test_reports_are_for_the_process_whose_generation_it_is() -> None:
     def record(slot: int, epoch: int, flags: int = 0) -> list[int]:
         return [slot, epoch, 0, flags, *range(16)]
 
-    mine, theirs = record(1, OWNERS * 3), record(2, OWNERS * 5 + 2)
-    message = np.array([mine, theirs, record(3, OWNERS + 2)], np.int32).tobytes()
-    parts = addressed(message, 16)
-    assert {owner: unpack(part, 16)[:, 0].tolist() for owner, part in parts.items()} == {0: [1], 2: [2, 3]}
-    assert addressed(np.array([mine], np.int32).tobytes(), 16).keys() == {0}
-    assert addressed(pack_step(2, 0.025), 16).keys() == {0}
-    assert addressed(PULSE, 16).keys() == {0}
-    assert addressed(pack_release(7, OWNERS + 2), 16).keys() == {0, 2}
-    assert addressed(pack_release(7, OWNERS), 16).keys() == {0}
+    mine, theirs = record(1, MAX_PROCESSES * 3), record(2, MAX_PROCESSES * 5 + 2)
+    message = np.array([mine, theirs, record(3, MAX_PROCESSES + 2)], np.int32).tobytes()
+    parts = split_by_process(message, 16)
+    assert {owner: unpack_records(part, 16)[:, 0].tolist() for owner, part in parts.items()} == {0: [1], 2: [2, 3]}
+    assert split_by_process(np.array([mine], np.int32).tobytes(), 16).keys() == {0}
+    assert split_by_process(pack_step(2, 0.025), 16).keys() == {0}
+    assert split_by_process(HEARTBEAT, 16).keys() == {0}
+    assert split_by_process(pack_release(7, MAX_PROCESSES + 2), 16).keys() == {0, 2}
+    assert split_by_process(pack_release(7, MAX_PROCESSES), 16).keys() == {0}
 
 
 def test_the_engine_is_rung_for_when_somebody_is_about_to_write(checkpoint: TalkerCheckpoint) -> None:
     engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
-    engine.attend()  # there is none yet
+    engine.keep_awake()  # there is none yet
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as door:
-        door.bind(f"\0{engine.bell_address}")
+        door.bind(f"\0{engine.wakeup_address}")
         door.settimeout(5)
-        engine._bell = BellRope(engine.bell_address)
-        engine.attend()
+        engine._wakeup = WakeupSender(engine.wakeup_address)
+        engine.keep_awake()
         assert door.recv(1)
-        engine._bell.close()
+        engine._wakeup.close()

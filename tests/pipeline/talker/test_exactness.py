@@ -18,11 +18,11 @@ import pytest_asyncio
 import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.speech import FinishReason
+from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.talker.engine import TalkerEngine
-from voxgate.pipeline.talker.engine_options import EngineOptions
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.vllm.config import EngineOptions
 
 from .plain_talker import Options, PlainTalker, Spoken, Voice
 
@@ -33,7 +33,7 @@ DEVICE = os.environ.get("VOXGATE_TEST_DEVICE", "cpu")
 OWN_KERNELS = os.environ.get("VOXGATE_TEST_KERNELS") == "own"
 """`scripts/test-gpu` tries both."""
 SLOTS = 16
-WARM = 6
+PREFILLED = 6
 """Fewer than begin at once: some find their prompt read, others do not."""
 NEAREST = 3e-6
 
@@ -86,7 +86,13 @@ def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
     options = EngineOptions(
-        SLOTS, 64, kv_cache_bytes=64 << 20, device=DEVICE, dtype="float32", own_kernels=OWN_KERNELS, warm=WARM
+        SLOTS,
+        64,
+        kv_cache_bytes=64 << 20,
+        device=DEVICE,
+        dtype="float32",
+        own_kernels=OWN_KERNELS,
+        prefilled_prompts=PREFILLED,
     )
     engine = TalkerEngine(checkpoint, options)
     await engine.start()
@@ -250,7 +256,7 @@ async def test_another_seed_is_another_speech(engine: TalkerEngine, cases: list[
 
 async def test_speech_goes_on_from_a_prompt_that_had_been_read(engine: TalkerEngine, cases: list[Case]) -> None:
     await speak(engine, cases[0], at_once, salt=5)
-    warm = engine._warm
+    warm = engine._prompt_pool
     assert warm is not None
     async with asyncio.timeout(30):
         while not warm.ready:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import CodecIds, TalkerCheckpoint, TextIds
+from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedOption
-from voxgate.pipeline.speech import TextLayout
+from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.talker.prompt import (
     NO_ENTRY,
     SPEAKER,
@@ -19,7 +20,6 @@ from voxgate.pipeline.talker.prompt import (
     takes_instructions,
     voice_design_prompt,
 )
-from voxgate.pipeline.voice import ClonedVoice
 
 ROLE = [(151644, -1), (77091, -1), (198, -1)]
 PAD = 151671

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fakes.speech_bench import Bench
+from fakes.pipeline.speech_bench import SpeechBench
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 
 
@@ -16,5 +16,5 @@ def text_tokenizer(demo_folder: Path) -> TextTokenizer:
 
 
 @pytest.fixture
-def bench(text_tokenizer: TextTokenizer) -> Callable[..., Bench]:
-    return lambda **options: Bench(text_tokenizer, **options)
+def bench(text_tokenizer: TextTokenizer) -> Callable[..., SpeechBench]:
+    return lambda **options: SpeechBench(text_tokenizer, **options)

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from fakes.speech_bench import STORY, Bench, turns
+from fakes.pipeline.speech_bench import PROMPT, SAMPLING, STORY, SpeechBench, turns
 from fakes.virtual_time import run
-from voxgate.pipeline.talker.tables import Field
+from voxgate.pipeline.ipc.slot_tables import Field
+from voxgate.pipeline.utterance import UtterancePlan
+from voxgate.pipeline.voice_config import VoiceConfig
+
+PLAN = UtterancePlan(PROMPT, SAMPLING, max_frames=None, lookahead_frames=50, rules=VoiceConfig())
 
 
-def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Bench]) -> None:
+def test_what_is_ahead_grows_as_it_is_heard_up_to_all_of_it() -> None:
+    plan = replace(PLAN, initial_burst_frames=12)
+    assert [plan.ahead(heard, sounded=True) for heard in (0, 8, 38, 100)] == [12, 20, 50, 50]
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, initial_burst_frames=12, paced=False)])
+def test_all_of_it_is_made_at_once_where_nobody_is_in_the_way_or_nobody_listens(plan: UtterancePlan) -> None:
+    assert plan.ahead(0, sounded=True) == 50
+
+
+def test_until_something_is_decoded_less_may_be_made() -> None:
+    plan = replace(PLAN, initial_burst_frames=12, frames_before_first_pcm=1)
+    assert plan.ahead(0, sounded=False) == 1
+    assert plan.ahead(0, sounded=True) == 12
+
+
+def test_a_generations_cap_leaves_of_the_utterances_what_is_left() -> None:
+    by_text = PLAN.rules.limits.max_frames(10)
+    assert PLAN.cap(10, before=30) == by_text
+    plan = replace(PLAN, max_frames=40)
+    assert plan.cap(10, before=30) == min(10, by_text)
+    assert plan.cap(10, before=40) == plan.cap(10, before=50) == 0
+
+
+def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(ahead_frames=4) as b:
+        async with bench(lookahead_frames=4) as b:
             b.speech.push_text(STORY)
             await turns()
             assert len(b.codec.frames) == 4
@@ -29,11 +58,11 @@ def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Bench
 
 
 @pytest.mark.parametrize(("paced", "made"), [(True, [3, 5, 9, 12]), (False, [7, 8, 10, 12])])
-def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., Bench], paced: bool, made: list[int]) -> None:
+def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., SpeechBench], paced: bool, made: list[int]) -> None:
     """Twice as fast as it is played, up to what it may be; where nobody listens, all of it at once."""
 
     async def scene() -> None:
-        async with bench(ahead_frames=7, first_frames=3, paced=paced) as b:
+        async with bench(lookahead_frames=7, initial_burst_frames=3, paced=paced) as b:
             b.speech.push_text(STORY)
             await turns()
             counts = [len(b.codec.frames)]
@@ -46,9 +75,9 @@ def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., Bench], pace
     run(scene())
 
 
-def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench: Callable[..., Bench]) -> None:
+def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(ahead_frames=7, undecoded_frames=1) as b:
+        async with bench(lookahead_frames=7, frames_before_first_pcm=1) as b:
             b.speech.push_text(STORY)
             await turns()
             assert len(b.codec.frames) == 1
@@ -60,11 +89,13 @@ def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench
 
 
 @pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
-def test_the_engine_learns_how_urgent_the_next_frame_is(bench: Callable[..., Bench], paced: bool, due: int) -> None:
+def test_the_engine_learns_how_urgent_the_next_frame_is(
+    bench: Callable[..., SpeechBench], paced: bool, due: int
+) -> None:
     """By what was heard; where nobody listens, by what would have been: 0.4 s are five frames."""
 
     async def scene() -> None:
-        async with bench(ahead_frames=9, paced=paced) as b:
+        async with bench(lookahead_frames=9, paced=paced) as b:
             b.speech.push_text(STORY)
             await turns()
             row = b.engine.tables.control[b.engine.opened[0].slot]
@@ -77,9 +108,9 @@ def test_the_engine_learns_how_urgent_the_next_frame_is(bench: Callable[..., Ben
     run(scene())
 
 
-def test_credit_counts_over_all_generations(bench: Callable[..., Bench]) -> None:
+def test_credit_counts_over_all_generations(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(ahead_frames=6) as b:
+        async with bench(lookahead_frames=6) as b:
             for word in ("one", "two", "three", "four"):
                 b.speech.push_text(word)
                 b.speech.flush()

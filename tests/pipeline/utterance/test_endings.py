@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fakes.engine import FakeEngine
-from fakes.speech_bench import STORY, Bench, audio_frames, turns
+from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames, turns
 from fakes.virtual_time import run
 from voxgate.pipeline.errors import EmptyText
-from voxgate.pipeline.speech import FinishReason
-from voxgate.pipeline.text.rules import FrameLimits, TextRules
+from voxgate.pipeline.interface import FinishReason
+from voxgate.pipeline.voice_config import FrameLimits, TextRules
 
 
-def test_the_reason_is_known_only_at_the_end(bench: Callable[..., Bench]) -> None:
+def test_the_reason_is_known_only_at_the_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two three.")
@@ -27,10 +27,10 @@ def test_the_reason_is_known_only_at_the_end(bench: Callable[..., Bench]) -> Non
     run(scene())
 
 
-def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., Bench]) -> None:
+def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         limits = FrameLimits(frames_floor=5, frames_per_token=3)
-        async with bench(limits=limits, engine=FakeEngine(tail=10_000)) as b:
+        async with bench(limits=limits, engine=EchoEngine(tail=10_000)) as b:
             await b.say(STORY)
             assert b.speech.finish_reason is FinishReason.LENGTH
             assert len(b.codec.frames) == 3 * len(b.tokenizer.encode_plain(STORY))
@@ -38,9 +38,9 @@ def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., Be
     run(scene())
 
 
-def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[..., Bench]) -> None:
+def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        engine = FakeEngine(tail=10_000)
+        engine = EchoEngine(tail=10_000)
         async with bench(limits=FrameLimits(frames_floor=6), engine=engine) as b:
             b.speech.push_text("one")
             b.speech.flush()
@@ -54,7 +54,7 @@ def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[...,
 
 
 @pytest.mark.parametrize("max_frames", [1, 2, 7, 12])
-def test_max_frames_is_never_passed(bench: Callable[..., Bench], max_frames: int) -> None:
+def test_max_frames_is_never_passed(bench: Callable[..., SpeechBench], max_frames: int) -> None:
     async def scene() -> None:
         async with bench(max_frames=max_frames, rules=TextRules(segment_tokens=4)) as b:
             await b.say(STORY)
@@ -66,7 +66,7 @@ def test_max_frames_is_never_passed(bench: Callable[..., Bench], max_frames: int
     run(scene())
 
 
-def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_frames=5) as b:
             b.speech.push_text(STORY)
@@ -78,7 +78,7 @@ def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., Be
     run(scene())
 
 
-def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[..., Bench]) -> None:
+def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         tokens = 1
         async with bench(max_frames=tokens + 2) as b:
@@ -94,7 +94,7 @@ def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[...
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
-def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., Bench], text: str) -> None:
+def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., SpeechBench], text: str) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text(text)
@@ -108,7 +108,7 @@ def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., Bench], text: st
     run(scene())
 
 
-def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[..., Bench]) -> None:
+def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two.")
@@ -121,9 +121,11 @@ def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[.
     run(scene())
 
 
-def test_endless_speech_is_cut_by_its_texts_length_unless_that_is_switched_off(bench: Callable[..., Bench]) -> None:
+def test_endless_speech_is_cut_by_its_texts_length_unless_that_is_switched_off(
+    bench: Callable[..., SpeechBench],
+) -> None:
     async def scene(limits: FrameLimits) -> int:
-        async with bench(engine=FakeEngine(tail=10_000), limits=limits) as b:
+        async with bench(engine=EchoEngine(tail=10_000), limits=limits) as b:
             return sum(chunk.frames for chunk in await b.say("one two three."))
 
     tokens_3 = run(scene(FrameLimits(frames_floor=5, frames_per_token=3)))

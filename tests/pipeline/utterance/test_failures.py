@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes.speech_bench import PROMPT, STORY, Bench, audio_frames, turns
+from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames, turns
 from fakes.virtual_time import run
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
-from voxgate.pipeline.speech import SpeechChunk
+from voxgate.pipeline.interface import SpeechChunk
 
 
-def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[..., Bench]) -> None:
+def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two three ")
@@ -36,7 +36,7 @@ def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[...,
     run(scene())
 
 
-def test_an_engine_lost_between_generations_is_told(bench: Callable[..., Bench]) -> None:
+def test_an_engine_lost_between_generations_is_told(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one")
@@ -51,7 +51,7 @@ def test_an_engine_lost_between_generations_is_told(bench: Callable[..., Bench])
     run(scene())
 
 
-def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., Bench]) -> None:
+def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
 
@@ -68,7 +68,7 @@ def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., B
 
 
 def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_text(
-    bench: Callable[..., Bench],
+    bench: Callable[..., SpeechBench],
 ) -> None:
     async def scene() -> None:
         async with bench(prompt=replace(PROMPT, context=np.repeat(PROMPT.context, 200, axis=0))) as b:
@@ -82,7 +82,7 @@ def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_t
     run(scene())
 
 
-def test_a_broken_codec_is_told(bench: Callable[..., Bench]) -> None:
+def test_a_broken_codec_is_told(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.codec.broken = EngineLost("the codec worker died")
@@ -92,7 +92,7 @@ def test_a_broken_codec_is_told(bench: Callable[..., Bench]) -> None:
     run(scene())
 
 
-def test_an_engine_that_cannot_begin_is_told_of_when_sound_is_awaited(bench: Callable[..., Bench]) -> None:
+def test_an_engine_that_cannot_begin_is_told_of_when_sound_is_awaited(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.engine.dead = True

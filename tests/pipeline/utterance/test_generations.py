@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fakes.engine import FakeEngine
-from fakes.speech_bench import STORY, Bench, turns
+from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.speech_bench import STORY, SpeechBench, turns
 from fakes.virtual_time import run
-from voxgate.pipeline.speech import FinishReason
-from voxgate.pipeline.talker.tables import Field
-from voxgate.pipeline.text.rules import TextRules
+from voxgate.pipeline.interface import FinishReason
+from voxgate.pipeline.ipc.slot_tables import Field
+from voxgate.pipeline.voice_config import TextRules
 
 
-def test_without_a_limit_all_is_one_generation(bench: Callable[..., Bench]) -> None:
+def test_without_a_limit_all_is_one_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             await b.say(STORY)
@@ -22,7 +22,7 @@ def test_without_a_limit_all_is_one_generation(bench: Callable[..., Bench]) -> N
     run(scene())
 
 
-def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench: Callable[..., Bench]) -> None:
+def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4)) as b:
             await b.say(STORY)
@@ -34,9 +34,9 @@ def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench
     run(scene())
 
 
-def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., Bench]) -> None:
+def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(engine=FakeEngine(text=5)) as b:
+        async with bench(engine=EchoEngine(text=5)) as b:
             await b.say(STORY)
             assert {len(text) for text in b.engine.texts[:-1]} == {5}
             assert b.spoken() == b.tokenizer.encode_plain(STORY)
@@ -44,7 +44,7 @@ def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., 
     run(scene())
 
 
-def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Callable[..., Bench]) -> None:
+def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two")
@@ -58,7 +58,7 @@ def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Call
     run(scene())
 
 
-def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., Bench]) -> None:
+def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             for word in ("one", "two", "three"):
@@ -71,7 +71,7 @@ def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., B
     run(scene())
 
 
-def test_flushing_nothing_is_nothing(bench: Callable[..., Bench]) -> None:
+def test_flushing_nothing_is_nothing(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.flush()
@@ -85,7 +85,7 @@ def test_flushing_nothing_is_nothing(bench: Callable[..., Bench]) -> None:
     run(scene())
 
 
-def test_each_generation_draws_noise_of_its_own(bench: Callable[..., Bench]) -> None:
+def test_each_generation_draws_noise_of_its_own(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         seeds = []
         async with bench() as b:
@@ -105,12 +105,12 @@ def test_each_generation_draws_noise_of_its_own(bench: Callable[..., Bench]) -> 
 @pytest.mark.parametrize("slot", [7, None])
 @pytest.mark.parametrize("decodes_first", [True, False])
 def test_a_first_frame_that_the_engine_decodes_is_not_decoded_again(
-    bench: Callable[..., Bench], slot: int | None, decodes_first: bool
+    bench: Callable[..., SpeechBench], slot: int | None, decodes_first: bool
 ) -> None:
     """Nor is any of the second generation, which goes on in the stream of the first."""
 
     async def scene() -> None:
-        engine = FakeEngine(decodes_first=decodes_first)
+        engine = EchoEngine(decodes_first=decodes_first)
         async with bench(engine=engine, rules=TextRules(segment_tokens=2)) as b:
             b.codec.slot = slot
             await b.say("one two. three four.")

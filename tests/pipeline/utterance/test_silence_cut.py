@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fakes.engine import FakeEngine
-from fakes.speech_bench import STORY, Bench, audio_frames
+from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run
-from voxgate.pipeline.speech import FinishReason, SpeechChunk
-from voxgate.pipeline.text.rules import FrameLimits
+from voxgate.pipeline.interface import FinishReason, SpeechChunk
 from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES
+from voxgate.pipeline.voice_config import FrameLimits
 
 
-def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable[..., Bench]) -> None:
+def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(trim_silence=True, ahead_frames=4) as b:
+        async with bench(trim_silence=True, lookahead_frames=4) as b:
             b.codec.silent = lambda number: number < 7
             b.speech.push_text(STORY)
             b.speech.end()
@@ -38,7 +38,7 @@ def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable
     run(scene())
 
 
-def test_silence_is_kept_unless_asked_for(bench: Callable[..., Bench]) -> None:
+def test_silence_is_kept_unless_asked_for(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.codec.silent = lambda number: number < 7
@@ -48,7 +48,7 @@ def test_silence_is_kept_unless_asked_for(bench: Callable[..., Bench]) -> None:
     run(scene())
 
 
-def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., Bench]) -> None:
+def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(trim_silence=True) as b:
             b.codec.silent = lambda number: True  # noqa: ARG005 - every frame
@@ -59,10 +59,10 @@ def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., Bench]) -
     run(scene())
 
 
-def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[..., Bench]) -> None:
+def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[..., SpeechBench]) -> None:
     async def scene(limits: FrameLimits) -> tuple[int, FinishReason | None]:
         # It would go on for as long as a slot lets it.
-        async with bench(engine=FakeEngine(tail=10_000), limits=limits, ahead_frames=4) as b:
+        async with bench(engine=EchoEngine(tail=10_000), limits=limits, lookahead_frames=4) as b:
             tokens = len(b.tokenizer.encode_plain("one two three."))
             b.codec.silent = lambda number: number > tokens
             b.speech.push_text("one two three.")
@@ -79,7 +79,7 @@ def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[...
     assert run(scene(FrameLimits(silent_frames=0, frames_per_token=0)))[0] > 300
 
 
-def test_a_pause_in_the_text_is_no_end(bench: Callable[..., Bench]) -> None:
+def test_a_pause_in_the_text_is_no_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(limits=FrameLimits(silent_frames=3)) as b:
             tokens = len(b.tokenizer.encode_plain(STORY))

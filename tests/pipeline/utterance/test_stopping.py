@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from fakes.speech_bench import STORY, Bench, audio_frames, turns
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames, turns
 from fakes.virtual_time import run
-from voxgate.pipeline.text.rules import TextRules
+from voxgate.pipeline.voice_config import TextRules
 
 
-def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., Bench]) -> None:
+def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(ahead_frames=3) as b:
+        async with bench(lookahead_frames=3) as b:
             b.speech.push_text(STORY)
             await anext(b.speech)
             await b.speech.aclose()
@@ -26,7 +26,7 @@ def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., Bench]
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., Bench], after: int) -> None:
+def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., SpeechBench], after: int) -> None:
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=2)) as b:
             b.speech.push_text("one. two. ")
@@ -40,7 +40,7 @@ def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., Bench], 
     run(scene())
 
 
-def test_closing_before_any_text_is_quiet(bench: Callable[..., Bench]) -> None:
+def test_closing_before_any_text_is_quiet(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             await b.speech.aclose()
@@ -52,7 +52,7 @@ def test_closing_before_any_text_is_quiet(bench: Callable[..., Bench]) -> None:
     run(scene())
 
 
-def test_closing_ends_an_iteration_under_way(bench: Callable[..., Bench]) -> None:
+def test_closing_ends_an_iteration_under_way(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             listening = asyncio.create_task(b.listen())
@@ -63,7 +63,7 @@ def test_closing_ends_an_iteration_under_way(bench: Callable[..., Bench]) -> Non
     run(scene())
 
 
-def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., Bench]) -> None:
+def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             waiting = asyncio.create_task(anext(b.speech))
@@ -76,9 +76,9 @@ def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., Bench]) -> N
     run(scene())
 
 
-def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]) -> None:
+def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        async with bench(ahead_frames=3) as b:
+        async with bench(lookahead_frames=3) as b:
             b.engine.ask_release = b.engine.aborted.append
             b.speech.push_text(STORY)
             await anext(b.speech)
@@ -94,7 +94,7 @@ def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Bench]
     run(scene())
 
 
-def test_what_was_begun_for_nobody_is_given_back(bench: Callable[..., Bench]) -> None:
+def test_what_was_begun_for_nobody_is_given_back(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text(STORY)

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fakes.engine import END_OF_TEXT, FakeEngine
-from fakes.speech_bench import PROMPT, STORY, Bench, audio_frames, turns
+from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
+from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames, turns
 from fakes.virtual_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.pipeline.errors import TextTooLong
-from voxgate.pipeline.speech import FinishReason, SpeechChunk, TextLayout
-from voxgate.pipeline.text.rules import TextRules
+from voxgate.pipeline.interface import FinishReason, SpeechChunk, TextLayout
 from voxgate.pipeline.text.tokenizer import TextTokenizer
-from voxgate.pipeline.text.utterance import SpeechToken
+from voxgate.pipeline.text.utterance_text import SpeechToken
 from voxgate.pipeline.utterance import FIRST_CHARACTERS
+from voxgate.pipeline.voice_config import TextRules
 
 
-def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[..., Bench]) -> None:
+def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             chunks = await b.say(STORY)
@@ -34,7 +34,7 @@ def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[...,
     run(scene())
 
 
-def test_speech_begins_while_text_still_comes(bench: Callable[..., Bench]) -> None:
+def test_speech_begins_while_text_still_comes(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two ")
@@ -49,7 +49,7 @@ def test_speech_begins_while_text_still_comes(bench: Callable[..., Bench]) -> No
     run(scene())
 
 
-def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., Bench]) -> None:
+def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two ")
@@ -73,8 +73,8 @@ def test_nothing_is_lost_or_doubled_however_text_is_cut(
     pauses = data.draw(st.lists(st.integers(0, 9), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
 
     async def scene() -> None:
-        bench = Bench(
-            text_tokenizer, rules=TextRules(segment_tokens=limit), engine=FakeEngine(text=room), ahead_frames=ahead
+        bench = SpeechBench(
+            text_tokenizer, rules=TextRules(segment_tokens=limit), engine=EchoEngine(text=room), lookahead_frames=ahead
         )
         async with bench as b:
 
@@ -100,7 +100,7 @@ def test_nothing_is_lost_or_doubled_however_text_is_cut(
     run(scene())
 
 
-def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., Bench]) -> None:
+def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_characters=9) as b:
             b.speech.push_text("one two")
@@ -114,7 +114,7 @@ def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., Bench]) -> Non
     run(scene())
 
 
-def test_whole_text_speech_waits_for_its_text(bench: Callable[..., Bench]) -> None:
+def test_whole_text_speech_waits_for_its_text(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(prompt=replace(PROMPT, layout=TextLayout.NON_STREAMING)) as b:
             b.speech.push_text("one two ")
@@ -130,7 +130,7 @@ def test_whole_text_speech_waits_for_its_text(bench: Callable[..., Bench]) -> No
 
 
 def test_the_first_words_are_on_their_way_before_the_rest_is_read(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+    bench: Callable[..., SpeechBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
         async with bench() as b:
@@ -151,7 +151,7 @@ def test_the_first_words_are_on_their_way_before_the_rest_is_read(
     run(scene())
 
 
-def test_a_first_fragment_that_is_too_long_leaves_nothing_behind(bench: Callable[..., Bench]) -> None:
+def test_a_first_fragment_that_is_too_long_leaves_nothing_behind(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_characters=30) as b:
             with pytest.raises(TextTooLong):

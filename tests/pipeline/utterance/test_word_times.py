@@ -7,16 +7,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fakes.engine import FakeEngine
-from fakes.speech_bench import STORY, Bench, turns
+from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.speech_bench import STORY, SpeechBench, turns
 from fakes.virtual_time import run
 from numpy.typing import NDArray
-from voxgate.pipeline.speech import FRAME_SAMPLES
-from voxgate.pipeline.text.rules import TextRules
-from voxgate.pipeline.words import SpokenClock
+from voxgate.pipeline.alignment.word_timing import WordAligner
+from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.pipeline.voice_config import TextRules
 
 
-def test_all_words_are_told_by_the_end(bench: Callable[..., Bench]) -> None:
+def test_all_words_are_told_by_the_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4)) as b:
             chunks = await b.say(STORY)
@@ -29,9 +29,9 @@ def test_all_words_are_told_by_the_end(bench: Callable[..., Bench]) -> None:
     run(scene())
 
 
-def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[..., Bench]) -> None:
+def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
-        engine = FakeEngine(tail=60)
+        engine = EchoEngine(tail=60)
         async with bench(engine=engine) as b:
             b.speech.push_text("one two")
             b.speech.flush()
@@ -46,7 +46,7 @@ def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[.
     run(scene())
 
 
-def test_the_last_words_may_come_without_audio(bench: Callable[..., Bench]) -> None:
+def test_the_last_words_may_come_without_audio(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             *_, last = await b.say("one two.")
@@ -60,20 +60,20 @@ def test_the_last_words_may_come_without_audio(bench: Callable[..., Bench]) -> N
 
 @pytest.mark.parametrize("trim", [False, True])
 def test_the_clock_hears_each_frame_of_audio_with_its_own_code(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, trim: bool
+    bench: Callable[..., SpeechBench], monkeypatch: pytest.MonkeyPatch, trim: bool
 ) -> None:
     heard: list[tuple[float, int]] = []
     segments: list[int] = []
 
-    def listen(_clock: SpokenClock, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> None:
+    def listen(_clock: WordAligner, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> None:
         assert len(pcm) == len(codes) * FRAME_SAMPLES
         heard.extend(zip(pcm[::FRAME_SAMPLES].tolist(), codes.tolist(), strict=True))
 
-    def end(_clock: SpokenClock, _source_end: int | None = None) -> None:
+    def end(_clock: WordAligner, _source_end: int | None = None) -> None:
         segments.append(len(heard))
 
-    monkeypatch.setattr(SpokenClock, "audio", listen)
-    monkeypatch.setattr(SpokenClock, "segment_end", end)
+    monkeypatch.setattr(WordAligner, "audio", listen)
+    monkeypatch.setattr(WordAligner, "segment_end", end)
 
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4), trim_silence=trim) as b:

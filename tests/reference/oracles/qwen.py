@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from family_cases import REFERENCE_TEXT, Case
+from family_cases import REFERENCE_TEXT, ReferenceCase
 from safetensors.torch import save_file
 from small_family import CODEC, VARIANTS, config, write_checkpoint
 from small_tokenizer import write_tokenizer
@@ -68,7 +68,7 @@ def model(name: str, work: Path) -> Qwen3TTSModel:
     return Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, attn_implementation="eager")
 
 
-def speak(case: Case, work: Path) -> dict[str, Any]:
+def speak(case: ReferenceCase, work: Path) -> dict[str, Any]:
     """One utterance by the reference: its prompt, codes, and audio.
 
     `prompt`: float32 [positions, hidden]; `trailing`: float32 [text positions after it, hidden]; `codes`: [frames, 16].
@@ -95,7 +95,7 @@ def speak(case: Case, work: Path) -> dict[str, Any]:
     return heard | {"audio": audio}
 
 
-def _ask(tts: Qwen3TTSModel, case: Case) -> Any:
+def _ask(tts: Qwen3TTSModel, case: ReferenceCase) -> Any:
     options: dict[str, Any] = {
         "text": case.text,
         "language": case.language,

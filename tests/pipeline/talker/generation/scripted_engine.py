@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-from voxgate.pipeline.speech import TextLayout
-from voxgate.pipeline.talker.frames import FrameFlag
+from voxgate.pipeline.interface import TextLayout
+from voxgate.pipeline.ipc.records import RecordFlag
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import Prompt
-from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
 
 SHAPE = TableShape(slots=2, prefix=9, text=6, frames=10, groups=2, hidden=3)
 PROMPT = Prompt(
@@ -20,7 +20,7 @@ PROMPT = Prompt(
     filler=6,
 )
 SAMPLING = Sampling(0.5, 40, 0.75, 1.25, 0.625, 30, 0.875, 2**62 + 3)
-END = FrameFlag.END
+END = RecordFlag.END
 
 
 class ScriptedEngine:

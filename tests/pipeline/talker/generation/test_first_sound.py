@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from voxgate.pipeline.errors import GenerationFailed
-from voxgate.pipeline.talker.frames import FrameFlag
-from voxgate.pipeline.talker.tables import Field
+from voxgate.pipeline.ipc.records import RecordFlag
+from voxgate.pipeline.ipc.slot_tables import Field
 
 from .scripted_engine import ScriptedEngine, collect, frame
 
@@ -15,11 +15,11 @@ async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
     engine = ScriptedEngine()
     heard: list[np.ndarray] = []
     engine.generation.decode_first(5, heard.append)
-    assert engine.row[Field.CODEC] == 6
-    engine.generation.take(0, FrameFlag.DECODED, frame(0))
+    assert engine.row[Field.CODEC_SLOT] == 6
+    engine.generation.take(0, RecordFlag.DECODED, frame(0))
     assert engine.generation.decoded
     assert (await anext(engine.generation)).tolist() == frame(0).tolist()
-    engine.generation.hear(np.ones(3, np.float32))
+    engine.generation.on_audio(np.ones(3, np.float32))
     engine.generation.take(1, 0, frame(1))
     assert (await anext(engine.generation)).tolist() == frame(1).tolist()
     assert [pcm.tolist() for pcm in heard] == [[1, 1, 1]]
@@ -28,7 +28,7 @@ async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
 async def test_sound_that_did_not_come_is_missed() -> None:
     engine = ScriptedEngine()
     engine.generation.decode_first(5, lambda _: None)
-    engine.generation.take(0, FrameFlag.DECODED, frame(0))
+    engine.generation.take(0, RecordFlag.DECODED, frame(0))
     engine.generation.take(1, 0, frame(1))
     with pytest.raises(GenerationFailed, match="sound"):
         await collect(engine.generation)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fakes.virtual_time import run
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
-from voxgate.pipeline.speech import FinishReason
-from voxgate.pipeline.talker.frames import FrameFlag
+from voxgate.pipeline.interface import FinishReason
+from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.talker.generation import DRAIN_TIMEOUT_S
 
 from .scripted_engine import END, began, collect, frame, turns
@@ -33,7 +33,7 @@ def test_frames_come_out_in_order_and_then_the_reason() -> None:
 def test_speech_cut_at_the_cap_says_so() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, END | FrameFlag.CAPPED, frame(0))
+        generation.take(0, END | RecordFlag.CAPPED, frame(0))
         engine.outcome.set_result(1)
         assert await collect(generation) == []
         assert generation.finish_reason is FinishReason.LENGTH

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from voxgate.pipeline.speech import TextLayout
+from voxgate.pipeline.interface import TextLayout
+from voxgate.pipeline.ipc.slot_tables import Field, Option
 from voxgate.pipeline.talker.prompt import SPEAKER
-from voxgate.pipeline.talker.tables import Field, Option
 
 from .scripted_engine import PROMPT, SAMPLING, SHAPE, ScriptedEngine, began
 

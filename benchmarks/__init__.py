@@ -1,0 +1,1 @@
+"""Measurements for developers, run from a checkout; not part of the wheel."""

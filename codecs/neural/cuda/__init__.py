@@ -1,0 +1,1 @@
+"""The neural codec on NVIDIA GPUs."""

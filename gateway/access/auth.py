@@ -1,0 +1,223 @@
+"""Where a request carries its key or token: each client library has its own place."""
+# TODO-DOC Which web pages may use the gateway: its own, those at an address, and those that are listed.
+# TODO-DOC The door: decides from a request's credential, origin and address who is calling.
+# TODO-DOC The door as the settings describe it.
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from ..errors import Forbidden, Unauthorized
+from ..settings import Settings, SettingsError
+from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
+from .tokens import MAX_TTL_S, TokenSigner
+from .usage import Caller, SharedUsage
+
+_SCHEMES = ("bearer", "token")
+
+
+def find_credential(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+    """The first credential found in a request; `headers` are looked up whatever their case.
+
+    `Authorization: Bearer` or `Token`, then `xi-api-key`; a browser cannot set headers on a WebSocket, so also
+    `Sec-WebSocket-Protocol: token, KEY` and `token` or `authorization` of the query.
+    """
+    return (
+        _from_authorization(headers.get("Authorization"))
+        or (headers.get("xi-api-key") or "").strip()
+        or _from_subprotocols(headers.get("Sec-WebSocket-Protocol"))
+        or query.get("token")
+        or _from_authorization(query.get("authorization"))
+        or query.get("authorization")
+        or None
+    )
+
+
+def _from_authorization(header: str | None) -> str | None:
+    """RFC 6750, section 2.1."""
+    scheme, _, credential = (header or "").strip().partition(" ")
+    return credential.strip() or None if scheme.lower() in _SCHEMES else None
+
+
+def _from_subprotocols(header: str | None) -> str | None:
+    scheme, _, credential = (header or "").partition(",")
+    return credential.strip() or None if scheme.strip().lower() in _SCHEMES else None
+
+
+def origin_and_host(origins: Sequence[str], hosts: Sequence[str]) -> tuple[str | None, str | None]:
+    """What a request's `Origin` and `Host` headers come to: two origins are never allowed, two hosts are none."""
+    return ",".join(origins) if origins else None, hosts[0] if len(hosts) == 1 else None
+
+
+def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...]) -> bool:
+    """Whether a page of `origin` may use the gateway at `host` (the Host header).
+
+    Without an Origin it is no browser. The gateway's own page may if it was reached by an address or as
+    localhost: a foreign name that was made to point here (DNS rebinding) is none of both. Other names have to
+    be listed.
+    """
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    if host is None:
+        return False
+    try:
+        page = urlsplit(origin)
+        own = urlsplit(f"//{host}")
+        same = (page.hostname, page.port or _port(page.scheme)) == (
+            own.hostname,
+            own.port or _port(page.scheme),
+        )
+    except ValueError:
+        return False
+    plain = page.scheme in ("http", "https") and page.username is None and not page.path
+    return plain and same and page.hostname is not None and _is_address(page.hostname)
+
+
+def _port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
+
+
+def _is_address(hostname: str) -> bool:
+    if hostname == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(hostname)
+    except ValueError:
+        return False
+    return True
+
+
+_CALLERS_REMEMBERED = 1024
+
+
+class AccessControl:
+    """With keys configured, everyone needs one, or a token made with one; without, every address is a caller."""
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        signer: TokenSigner,
+        *,
+        defaults: KeyLimits | None = None,
+        origins: tuple[str, ...] = (),
+        clock: Callable[[], datetime] = utc_now,
+        shared_usage: SharedUsage | None = None,
+    ) -> None:
+        self._ring = ring
+        self._signer = signer
+        self._defaults = defaults or KeyLimits()
+        self._origins = origins
+        self._clock = clock
+        self._shared_usage = shared_usage
+        self._callers: dict[str, Caller] = {}
+
+    @property
+    def keyed(self) -> bool:
+        """Keys are configured: nobody comes in without."""
+        return len(self._ring) > 0
+
+    def lists_origin(self, origin: str) -> bool:
+        """Whether the settings name this origin, or any."""
+        return bool(origin) and ("*" in self._origins or origin in self._origins)
+
+    def replace_keys(self, ring: KeyRing) -> None:
+        """Other keys from now on; sockets that are open stay open."""
+        self._ring = ring
+
+    def admit(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
+        """Who is calling. `credential`: a key or a token. Raises Forbidden (the origin), Unauthorized."""
+        self.check_origin(origin, host)
+        return self.identify(credential, peer)
+
+    def check_origin(self, origin: str | None, host: str | None) -> None:
+        """Raises Forbidden."""
+        if not origin_allowed(origin, host, self._origins):
+            raise Forbidden("this origin is not allowed")
+
+    def identify(self, credential: str | None, peer: str) -> Caller:
+        """Who is calling, wherever the request comes from. Raises Unauthorized."""
+        if not self.keyed:
+            return self._caller(peer, self._defaults)
+        key = None if credential is None else self._key(credential)
+        if key is None:
+            raise Unauthorized("an API key is needed" if not credential else "this API key is not valid")
+        return self._caller(key.name, key.limits.over(self._defaults))
+
+    def check_key(self, credential: str | None) -> None:
+        """Raises Unauthorized for what a token may not do: it is for speaking, and a browser holds it."""
+        if self.keyed and (credential is None or self._ring.find(credential, self._clock()) is None):
+            raise Unauthorized("this takes an API key")
+
+    def issue_token(self, credential: str | None, ttl_s: int) -> tuple[str, datetime]:
+        """A token in the name of the key, and when it expires.
+
+        Only a key makes tokens: one that a browser holds cannot prolong itself. Raises Unauthorized; ValueError
+        for a `ttl_s` outside 1 to MAX_TTL_S.
+        """
+        if not 1 <= ttl_s <= MAX_TTL_S:
+            raise ValueError(f"ttl_s is 1 to {MAX_TTL_S}")
+        now = self._clock()
+        key = None if credential is None else self._ring.find(credential, now)
+        if key is None:
+            raise Unauthorized("tokens are made with an API key")
+        return self._signer.issue(key.name, ttl_s, now)
+
+    def _key(self, credential: str) -> ApiKey | None:
+        now = self._clock()
+        if (key := self._ring.find(credential, now)) is not None:
+            return key
+        name = self._signer.key_name(credential, now)
+        return None if name is None else self._ring.named(name, now)
+
+    def _caller(self, name: str, limits: KeyLimits) -> Caller:
+        if (caller := self._callers.get(name)) is None:
+            if len(self._callers) >= _CALLERS_REMEMBERED and not self.keyed:
+                # Addresses are many; those that hold nothing need not be remembered.
+                self._callers = {known: other for known, other in self._callers.items() if not other.idle}
+            caller = self._callers[name] = Caller(name, limits, keyed=self.keyed, shared_usage=self._shared_usage)
+        elif caller.limits != limits:
+            caller.change(limits)
+        return caller
+
+
+def access_from_settings(
+    settings: Settings, shared_usage: SharedUsage | None = None, secret: bytes | None = None
+) -> AccessControl:
+    """Raises SettingsError when the key file, a key or the secret cannot be used.
+
+    `shared_usage`: shared with other processes of this gateway; `secret`: for tokens, where the settings name none.
+    """
+    defaults = KeyLimits(
+        sockets=settings.key_sockets,
+        utterances=settings.key_utterances,
+        characters_per_minute=settings.key_characters_per_minute,
+    )
+    ring, signer = keys_from_settings(settings), _signer(settings, secret)
+    return AccessControl(ring, signer, defaults=defaults, origins=settings.allowed_origins, shared_usage=shared_usage)
+
+
+def keys_from_settings(settings: Settings) -> KeyRing:
+    """Reads the key file anew. Raises SettingsError, also when a file was named and holds no key."""
+    try:
+        ring = load_keys(settings.keys_file, settings.keys)
+    except KeysError as error:
+        raise SettingsError(f"keys: {error}") from None
+    if settings.keys_file is not None and not ring:
+        # An empty file must not open the gateway to everybody.
+        raise SettingsError(f"keys: {settings.keys_file} holds no key")
+    return ring
+
+
+def _signer(settings: Settings, secret: bytes | None) -> TokenSigner:
+    path = settings.token_secret_file
+    if path is None:
+        return TokenSigner(secret)
+    try:
+        return TokenSigner(path.read_bytes().strip())
+    except OSError as missing:
+        raise SettingsError(f"token_secret_file: cannot read {path}: {missing.strerror}") from None
+    except ValueError as short:
+        raise SettingsError(f"token_secret_file: {short}") from None

@@ -1,1 +1,0 @@
-"""The wire protocols: each translates between its payloads and the session's own messages."""

@@ -1,0 +1,121 @@
+"""What the gateway says of itself to everyone: probes for whoever runs it, limits for its clients."""
+# TODO-DOC `POST /v1/tokens`: a short-lived token for a browser, made by a server that holds an API key.
+# TODO-DOC The browser page and its files, read once, so that no path can lead anywhere else.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from importlib import resources
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..access.auth import AccessControl, find_credential
+from ..access.tokens import DEFAULT_TTL_S, MAX_TTL_S
+from ..engine import EngineStatus
+from ..protocols.reply import Reply, json_reply
+from ..session.admission import Admission
+from ..session.utterance_factory import UtteranceFactory
+from ..transport.sessions import Sessions
+from .application import read_json
+
+
+class StatusRoutes:
+    """Answers from the state of the moment."""
+
+    def __init__(
+        self,
+        factory: UtteranceFactory,
+        admission: Admission,
+        engine: EngineStatus,
+        sessions: Sessions,
+    ) -> None:
+        self._factory = factory
+        self._admission = admission
+        self._engine = engine
+        self._sessions = sessions
+
+    def routes(self) -> list[web.RouteDef]:
+        """What a probe, and a page that has no key yet, may ask."""
+        return [
+            _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
+            _get("/readyz", self._readyz),
+            _get("/v1/limits", self._limits),
+        ]
+
+    def _readyz(self) -> Reply:
+        reason = "the gateway is shutting down" if self._sessions.draining else self._engine.reason
+        if reason is None:
+            return json_reply(HTTPStatus.OK, {"ready": True, "state": self._engine.state})
+        document = {"ready": False, "state": self._engine.state, "reason": reason}
+        return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, document, {"Retry-After": "2"})
+
+    def _limits(self) -> Reply:
+        settings, admission, draining = self._factory.settings, self._admission, self._sessions.draining
+        document = {
+            "accepting": not draining and self._sessions.open_everywhere < settings.sockets,
+            "ready": not draining and self._engine.reason is None,
+            "key_needed": settings.keyed,
+            "sockets": {"open": self._sessions.open_everywhere, "limit": settings.sockets},
+            "utterances": {"active": admission.active, "limit": admission.slots},
+            "queue": {"waiting": admission.queued, "limit": settings.queue_length},
+            "session": self._factory.limits.model_dump(),
+        }
+        return json_reply(HTTPStatus.OK, document)
+
+
+def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
+    async def handler(_: web.Request) -> web.Response:
+        return answer().response()
+
+    return web.get(path, handler)
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ttl_s: int = Field(DEFAULT_TTL_S, ge=1, le=MAX_TTL_S)
+
+
+def token_routes(access: AccessControl) -> list[web.RouteDef]:
+    async def issue(request: web.Request) -> web.Response:
+        asked = await read_json(request, _Asked, default=b"{}")
+        token, expires = access.issue_token(find_credential(request.headers, request.query), asked.ttl_s)
+        document = {"token": token, "expires_at": expires.isoformat()}
+        return json_reply(HTTPStatus.CREATED, document, {"Cache-Control": "no-store"}).response()
+
+    return [web.post("/v1/tokens", issue)]
+
+
+_CONTENT_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def page_routes() -> list[web.RouteDef]:
+    """A route for each file, and one for the page itself."""
+    return [_route(path, reply) for path, reply in web_files().items()]
+
+
+def web_files() -> dict[str, Reply]:
+    """Every file of the page by its path."""
+    files = {}
+    for entry in resources.files("voxgate.web").iterdir():
+        content_type = _CONTENT_TYPES.get(entry.name.rpartition(".")[2])
+        if entry.is_file() and content_type is not None:
+            headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+            files[f"/{entry.name}"] = Reply(HTTPStatus.OK, entry.read_bytes(), content_type, headers)
+    if "/index.html" in files:
+        files["/"] = files["/index.html"]
+    return files
+
+
+def _route(path: str, reply: Reply) -> web.RouteDef:
+    async def answer(_: web.Request) -> web.Response:
+        return reply.response()
+
+    return web.get(path, answer)

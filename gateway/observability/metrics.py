@@ -1,0 +1,243 @@
+"""Prometheus metrics of one gateway, every name of them documented in docs/operation.md.
+
+What happened is counted when an utterance ends; what is now is asked when Prometheus comes. Nothing is counted for a
+packet or for a message of text.
+"""
+# TODO-DOC How late the event loop runs: everything a gateway promises is late by as much.
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from voxgate.pipeline.errors import AtCapacity
+from voxgate.pipeline.interface import EngineState
+
+from ..errors import Draining
+from .events import DONE, INTERRUPTED, Observer, UtteranceRecord
+from .state import GatewayState
+
+CONTENT_TYPE: str = CONTENT_TYPE_LATEST
+
+Labels = tuple[str, ...]
+
+_FAILED = "failed"
+
+_FIRST_AUDIO_S = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5)
+_QUEUE_S = (0.001, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5)
+_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1)
+_SPEECH_S = (0.5, 1, 2, 5, 10, 20, 40, 80, 160)
+_LEAD_S = (0.0, 0.04, 0.08, 0.16, 0.24, 0.32, 0.4, 0.8, 2.0)
+
+
+class Metrics(Observer):
+    """Counts what it observes. `state` is asked at each scrape, where there is one; each has a registry of its own."""
+
+    def __init__(self, state: Callable[[], GatewayState] | None, protocols: Sequence[str] = ()) -> None:
+        # When a series began is of no use here, and would double their number.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own annotations are incomplete
+        registry = self._registry = CollectorRegistry(auto_describe=True)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        if state is not None:
+            registry.register(_StateCollector(state))
+        protocol = ("protocol",)
+        self._sessions = Counter("voxgate_sessions", "Sockets and requests taken.", protocol, registry=registry)
+        self._refused = Counter(
+            "voxgate_handshakes_refused", "Sockets and requests refused, by reason.", ("reason",), registry=registry
+        )
+        self._errors = Counter(
+            "voxgate_errors", "Errors that clients were told, by code.", ("protocol", "code"), registry=registry
+        )
+        self._utterances = Counter(
+            "voxgate_utterances",
+            "Utterances that ended: done, interrupted or failed.",
+            ("protocol", "outcome"),
+            registry=registry,
+        )
+        self._ttfa = Histogram(
+            "voxgate_ttfa_seconds",
+            "Time to first audio: from an utterance's first text to its first packet, waiting for a slot included.",
+            protocol,
+            buckets=_FIRST_AUDIO_S,
+            registry=registry,
+        )
+        self._queue_wait = Histogram(
+            "voxgate_queue_wait_seconds", "Time until an utterance got a slot.", buckets=_QUEUE_S, registry=registry
+        )
+        self._speech = Histogram(
+            "voxgate_utterance_audio_seconds", "Audio sent per utterance.", buckets=_SPEECH_S, registry=registry
+        )
+        self._underruns = Counter(
+            "voxgate_underruns",
+            "Times a listener's clock ran dry with text still to be spoken.",
+            protocol,
+            registry=registry,
+        )
+        self._uneven = Counter(
+            "voxgate_underrun_utterances", "Utterances with at least one underrun.", protocol, registry=registry
+        )
+        self._dry = Counter("voxgate_underrun_seconds", "Time spent in underruns.", protocol, registry=registry)
+        self._bytes = Counter(
+            "voxgate_audio_bytes", "Audio sent, without message headers.", ("protocol", "codec"), registry=registry
+        )
+        self._characters = Counter("voxgate_characters", "Text accepted, by key.", ("key",), registry=registry)
+        self._audio = Counter("voxgate_audio_seconds", "Audio sent, by key.", ("key",), registry=registry)
+        self._key_utterances = Counter(
+            "voxgate_key_utterances", "Utterances that ended, by key.", ("key",), registry=registry
+        )
+        self._engine_starts = Counter("voxgate_engine_starts", "Times the voice model was loaded.", registry=registry)
+        self._lag = Histogram(
+            "voxgate_event_loop_lag_seconds",
+            "How late the event loop ran a timer; four samples a second.",
+            buckets=_LAG_S,
+            registry=registry,
+        )
+
+        self._begin_at_zero(protocols)
+
+    def _begin_at_zero(self, protocols: Sequence[str]) -> None:
+        """Have series before their first event: Prometheus cannot see a series rise that begins at one."""
+        for protocol in protocols:
+            for series in (self._sessions, self._ttfa, self._underruns, self._uneven, self._dry):
+                series.labels(protocol)
+            for outcome in (DONE, INTERRUPTED, _FAILED):
+                self._utterances.labels(protocol, outcome)
+            self._errors.labels(protocol, AtCapacity.code)
+        for reason in (AtCapacity.code, Draining.code):
+            self._refused.labels(reason)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where everything is kept."""
+        return self._registry
+
+    def exposition(self) -> bytes:
+        """Everything in Prometheus' text format (CONTENT_TYPE)."""
+        text: bytes = generate_latest(self._registry)
+        return text
+
+    def lag(self, lag_s: float) -> None:
+        """The event loop ran a timer `lag_s` seconds late."""
+        self._lag.observe(lag_s)
+
+    def session_opened(self, protocol: str, key: str) -> None:
+        self._sessions.labels(protocol).inc()
+        for series in (self._characters, self._audio, self._key_utterances):
+            series.labels(key)
+
+    def handshake_refused(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
+
+    def error_sent(self, protocol: str, code: str) -> None:
+        self._errors.labels(protocol, code).inc()
+
+    def engine_ready(self) -> None:
+        self._engine_starts.inc()
+
+    def utterance_over(self, record: UtteranceRecord) -> None:
+        outcome = record.outcome if record.outcome in (DONE, INTERRUPTED) else _FAILED
+        self._utterances.labels(record.protocol, outcome).inc()
+        if record.ttfa_s is not None:
+            self._ttfa.labels(record.protocol).observe(record.ttfa_s)
+        if record.queue_wait_s is not None:
+            self._queue_wait.observe(record.queue_wait_s)
+        if record.audio_s:
+            self._speech.observe(record.audio_s)
+            self._bytes.labels(record.protocol, record.codec).inc(record.audio_bytes)
+        self._underruns.labels(record.protocol).inc(record.underruns)
+        self._uneven.labels(record.protocol).inc(record.underruns > 0)
+        self._dry.labels(record.protocol).inc(record.dry_s)
+        self._characters.labels(record.key).inc(record.characters)
+        self._audio.labels(record.key).inc(record.audio_s)
+        self._key_utterances.labels(record.key).inc()
+
+
+class _StateCollector(Collector):
+    """Gauges made at the scrape, so that nobody has to keep them up to date."""
+
+    def __init__(self, state: Callable[[], GatewayState]) -> None:
+        self._state = state
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the gateway cannot be asked before it is built, and the names are known to be free."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._state()
+        yield from (
+            _gauge("voxgate_slots", "Utterances that can be spoken at once.", state.slots),
+            _gauge("voxgate_active_utterances", "Utterances that hold a slot.", state.active),
+            _gauge("voxgate_queued_utterances", "Utterances that wait for a slot.", state.queued),
+            _gauge("voxgate_queue_limit", "Most utterances that may wait for a slot.", state.queue_limit),
+            _gauge("voxgate_sockets_limit", "Most sockets open at once.", state.sockets_limit),
+            _gauge("voxgate_load", "How full the gateway is: 0 idle, 1 full, above it a queue.", state.load),
+            _gauge("voxgate_draining", "1 while the gateway shuts down.", state.draining),
+        )
+        yield _family("voxgate_sockets", "Open sockets.", ("protocol",), {(d,): n for d, n in state.sockets.items()})
+        engine: dict[Labels, float] = {(each.value,): each is state.engine for each in EngineState}
+        yield _family("voxgate_engine_state", "1 for the state the voice model is in.", ("state",), engine)
+        yield _lead(state.leads_s)
+        p50_s: dict[Labels, float] = {}
+        p90_s: dict[Labels, float] = {}
+        taken: dict[Labels, float] = {}
+        for step in state.steps:
+            at = (step.part, str(step.batch))
+            p50_s[at], p90_s[at], taken[at] = step.p50_s, step.p90_s, step.steps
+        yield _family("voxgate_step_seconds_p50", "Median of recent steps.", ("part", "batch"), p50_s)
+        yield _family("voxgate_step_seconds_p90", "90th percentile of recent steps.", ("part", "batch"), p90_s)
+        steps = CounterMetricFamily("voxgate_steps", "Steps taken since the engine started.", labels=("part", "batch"))
+        for labels, count in taken.items():
+            steps.add_metric(labels, count)
+        yield steps
+        yield _family("voxgate_build_info", "The version that runs.", ("version",), {(_version(),): 1})
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value=value)
+
+
+def _family(name: str, about: str, labels: Sequence[str], values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for at, value in values.items():
+        family.add_metric(at, value)
+    return family
+
+
+def _lead(leads_s: Sequence[float]) -> Metric:
+    """How many playing utterances are ahead of their listeners by at most `le` seconds, now."""
+    counts: dict[Labels, float] = {(f"{bound:g}",): sum(lead_s <= bound for lead_s in leads_s) for bound in _LEAD_S}
+    about = "Utterances now playing that have at most so much audio ahead of their listener, cumulative."
+    counts["+Inf",] = len(leads_s)
+    return _family("voxgate_lead_utterances", about, ("le",), counts)
+
+
+def _version() -> str:
+    try:
+        return version("voxgate")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+LAG_INTERVAL_S = 0.25
+
+
+async def watch_lag(report: Callable[[float], None], interval_s: float = LAG_INTERVAL_S) -> None:
+    """Tell `report` every `interval_s` seconds how late a timer ran, in seconds; never returns."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + interval_s
+        await asyncio.sleep(interval_s)
+        report(max(0.0, loop.time() - due_s))

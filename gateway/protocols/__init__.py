@@ -1,0 +1,1 @@
+"""Wire protocols: the native one and those of other speech services."""

@@ -1,0 +1,120 @@
+"""Deepgram Flux, `/v2/speak`: turns with ids, what was heard of one that is interrupted, and counts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from voxgate.pipeline.errors import BadMessage, TextTooLong
+
+from ..messages import ErrorMessage, InterruptedMessage
+from ..session.protocol import ProtocolAction, ProtocolOutput
+from .catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
+from .deepgram import VERSION, Deepgram, DeepgramMessage, DeepgramOptions, PlaybackOffset, read_options, refuse, say
+from .endpoint import Endpoint
+from .turn_queue import SpeechTurn
+
+
+class DeepgramV2(Deepgram):
+    """Flux: turns with ids, `Interrupt` with what was played, counts at the end."""
+
+    def __init__(self, options: DeepgramOptions) -> None:
+        super().__init__(options)
+        self._ids: dict[str, str] = {}
+        self._audio_before_ms = 0
+        """What the client has heard of all turns before the live one."""
+        self._interrupted_at_ms = 0
+        self._characters = 0
+        self._offset_given = False
+
+    def _take(self, incoming: DeepgramMessage) -> Iterable[ProtocolAction]:
+        match incoming.type:
+            case "Interrupt":
+                return tuple(self._interrupt(incoming.playback_offset))
+            case "Configure":
+                return (self._configured(incoming.speed),)
+            case "Flush" if self._turns.idle:
+                return (self._warning("NO_ACTIVE_SPEECH", "there is no turn to flush"),)
+        return super()._take(incoming)
+
+    def _interrupt(self, offset: PlaybackOffset | None) -> Iterable[ProtocolAction]:
+        turn = self._turns.live
+        if turn is None:
+            yield self._warning("NO_ACTIVE_SPEECH", "there is no turn to interrupt")
+        elif offset is not None and offset.value <= self._interrupted_at_ms and self._interrupted_at_ms:
+            yield self._warning("INVALID_INTERRUPT_OFFSET", "the offset is not after the last interrupt's")
+        else:
+            self._offset_given = offset is not None
+            played_ms = None if offset is None else max(0, offset.value - self._audio_before_ms)
+            yield from self._cut(turn, played_ms)
+
+    def _configured(self, speed: float | None) -> ProtocolOutput:
+        if speed is None or speed == NATURAL_SPEED:
+            return say(type="ConfigureSuccess", applied={} if speed is None else {"speed": speed})
+        return say(type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field="speed", description=SPEED_UNSUPPORTED)
+
+    def _greeting(self) -> ProtocolOutput:
+        options = self._options
+        return say(
+            type="Connected",
+            request_id=options.request_id,
+            model_name=options.voice,
+            model_version=VERSION,
+            model_uuids=[MODEL],
+        )
+
+    def _started(self, turn: SpeechTurn) -> Iterable[ProtocolOutput]:
+        return (say(type="SpeechStarted", speech_id=self._id(turn)),)
+
+    def _end_marks(self, turn: SpeechTurn) -> Iterable[ProtocolOutput]:
+        if not turn.samples and not turn.failed:
+            yield self._warning("NO_SYNTHESIZABLE_TEXT", "there is nothing to say in this text")
+        self._audio_before_ms += self._audio_ms(turn)
+        yield say(type="SpeechMetadata", **self._counts(turn))
+        yield say(type="Flushed", speech_id=self._forget(turn))
+
+    def _interrupted(self, turn: SpeechTurn, message: InterruptedMessage) -> Iterable[ProtocolOutput]:
+        self._turns.drop()
+        self._audio_before_ms += message.played_ms
+        self._interrupted_at_ms = self._audio_before_ms
+        texts = {"text_spoken": message.text_spoken, "text_remaining": message.text_remaining}
+        yield say(
+            type="SpeechInterrupted",
+            audio_played_ms=self._audio_before_ms,
+            **(texts if self._offset_given else {}),
+            metadata=self._counts(turn),
+        )
+        self._forget(turn)
+
+    def _error(self, failed: ErrorMessage) -> ProtocolOutput:
+        code = {BadMessage.code: "MESSAGE-0000", TextTooLong.code: "BIG-0000"}.get(failed.code, "NET-0000")
+        return say(type="Error", code=code, description=f"{failed.code}: {failed.message}")
+
+    def _hang_up(self) -> Iterable[ProtocolOutput]:
+        yield say(
+            type="SessionMetadata",
+            total_audio_duration_ms=self._audio_before_ms,
+            total_input_character_count=self._characters,
+            total_billable_character_count=self._characters,
+        )
+        yield from super()._hang_up()
+
+    def _counts(self, turn: SpeechTurn) -> dict[str, Any]:
+        self._characters += turn.characters
+        return {
+            "speech_id": self._id(turn),
+            "audio_duration_ms": self._audio_ms(turn),
+            "input_character_count": turn.characters,
+            "billable_character_count": turn.characters,
+            "controls_applied": {"pronunciations_applied": 0, "breaks_applied": 0, "pronunciation_warnings": 0},
+        }
+
+    def _id(self, turn: SpeechTurn) -> str:
+        return self._ids.setdefault(turn.name, f"dg_sp_{secrets.token_hex(6)}")
+
+    def _forget(self, turn: SpeechTurn) -> str:
+        return self._ids.pop(turn.name)
+
+
+ENDPOINT = Endpoint("/v2/speak", lambda asked, factory: DeepgramV2(read_options(asked, factory)), refuse)

@@ -1,0 +1,1 @@
+"""The network side of a connection: WebSocket handshake, reading, writing, buffer limits."""

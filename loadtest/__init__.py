@@ -1,0 +1,1 @@
+"""`voxgate bench ws`: virtual users against any supported speech server."""

@@ -1,0 +1,1 @@
+"""Word times: forced alignment of text and speech while both stream."""

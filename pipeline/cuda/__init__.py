@@ -1,0 +1,1 @@
+"""CUDA mechanics that the talker and the codec share: run-time compilation, graphs, dependent launches."""

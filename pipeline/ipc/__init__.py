@@ -1,0 +1,1 @@
+"""Communication between the processes: shared slot tables, frame reports, wake-ups, watchdog."""

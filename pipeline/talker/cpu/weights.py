@@ -1,0 +1,137 @@
+"""What the compiled code predictor works on: its sizes, its weights in the order they are read, and its scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..reference.predictor_weights import FoldedPredictor
+
+PANEL = 16
+"""Columns of a matrix that are worked on together: two AVX registers, or one of AVX-512."""
+
+Array = NDArray[np.float32]
+
+
+class PredictorSizes(NamedTuple):
+    """Of the predictor; `codebook`: ids a code is drawn from."""
+
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    codebook: int
+    norm_eps: float
+
+
+class PanelWeights(NamedTuple):
+    """Folded weights, float32. Matrices [k, n] lie in panels, [n / PANEL rounded up, k, PANEL], padded with zeros.
+
+    `projection` has no panel where talker and predictor are equally wide. `rope_cos`, `rope_sin`: [layers, groups, heads +
+    kv_heads, head_dim]; `inputs`: [groups - 1, codebook, hidden].
+    """
+
+    projection: Array
+    bias: Array
+    inputs: Array
+    qkv: Array
+    out: Array
+    gate_up: Array
+    down: Array
+    rope_cos: Array
+    rope_sin: Array
+    heads: Array
+
+
+class FrameBuffers(NamedTuple):
+    """What a frame is worked out in; the first dimension is the row, but for `keys` and `values`: the second."""
+
+    residual: Array
+    x: Array
+    qkv: Array
+    mixed: Array
+    update: Array
+    gate_up: Array
+    logits: Array
+    scores: Array
+    keys: Array
+    values: Array
+    order: NDArray[np.int64]
+    mass: NDArray[np.float64]
+
+
+class RowSampling(NamedTuple):
+    """How each row's codes are drawn, [n]: see `sampling.Candidates`."""
+
+    inverse_temperature: Array
+    limit: NDArray[np.int64]
+    top_p: Array
+
+
+def array(tensor: Tensor) -> Any:
+    """The tensor's memory where that is contiguous, else a copy: compiled code takes no other layout."""
+    return tensor.contiguous().numpy()
+
+
+def pack(folded: FoldedPredictor, codebook: int) -> PanelWeights:
+    """All weights in the layout of `PanelWeights`; of the first embedding only the rows of codes are kept."""
+    hidden = folded.inputs[0].shape[1]
+    projection, bias = folded.projection, folded.bias
+    if projection is None or bias is None:
+        projection, bias = torch.zeros(0, hidden), torch.zeros(0)
+    layers = folded.layers
+    return PanelWeights(
+        projection=_panels([projection.t()])[0],
+        bias=array(bias.float()),
+        inputs=array(torch.stack([table[:codebook].float() for table in folded.inputs])),
+        qkv=_panels([layer.qkv for layer in layers]),
+        out=_panels([layer.out for layer in layers]),
+        gate_up=_panels([layer.gate_up for layer in layers]),
+        down=_panels([layer.down for layer in layers]),
+        rope_cos=array(torch.stack([layer.rope_cos.float() for layer in layers])),
+        rope_sin=array(torch.stack([layer.rope_sin.float() for layer in layers])),
+        heads=_panels(folded.heads),
+    )
+
+
+def _panels(matrices: Sequence[Tensor]) -> Array:
+    """[layers, n / PANEL rounded up, k, PANEL] of matrices [k, n]."""
+    stack = torch.stack([matrix.float() for matrix in matrices])
+    stack = F.pad(stack, (0, -stack.shape[2] % PANEL))
+    # PyTorch's memory, unlike NumPy's, begins at a cache line, so that no load crosses one.
+    layers, depth, width = stack.shape
+    panels: Array = array(stack.view(layers, depth, width // PANEL, PANEL).transpose(1, 2))
+    return panels
+
+
+def scratch(w: PanelWeights, z: PredictorSizes, groups: int, rows: int) -> FrameBuffers:
+    """For frames of up to so many rows; what a matrix writes is as wide as its panels."""
+
+    def buffer(*shape: int) -> Any:
+        return array(torch.zeros(rows, *shape))
+
+    def output(panels: Array) -> Any:
+        return buffer(panels.shape[-3] * PANEL)
+
+    cache = (len(w.qkv), rows, z.kv_heads, groups, z.head_dim)
+    return FrameBuffers(
+        residual=buffer(z.hidden),
+        x=buffer(z.hidden),
+        qkv=output(w.qkv),
+        mixed=buffer(z.heads * z.head_dim),
+        update=output(w.out),
+        gate_up=output(w.gate_up),
+        logits=output(w.heads),
+        scores=buffer(groups),
+        keys=array(torch.zeros(cache)),
+        values=array(torch.zeros(cache)),
+        order=np.zeros(z.codebook, np.int64),
+        mass=np.zeros(z.codebook),
+    )

@@ -1,0 +1,1 @@
+"""The talker inside vLLM: engine process, scheduler, worker and model."""

@@ -1,0 +1,1 @@
+"""Written forms into spoken words: numbers, dates, money, abbreviations."""

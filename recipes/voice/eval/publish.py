@@ -1,0 +1,125 @@
+"""Spectrograms, one above the other on one scale of time and level."""
+# TODO-DOC Writes what docs/voice.md shows: the figures between its marks, sounds to listen to, and spectrograms.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.codecs.format import OutputFormat
+
+from . import report, sources, texts
+from .run import Results, Run
+from .session import speaker
+from .sound import RATE_HZ
+
+Pcm = NDArray[np.float32]
+_WINDOW, _HOP = 600, 240
+"""25 ms and 10 ms."""
+_UP_TO_HZ, _RANGE_DB = 8000, 70
+_HEIGHT, _LABEL, _GAP = 100, 16, 6
+_COLOURS = 48
+_SCALE = np.array([[252, 252, 250], [250, 208, 150], [226, 110, 90], [140, 44, 110], [44, 18, 84], [8, 6, 28]], float)
+"""From silence to loud; dark on light, so that a page may be read in print too."""
+
+
+def spectrograms(sounds: Sequence[tuple[str, Pcm]], path: Path) -> None:
+    """Write a PNG of named sounds, float32 [n] at 24 kHz each, 100 columns a second."""
+    levels = [_levels_db(pcm) for _, pcm in sounds]
+    top, width = max(float(one.max()) for one in levels), max(one.shape[1] for one in levels)
+    step = _HEIGHT + _LABEL + _GAP
+    image = Image.new("RGB", (width, step * len(sounds) - _GAP), "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(12)
+    for number, ((name, _), one) in enumerate(zip(sounds, levels, strict=True)):
+        draw.text((2, number * step), name, fill="black", font=font)
+        image.paste(_coloured((one - top) / _RANGE_DB + 1), (0, number * step + _LABEL))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.quantize(_COLOURS).save(path, optimize=True)
+
+
+def _levels_db(pcm: Pcm) -> NDArray[np.float64]:
+    """[frequency, time], low frequencies last."""
+    padded = np.pad(pcm.astype(np.float64), (0, _WINDOW))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[: len(pcm) : _HOP] * np.hanning(_WINDOW)
+    spectrum = np.abs(np.fft.rfft(frames, 1024))[:, : 1024 * _UP_TO_HZ // RATE_HZ]
+    levels: NDArray[np.float64] = 20 * np.log10(spectrum + 1e-5).T[::-1]
+    return levels
+
+
+def _coloured(loudness: NDArray[np.float64]) -> Image.Image:
+    """`loudness`: [frequency, time], 0 silent to 1 loudest."""
+    at = np.clip(loudness, 0, 1) * (len(_SCALE) - 1)
+    channels = [np.interp(at, np.arange(len(_SCALE)), _SCALE[:, channel]) for channel in range(3)]
+    image = Image.fromarray(np.stack(channels, -1).astype(np.uint8))
+    return image.resize((image.width, _HEIGHT), Image.Resampling.BOX)
+
+
+PAGE = "voice.md"
+BEGIN, END = "<!-- figures: scripts/eval-voice --publish -->", "<!-- end of figures -->"
+SAMPLES = (
+    "Take the second road on the left, and you will see the lake.",
+    "That comes to $14.50, and your train leaves at 10:45.",
+)
+"""Of no set: what is shown must not be what was picked by its figures."""
+_FORMAT = OutputFormat("ogg_opus", bitrate=20_000)
+
+
+async def publish(run: Run, results: Results, docs: Path) -> None:
+    """Raises ValueError when the page has no place for the figures."""
+    names = [voice.voice for voice in results.voices if voice.voice != "all"]
+    rows = []
+    async with speaker(run.checkpoint) as speaking:
+        for number, written in enumerate(SAMPLES):
+            cells = []
+            for voice in names:
+                said = sources.read(voice, texts.spoken(written))
+                made = (await speaking.speak(voice, written, 0, run.sampling)).pcm
+                links = [
+                    _sound(docs, f"{voice}_{number}_source", "source", said),
+                    _sound(docs, f"{voice}_{number}_voice", "voice", made),
+                ]
+                cells.append(", ".join(links))
+                if number == 0:
+                    pictures = [("flite", said), ("this voice", made)]
+                    spectrograms([(f"{voice}, {name}", pcm) for name, pcm in pictures], picture(docs, voice))
+            rows.append((written, *cells))
+        paragraph = texts.load(texts.PARAGRAPHS)[0]
+        made = (await speaking.speak(names[0], paragraph.written, 0, run.sampling)).pcm
+        rows.append(("ten sentences", _sound(docs, f"{names[0]}_paragraph", "voice", made), *("" for _ in names[1:])))
+    shown = [
+        report.tables(results),
+        "To listen to:",
+        report.table(("", *names), rows),
+        "\n\n".join(
+            f"![{voice}: flite above, this voice below](images/{picture(docs, voice).name})" for voice in names
+        ),
+    ]
+    page = docs / PAGE
+    page.write_text(replaced(page.read_text("utf-8"), shown), encoding="utf-8")
+
+
+def replaced(page: str, parts: Sequence[str]) -> str:
+    """The page with these parts between its two marks. ValueError when it lacks one."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks {BEGIN!r} or {END!r}")
+    return before + "\n\n".join([begin, *parts, end]) + after
+
+
+def picture(docs: Path, voice: str) -> Path:
+    return docs / "images" / f"voice_{voice}.png"
+
+
+def _sound(docs: Path, name: str, label: str, pcm: Pcm) -> str:
+    """Writes it in Ogg Opus; returns the link."""
+    encoder = PacketEncoder(_FORMAT)
+    payloads = [packet.payload for packet in [*encoder.push(pcm), *encoder.finish()]]
+    path = docs / "sounds" / f"{name}.ogg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(payloads))
+    return f"[{label}](sounds/{path.name})"

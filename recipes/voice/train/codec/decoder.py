@@ -1,0 +1,184 @@
+"""Causal convolutions, as the published codec has them."""
+# TODO-DOC The codec decoder under the published tensor names: codes at 12.5 Hz to audio at 24 kHz, causally.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..sizes import CODEBOOK_SIZE, CODEBOOKS, DECODER, DecoderSize
+from ..transformer import CausalTransformer, additive_mask
+
+
+class CausalConv1d(nn.Module):
+    """The published `CausalConvNet`: zeros on the left, stride one."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, outputs, kernel, dilation=dilation, groups=groups)
+        self.reach = (kernel - 1) * dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(F.pad(x, (self.reach, 0)))
+        return y
+
+
+class CausalConvTranspose1d(nn.Module):
+    """The published `CausalTransConvNet`: kernel of one or two strides, what overhangs on the right cut off."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.ConvTranspose1d(inputs, outputs, kernel, stride)
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y[..., : x.shape[-1] * self.stride]
+
+
+class CodebookTensors(nn.Module):
+    def __init__(self, entries: int, width: int) -> None:
+        super().__init__()
+        self.cluster_usage = nn.Parameter(torch.ones(entries), requires_grad=False)
+        self.embedding_sum = nn.Parameter(torch.zeros(entries, width))
+
+    def table(self) -> Tensor:
+        return self.embedding_sum / self.cluster_usage.clamp(min=1e-5)[:, None]
+
+
+class _Level(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._codebook = CodebookTensors(CODEBOOK_SIZE, width)
+
+    def table(self) -> Tensor:
+        return self._codebook.table()
+
+
+class _Levels(nn.Module):
+    def __init__(self, width: int, levels: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Level(width) for _ in range(levels)])
+
+
+class QuantizerTensors(nn.Module):
+    def __init__(self, width: int, latent: int, levels: int) -> None:
+        super().__init__()
+        self.input_proj = nn.Conv1d(latent, width, 1, bias=False)  # part of the format; decoding leaves it unused
+        self.output_proj = nn.Conv1d(width, latent, 1, bias=False)
+        self.vq = _Levels(width, levels)
+        self.input_proj.requires_grad_(False)
+
+    def decode(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        """int [batch, levels, T] -> [batch, latent, T]; `kept`, int [batch]: levels that count, in training."""
+        total: Tensor | None = None
+        for index, level in enumerate(self.vq.layers):
+            rows = F.embedding(codes[:, index], level.table())
+            if kept is not None:
+                rows = rows * (kept > index)[:, None, None]
+            total = rows if total is None else total + rows
+        assert total is not None
+        return (total @ self.output_proj.weight[..., 0].t()).transpose(1, 2)
+
+
+class SplitQuantizer(nn.Module):
+    def __init__(self, size: DecoderSize) -> None:
+        super().__init__()
+        width = size.codebook_dim // 2
+        self.rvq_first = QuantizerTensors(width, size.codebook_dim, 1)
+        self.rvq_rest = QuantizerTensors(width, size.codebook_dim, CODEBOOKS - 1)
+
+    def decode(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        return self.rvq_first.decode(codes[:, :1]) + self.rvq_rest.decode(codes[:, 1:], kept)
+
+
+class PreTransformer(CausalTransformer):
+    def __init__(self, size: DecoderSize) -> None:
+        super().__init__(size.transformer)
+        self.window = size.sliding_window
+        self.input_proj = nn.Linear(size.latent, size.transformer.hidden)
+        self.output_proj = nn.Linear(size.transformer.hidden, size.latent)
+
+    def decode(self, x: Tensor) -> Tensor:
+        """[batch, T, latent] -> the same shape."""
+        steps = torch.arange(x.shape[1], device=x.device)
+        ago = steps[:, None] - steps[None]
+        mask = additive_mask((ago >= 0) & (ago < self.window))
+        return self.output_proj(self(self.input_proj(x), steps, mask))
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dwconv = CausalConv1d(width, width, 7, groups=width)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.pwconv1, self.pwconv2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.gamma = nn.Parameter(torch.full((width,), 1e-2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.dwconv(x).transpose(1, 2))
+        return x + (self.gamma * self.pwconv2(F.gelu(self.pwconv1(y)))).transpose(1, 2)
+
+
+class SnakeBeta(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.alpha, self.beta = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        frequency, amplitude = self.alpha[:, None].exp(), self.beta[:, None].exp()
+        return x + torch.sin(x * frequency).square() / (amplitude + 1e-9)
+
+
+class VocoderUnit(nn.Module):
+    def __init__(self, width: int, dilation: int) -> None:
+        super().__init__()
+        self.act1, self.conv1 = SnakeBeta(width), CausalConv1d(width, width, 7, dilation=dilation)
+        self.act2, self.conv2 = SnakeBeta(width), CausalConv1d(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv2(self.act2(self.conv1(self.act1(x))))
+
+
+class DecoderBlock(nn.Module):
+    def __init__(self, inputs: int, rate: int) -> None:
+        super().__init__()
+        outputs = inputs // 2
+        units = [VocoderUnit(outputs, dilation) for dilation in (1, 3, 9)]
+        self.block = nn.ModuleList([SnakeBeta(inputs), CausalConvTranspose1d(inputs, outputs, 2 * rate, rate), *units])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _through(self.block, x)
+
+
+def _through(modules: Sequence[nn.Module] | nn.ModuleList, x: Tensor) -> Tensor:
+    for module in modules:
+        x = module(x)
+    return x
+
+
+class CodecDecoderNetwork(nn.Module):
+    """int [batch, 16, T] -> float [batch, 1920 * T], not yet limited to [-1, 1]."""
+
+    def __init__(self, size: DecoderSize = DECODER) -> None:
+        super().__init__()
+        self.quantizer, self.pre_transformer = SplitQuantizer(size), PreTransformer(size)
+        self.pre_conv = CausalConv1d(size.codebook_dim, size.latent, 3)
+        latent, ratios = size.latent, size.upsampling_ratios
+        stages = [nn.ModuleList([CausalConvTranspose1d(latent, latent, r, r), ConvNeXtBlock(latent)]) for r in ratios]
+        self.upsample = nn.ModuleList(stages)
+        blocks = [DecoderBlock(size.vocoder >> index, rate) for index, rate in enumerate(size.upsample_rates)]
+        last = size.vocoder >> len(blocks)
+        self.decoder = nn.ModuleList(
+            [CausalConv1d(latent, size.vocoder, 7), *blocks, SnakeBeta(last), CausalConv1d(last, 1, 7)]
+        )
+
+    def forward(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        x = self.pre_conv(self.quantizer.decode(codes, kept))
+        x = self.pre_transformer.decode(x.transpose(1, 2)).transpose(1, 2)
+        for stage in self.upsample:
+            x = _through(stage, x)
+        return _through(self.decoder, x)[:, 0]

@@ -1,0 +1,149 @@
+"""How far two recordings are apart: log-mel spectra from long and short windows, and the envelopes over them."""
+# TODO-DOC Discriminators of real and made audio: waveforms folded by several periods, and complex spectra of several
+# TODO-DOC sizes.
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from ..speech.audio import hann, log_mel, mel_filters
+
+_RESOLUTIONS = ((2048, 512, 160), (1024, 256, 100), (512, 128, 64), (256, 64, 40), (128, 32, 20))
+"""Window, hop, mel bins."""
+_ENVELOPES = ((1024, 240, 32), (512, 120, 32))
+"""Window, hop, mel bins as far as `_ENVELOPE_HZ`: broad enough to even out what is chance."""
+_ENVELOPE_HZ = 8000.0
+_ENVELOPE_FLOOR = 1e-8
+"""Power that is as good as silence."""
+_BEFORE = 1024
+"""Samples of silence put before each: a window fades in, and a click on the very first samples would go unheard."""
+
+
+def spectral_loss(made: Tensor, real: Tensor) -> Tensor:
+    """float [batch, n] each -> the mean distance in powers of ten."""
+    made, real = F.pad(made, (_BEFORE, 0)), F.pad(real, (_BEFORE, 0))
+    total = made.new_zeros(())
+    for fft, hop, bins in _RESOLUTIONS:
+        ours, theirs = (log_mel(audio, fft, hop, bins, 12_000.0, 1e-5) for audio in (made, real))
+        total = total + (ours - theirs).abs().mean()
+    return total / len(_RESOLUTIONS)
+
+
+def envelope_loss(made: Tensor, real: Tensor) -> Tensor:
+    """float [batch, n] each -> how far power in broad bands is off, by which speech is understood.
+
+    Fine structure, which is half chance, hides it in `spectral_loss`. The square makes large errors count.
+    """
+    made, real = F.pad(made, (_BEFORE, 0)), F.pad(real, (_BEFORE, 0))
+    total = made.new_zeros(())
+    for fft, hop, bins in _ENVELOPES:
+        error = _envelope(made, fft, hop, bins) - _envelope(real, fft, hop, bins)
+        total = total + error.abs().mean() + error.square().mean()
+    return total / len(_ENVELOPES)
+
+
+def _envelope(audio: Tensor, fft: int, hop: int, bins: int) -> Tensor:
+    """float [batch, n] -> float [batch, bins, frames], base-10 logarithm of the magnitude."""
+    spectrum = torch.stft(audio, fft, hop, fft, hann(fft, audio.device), center=False, return_complex=True)
+    power = torch.view_as_real(spectrum).square().sum(-1) / fft
+    return 0.5 * torch.log10(mel_filters(fft, bins, _ENVELOPE_HZ, audio.device) @ power + _ENVELOPE_FLOOR)
+
+
+DiscriminatorOutput = tuple[Tensor, list[Tensor]]
+"""Scores, and what every layer saw on the way."""
+
+
+class _Discriminator(nn.Module):
+    """Two-dimensional convolutions with leaky activations."""
+
+    def __init__(self, layers: list[nn.Conv2d], last: nn.Conv2d) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([weight_norm(layer) for layer in layers])
+        self.last = weight_norm(last)
+
+    def image(self, audio: Tensor) -> Tensor:
+        """float [batch, n] -> [batch, channels, height, width]"""
+        raise NotImplementedError
+
+    def forward(self, image: Tensor) -> DiscriminatorOutput:
+        x, seen = image, []
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.1)
+            seen.append(x)
+        return self.last(x), seen
+
+
+class PeriodDiscriminator(_Discriminator):
+    """Every `period`-th sample in one column (Kong et al., HiFi-GAN, 2020)."""
+
+    def __init__(self, period: int, widths: tuple[int, ...] = (32, 64, 128, 256)) -> None:
+        pairs = zip((1, *widths), widths, strict=False)
+        layers = [nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)) for a, b in pairs]
+        layers.append(nn.Conv2d(widths[-1], widths[-1], (5, 1), 1, (2, 0)))
+        super().__init__(layers, nn.Conv2d(widths[-1], 1, (3, 1), 1, (1, 0)))
+        self.period = period
+
+    def image(self, audio: Tensor) -> Tensor:
+        whole = audio.shape[-1] // self.period * self.period
+        return audio[..., :whole].reshape(audio.shape[0], 1, -1, self.period)
+
+
+class SpectrumDiscriminator(_Discriminator):
+    """Real and imaginary part of a short-time spectrum (Jang et al., UnivNet, 2021; Défossez et al., EnCodec, 2022)."""
+
+    def __init__(self, fft: int, width: int = 32) -> None:
+        wide = (3, 9)
+        layers = [nn.Conv2d(2, width, wide, 1, (1, 4))]
+        layers += [nn.Conv2d(width, width, wide, (1, 2), (1, 4)) for _ in range(3)]
+        layers.append(nn.Conv2d(width, width, 3, 1, 1))
+        super().__init__(layers, nn.Conv2d(width, 1, 3, 1, 1))
+        self.fft = fft
+
+    def image(self, audio: Tensor) -> Tensor:
+        window = hann(self.fft, audio.device)
+        spectrum = torch.stft(audio.float(), self.fft, self.fft // 4, self.fft, window, return_complex=True)
+        return torch.view_as_real(spectrum * (20.0 / self.fft**0.5)).permute(0, 3, 2, 1)
+
+
+class Discriminators(nn.Module):
+    def __init__(self, periods: tuple[int, ...] = (2, 3, 5, 7, 11), ffts: tuple[int, ...] = (2048, 1024, 512)) -> None:
+        super().__init__()
+        self.judges = nn.ModuleList([*map(PeriodDiscriminator, periods), *map(SpectrumDiscriminator, ffts)])
+
+    def images(self, audio: Tensor) -> list[Tensor]:
+        """float [batch, n] -> what each judge looks at."""
+        images = [judge.image(audio) for judge in self.judges]
+        return [image.contiguous(memory_format=torch.channels_last) for image in images]
+
+    def forward(self, images: list[Tensor]) -> list[DiscriminatorOutput]:
+        return [judge(image) for judge, image in zip(self.judges, images, strict=True)]
+
+
+def discriminator_loss(judges: Discriminators, images: list[Tensor]) -> tuple[Tensor, list[list[Tensor]]]:
+    """Least squares: real ones score one, made ones nought. Also what the judges saw in the real ones, detached.
+
+    images: of real audio in the batch's first half, of made audio in its second.
+    """
+    total = images[0].new_zeros(())
+    seen_real = []
+    for score, seen in judges(images):
+        real, made = score.float().chunk(2)
+        total = total + (1 - real).square().mean() + made.square().mean()
+        seen_real.append([layer.detach().chunk(2)[0] for layer in seen])
+    return total, seen_real
+
+
+def generator_loss(
+    judges: Discriminators, images: list[Tensor], seen_real: list[list[Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """How far the made ones are from scoring one, and from being seen as the real ones were."""
+    fooling, likeness = images[0].new_zeros(()), images[0].new_zeros(())
+    for (score, seen), real in zip(judges(images), seen_real, strict=True):
+        fooling = fooling + (1 - score.float()).square().mean()
+        for ours, theirs in zip(seen, real, strict=True):
+            reference = theirs.float()
+            likeness = likeness + (ours.float() - reference).abs().mean() / (reference.abs().mean() + 1e-4)
+    return fooling, likeness / 5

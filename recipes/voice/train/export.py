@@ -1,0 +1,199 @@
+"""Step: the finished checkpoint folder in the published format. `python -m train.export COLLECTED TOKENIZER OUT`
+
+COLLECTED: what train.collect wrote (a work folder does as well). Weights in half precision under the published
+tensor names; the rows of the codec vocabulary that were never trained are zero.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from . import sizes
+from .sizes import DECODER, PREDICTOR, TALKER, LayerStackSize
+
+_VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
+
+
+def read_parts(folder: Path, name: str) -> dict[str, Tensor]:
+    """NAME.safetensors, or all of NAME.N.safetensors. Raises FileNotFoundError when there is neither."""
+    paths = sorted(folder.glob(f"{name}.safetensors")) or sorted(folder.glob(f"{name}.*.safetensors"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no {name}.safetensors")
+    state: dict[str, Tensor] = {}
+    for path in paths:
+        state.update(load_file(path))
+    return state
+
+
+def published_talker(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """float16 under `talker.`, the codec vocabulary filled up with zeros."""
+    published = {}
+    for name, value in state.items():
+        if name in _VOCABULARY_TABLES:
+            spare = value.new_zeros(sizes.PUBLISHED_ROWS - len(value), value.shape[1])
+            value = torch.cat([value, spare])
+        published["talker." + name] = value.half().contiguous()
+    return published
+
+
+def _transformer(size: LayerStackSize) -> dict[str, Any]:
+    return {
+        "hidden_size": size.hidden,
+        "intermediate_size": size.intermediate,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.kv_heads,
+        "head_dim": size.head_dim,
+        "rms_norm_eps": size.norm_eps,
+        "rope_theta": size.rope_theta,
+        "num_code_groups": sizes.CODEBOOKS,
+        "hidden_act": "silu",
+        "max_position_embeddings": 4096,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "use_sliding_window": False,
+        "tie_word_embeddings": False,
+    }
+
+
+def talker_config() -> dict[str, Any]:
+    """config.json."""
+    rope = {"rope_type": "default", "type": "default", "interleaved": True, "mrope_section": [12, 10, 10]}
+    predictor = {
+        "vocab_size": sizes.CODEBOOK_SIZE,
+        **_transformer(PREDICTOR),
+        "model_type": "qwen3_tts_talker_code_predictor",
+        "rope_scaling": None,
+    }
+    talker = {
+        "vocab_size": sizes.PUBLISHED_ROWS,
+        "text_vocab_size": sizes.TEXT_VOCABULARY,
+        "text_hidden_size": sizes.TEXT_HIDDEN,
+        **_transformer(TALKER),
+        "model_type": "qwen3_tts_talker",
+        "rope_scaling": rope,
+        "code_predictor_config": predictor,
+        "codec_eos_token_id": sizes.CODEC_EOS,
+        "codec_think_id": sizes.CODEC_THINK,
+        "codec_nothink_id": sizes.CODEC_NOTHINK,
+        "codec_think_bos_id": sizes.CODEC_THINK_BOS,
+        "codec_think_eos_id": sizes.CODEC_THINK_EOS,
+        "codec_pad_id": sizes.CODEC_PAD,
+        "codec_bos_id": sizes.CODEC_BOS,
+        "spk_id": sizes.SPEAKERS,
+        "spk_is_dialect": dict.fromkeys(sizes.SPEAKERS, False),
+        "codec_language_id": {},
+    }
+    return {
+        "architectures": ["Qwen3TTSForConditionalGeneration"],
+        "model_type": "qwen3_tts",
+        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+        "tts_model_size": "tiny",
+        "tts_model_type": "custom_voice",
+        "im_start_token_id": sizes.IM_START,
+        "im_end_token_id": sizes.IM_END,
+        "assistant_token_id": sizes.ASSISTANT,
+        "tts_pad_token_id": sizes.TEXT_PAD,
+        "tts_bos_token_id": sizes.TEXT_BOS,
+        "tts_eos_token_id": sizes.TEXT_EOS,
+        "talker_config": talker,
+        "torch_dtype": "float16",
+        "newline_token_id": sizes.NEWLINE,
+    }
+
+
+def generation_config(temperature: float, predictor_temperature: float) -> dict[str, Any]:
+    """generation_config.json. `max_new_tokens`: as many frames as the longest row taught."""
+    return {
+        "do_sample": True,
+        "temperature": temperature,
+        "top_k": 50,
+        "top_p": 1.0,
+        "repetition_penalty": 1.0,
+        "subtalker_dosample": True,
+        "subtalker_temperature": predictor_temperature,
+        "subtalker_top_k": 50,
+        "subtalker_top_p": 1.0,
+        "max_new_tokens": 620,
+    }
+
+
+def codec_config() -> dict[str, Any]:
+    """speech_tokenizer/config.json."""
+    layers = DECODER.transformer
+    decoder = {
+        "codebook_size": sizes.CODEBOOK_SIZE,
+        "codebook_dim": DECODER.codebook_dim,
+        "num_quantizers": sizes.CODEBOOKS,
+        "latent_dim": DECODER.latent,
+        "hidden_size": layers.hidden,
+        "intermediate_size": layers.intermediate,
+        "num_hidden_layers": layers.layers,
+        "num_attention_heads": layers.heads,
+        "num_key_value_heads": layers.kv_heads,
+        "head_dim": layers.head_dim,
+        "sliding_window": DECODER.sliding_window,
+        "rope_theta": layers.rope_theta,
+        "rms_norm_eps": layers.norm_eps,
+        "layer_scale_initial_scale": layers.layer_scale,
+        "upsampling_ratios": list(DECODER.upsampling_ratios),
+        "upsample_rates": list(DECODER.upsample_rates),
+        "decoder_dim": DECODER.vocoder,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "max_position_embeddings": 8000,
+    }
+    return {
+        "model_type": "qwen3_tts_tokenizer_12hz",
+        "decoder_config": decoder,
+        "encoder_config": None,
+        "input_sample_rate": sizes.SAMPLE_RATE_HZ,
+        "output_sample_rate": sizes.SAMPLE_RATE_HZ,
+        "decode_upsample_rate": sizes.FRAME_SAMPLES,
+        "encode_downsample_rate": sizes.FRAME_SAMPLES,
+        "encoder_valid_num_quantizers": sizes.CODEBOOKS,
+    }
+
+
+def export(collected: Path, tokenizer: Path, out: Path, temperature: float, predictor_temperature: float) -> None:
+    codec = out / "speech_tokenizer"
+    codec.mkdir(parents=True, exist_ok=True)
+    about = {"format": "pt"}
+    save_file(published_talker(read_parts(collected, "talker")), out / "model.safetensors", metadata=about)
+    decoder = {"decoder." + k: v.half().contiguous() for k, v in read_parts(collected, "decoder").items()}
+    save_file(decoder, codec / "model.safetensors", metadata=about)
+    for path, content in (
+        (out / "config.json", talker_config()),
+        (out / "generation_config.json", generation_config(temperature, predictor_temperature)),
+        (codec / "config.json", codec_config()),
+    ):
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if tokenizer.resolve() != (out / "tokenizer.json").resolve():
+        shutil.copyfile(tokenizer, out / "tokenizer.json")
+    for path in (out / "model.safetensors", codec / "model.safetensors"):
+        path.chmod(0o644)  # safetensors lets nobody else read what it writes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collected", type=Path)
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--temperature", type=float, default=0.6)
+    parser.add_argument("--predictor-temperature", type=float, default=0.45)
+    args = parser.parse_args()
+    export(args.collected, args.tokenizer, args.out, args.temperature, args.predictor_temperature)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What the training machine needs of all this: text, tokenizer, flite and the recipe itself, in some twenty megabytes.
+
+python -m train.kit W OUT              packs
+python -m train.kit --unpack OUT W     unpacks there; then `cd OUT && python -m train.speech.synthesis W ...`
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import shutil
+import tarfile
+from pathlib import Path
+
+from .speech import flite
+
+RECIPE = Path(__file__).parent
+
+
+def pack(work: Path, out: Path) -> int:
+    """Returns the kit's size in bytes; fetches flite's libraries if W has none yet."""
+    if not (work / "flite").exists():
+        flite.fetch(work / "flite")
+    out.mkdir(parents=True, exist_ok=True)
+    with lzma.open(out / "train.txt.xz", "wb", preset=6) as packed:
+        packed.write((work / "text/train.txt").read_bytes())
+    for name in ("held_out.txt", "tokenizer.json"):
+        shutil.copy(work / "text" / name, out / name)
+    with tarfile.open(out / "flite.txz", "w:xz", dereference=True) as libraries:
+        libraries.add(work / "flite", "flite")
+    shutil.copytree(RECIPE, out / "train", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+
+
+def unpack(kit: Path, work: Path) -> None:
+    """Lays out W as the steps of the training expect it."""
+    text = work / "text"
+    text.mkdir(parents=True, exist_ok=True)
+    with lzma.open(kit / "train.txt.xz") as packed, (text / "train.txt").open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    for name in ("held_out.txt", "tokenizer.json"):
+        shutil.copy(kit / name, text / name)
+    with tarfile.open(kit / "flite.txz") as libraries:
+        libraries.extractall(work, filter="data")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m train.kit")
+    parser.add_argument("--unpack", action="store_true")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    options = parser.parse_args()
+    if options.unpack:
+        unpack(options.source, options.target)
+    else:
+        print(f"{pack(options.source, options.target) / 1e6:.1f} MB")

@@ -1,0 +1,147 @@
+"""All steps at once, in the background. `python -m train.run W --talker-device cuda:0 --codec-device cuda:1`
+
+Speech is made while everything else trains on what there is of it; talker and decoder begin when the tokenizer is
+done. The steps outlive this command: `--status` says how far each is, `--keep-speech` leaves cores to others, `--stop`
+ends them. A step that ended early can be started again by itself (`python -m train.talker.train_talker W --start
+W/talker.safetensors`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STEPS = ("speech", "codes", "decoder", "talker")
+
+
+def commands(args: argparse.Namespace) -> dict[str, list[str]]:
+    """One command line a step."""
+    work = str(args.work)
+    module = [sys.executable, "-u", "-m"]
+    codes_device = args.codes_device or args.talker_device
+    return {
+        "speech": [*module, "train.speech.synthesis", work, "--processes", str(args.processes)],
+        "codes": [
+            *[*module, "train.codec.train_tokenizer", work, "--seconds", str(args.codes_seconds)],
+            *["--device", codes_device, "--seed", str(args.seed)],
+        ],
+        "decoder": [
+            *[*module, "train.codec.train_decoder", work, "--seconds", str(args.decoder_seconds)],
+            *["--device", args.codec_device, "--seed", str(args.seed), *args.decoder_options.split()],
+        ],
+        "talker": [
+            *[*module, "train.talker.train_talker", work, "--seconds", str(args.talker_seconds)],
+            *["--device", args.talker_device, "--seed", str(args.seed), *args.talker_options.split()],
+        ],
+    }
+
+
+def start(args: argparse.Namespace) -> None:
+    logs = args.work / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    for name in ("codes", "decoder", "talker"):
+        weights = args.work / f"{name}.safetensors"
+        if weights.exists():
+            raise SystemExit(f"{weights} is there already: start the steps that lack by themselves")
+    pids = {}
+    here = Path(__file__).resolve().parent.parent
+    for name, command in commands(args).items():
+        one_thread = {"OMP_NUM_THREADS": "1" if name == "speech" else "2", "PYTHONUNBUFFERED": "1"}
+        with (logs / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=here,
+                env={**os.environ, **one_thread, "TOKENIZERS_PARALLELISM": "true"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        pids[name] = process.pid
+    (args.work / "pids.json").write_text(json.dumps({"started": time.time(), "pids": pids}), encoding="utf-8")
+    print(f"started {', '.join(pids)}; logs in {logs}")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        # A child of a shell that is gone is reaped by init; one of ours may linger as a zombie.
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def status(work: Path) -> None:
+    """One line a step: whether it runs, and the last thing it said."""
+    about = json.loads((work / "pids.json").read_text(encoding="utf-8"))
+    print(f"{time.time() - about['started']:.0f} s since the start; {len(list(work.glob('speech/*.json')))} chunks")
+    for name, pid in about["pids"].items():
+        log = work / "logs" / f"{name}.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        print(f"{name:8} {'runs' if _alive(pid) else 'ended'}: {lines[-1][:200] if lines else ''}")
+
+
+def keep_speech(work: Path, processes: int) -> None:
+    """Halt all but so many of the processes that make speech, to leave the machine's cores to others."""
+    leader = json.loads((work / "pids.json").read_text(encoding="utf-8"))["pids"]["speech"]
+    workers = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            if parent == leader:
+                workers.append(int(entry.name))
+    for pid in sorted(workers)[processes:]:
+        os.kill(pid, signal.SIGSTOP)
+    print(f"{min(processes, len(workers))} of {len(workers)} go on")
+
+
+def stop(work: Path) -> None:
+    """End the steps and the processes they started: each leads a process group of its own."""
+    for pid in json.loads((work / "pids.json").read_text(encoding="utf-8"))["pids"].values():
+        if _alive(pid):
+            os.killpg(pid, signal.SIGTERM)
+            os.killpg(pid, signal.SIGCONT)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--status", action="store_true")
+    parser.add_argument("--stop", action="store_true")
+    parser.add_argument("--keep-speech", type=int, metavar="N", help="halt all but N of the processes that make speech")
+    parser.add_argument("--talker-device", default="cuda:0")
+    parser.add_argument("--codec-device", default="cuda:0")
+    parser.add_argument("--codes-device", help="where the tokenizer trains: the talker's, idle until then")
+    parser.add_argument("--codes-seconds", type=float, default=130)
+    parser.add_argument("--decoder-seconds", type=float, default=540)
+    parser.add_argument("--talker-seconds", type=float, default=1000)
+    parser.add_argument(
+        "--decoder-options", default="", help="further options of train.codec.train_decoder, in one string"
+    )
+    parser.add_argument(
+        "--talker-options", default="", help="further options of train.talker.train_talker, in one string"
+    )
+    parser.add_argument("--processes", type=int, default=14, help="that make speech")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.work = args.work.resolve()
+    if args.status:
+        status(args.work)
+    elif args.keep_speech is not None:
+        keep_speech(args.work, args.keep_speech)
+    elif args.stop:
+        stop(args.work)
+    else:
+        start(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Sizes and ids of the demo voice: what its published configuration says, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SAMPLE_RATE_HZ = 24_000
+FRAME_SAMPLES = 1920
+"""Samples of one codec frame at 24 kHz: 80 ms."""
+FRAMES_PER_HOUR = 45_000
+
+CODEBOOKS = 16
+CODEBOOK_SIZE = 512
+PHONES = 41
+PHONES_PER_FRAME = 4
+"""The synthesiser's phone is known for every 20 ms."""
+
+# Text side: the tokenizer's special entries.
+IM_START, IM_END, ASSISTANT, NEWLINE, TEXT_PAD, TEXT_BOS, TEXT_EOS = 1, 2, 3, 4, 5, 6, 7
+TEXT_VOCABULARY = 2048
+
+# Codec side: rows behind the first codebook's entries.
+CODEC_PAD, CODEC_BOS, CODEC_EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1, CODEBOOK_SIZE + 2
+CODEC_THINK, CODEC_NOTHINK = CODEBOOK_SIZE + 3, CODEBOOK_SIZE + 4
+CODEC_THINK_BOS, CODEC_THINK_EOS = CODEBOOK_SIZE + 5, CODEBOOK_SIZE + 6
+SPEAKERS = {"slt": CODEBOOK_SIZE + 8, "rms": CODEBOOK_SIZE + 9, "awb": CODEBOOK_SIZE + 10}
+TRAINED_ROWS = CODEBOOK_SIZE + 16
+"""Rows of the codec vocabulary that training touches."""
+PUBLISHED_ROWS = CODEBOOK_SIZE + 1024
+"""Rows of the published table: samplers suppress its last 1024 but for end-of-speech. The rest are zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStackSize:
+    """One stack of layers. `layer_scale` and `qk_norm` tell the codec's layers from the talker's."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float = 10_000.0
+    qk_norm: bool = True
+    layer_scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSize:
+    """The codec decoder: quantizer, transformer at 12.5 Hz, vocoder."""
+
+    codebook_dim: int
+    latent: int
+    transformer: LayerStackSize
+    sliding_window: int
+    upsampling_ratios: tuple[int, ...]
+    upsample_rates: tuple[int, ...]
+    vocoder: int
+
+
+TEXT_HIDDEN = 256
+TALKER = LayerStackSize(320, 896, 7, 6, 2, 64, 1e-6)
+PREDICTOR = LayerStackSize(192, 384, 4, 3, 1, 64, 1e-6)
+DECODER = DecoderSize(
+    codebook_dim=192,
+    latent=192,
+    transformer=LayerStackSize(256, 512, 4, 4, 4, 64, 1e-5, qk_norm=False, layer_scale=0.1),
+    sliding_window=24,
+    upsampling_ratios=(2, 2),
+    upsample_rates=(8, 5, 4, 3),
+    vocoder=320,
+)

@@ -1,0 +1,151 @@
+"""Step: what tells the gateway when each word is heard. `python -m train.speech.word_times W [--checkpoint FOLDER]`
+
+Flite reads sentences of W/text/train.txt in every voice and says when each phone begins; the tokenizer
+(W/codes.safetensors, or what was collected of it) says which first code each frame has. Counted together they tell
+what a code sounds like, and the words among them how letters are said. Writes word_times.safetensors into the
+checkpoint's folder: 310 kB, good for that checkpoint's first codebook alone. Some minutes on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from voxgate.pipeline.alignment.phones import PHONE_TABLE_FILE, codebook_digest
+
+from ..codec.mel_tokenizer import MelTokenizer
+from ..export import read_parts
+from ..sizes import CODEBOOK_SIZE, PHONES_PER_FRAME
+from .audio import resample_16_to_24, tokenizer_mel
+from .flite import PAUSE, PHONES, VOICES, Flite, FliteReading
+from .letters import LETTERS, PhoneIndices, train_letters
+from .synthesis import GAINS, RecordedSentence, sentence
+
+SENTENCES = 4500
+"""Over all voices: some five hours."""
+SMOOTHING = 4.0
+"""Every code counts as if it had been heard so often with each phone as usual."""
+
+Encode = Callable[[NDArray[np.int16]], NDArray[np.int16]]
+"""16 kHz samples, whole frames of them -> the first code of each frame."""
+
+
+@dataclass(slots=True)
+class PhoneCounts:
+    """What was read, counted."""
+
+    codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros((CODEBOOK_SIZE, PHONES_PER_FRAME, len(PHONES))))
+    """Phones in each quarter of the frames with a code."""
+    phones: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(PHONES)))
+    """How many of each phone."""
+    words: Counter[tuple[str, PhoneIndices]] = field(default_factory=Counter)
+
+    def add(self, reading: FliteReading, read: RecordedSentence, codes: NDArray[np.int16]) -> None:
+        """Count one reading, and what it became as a sentence of whole frames."""
+        np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), read.phones), 1)
+        np.add.at(self.phones, [PHONES.index(phone.name) for phone in reading.phones], 1)
+        for word in reading.words:
+            letters = re.sub(f"[^{LETTERS}]", "", word.text.lower())
+            said = tuple(_phones(reading, word.start_s, word.end_s))
+            if letters and said:
+                self.words[letters, said] += 1
+
+
+def _phones(reading: FliteReading, start_s: float, end_s: float) -> Iterator[int]:
+    """The phones between two times, by number."""
+    begin_s = 0.0
+    for phone in reading.phones:
+        if begin_s >= start_s - 1e-4 and phone.end_s <= end_s + 1e-4 and phone.name != PAUSE:
+            yield PHONES.index(phone.name)
+        begin_s = phone.end_s
+
+
+def tables(counts: PhoneCounts) -> dict[str, NDArray[Any]]:
+    """What the file says of codes: see `voxgate.pipeline.alignment.phones.PhoneTable`."""
+    moments = counts.codes.sum(axis=(0, 1))
+    usual = (moments + 1) / (moments + 1).sum()
+    shares = counts.codes + SMOOTHING * usual
+    shares /= shares.sum(axis=2, keepdims=True)
+    return {"likelier": shares / usual, "usual": usual, "moments": moments / np.maximum(counts.phones, 1)}
+
+
+def first_codes(work: Path) -> Encode:
+    """The trained tokenizer, from a work folder or what was collected of it; ValueError where it does not fit."""
+    model = MelTokenizer().eval()
+    state = {name: value.float() for name, value in read_parts(work, "codes").items()}
+    odd = model.load_state_dict(state, strict=False)
+    if odd.unexpected_keys or any(not name.startswith("mel_decoder.") for name in odd.missing_keys):
+        raise ValueError(f"{work} holds no tokenizer of this kind: {odd}")
+
+    @torch.inference_mode()
+    def encode(samples: NDArray[np.int16]) -> NDArray[np.int16]:
+        audio = resample_16_to_24(torch.from_numpy(samples / np.float32(32768)))
+        codes: NDArray[np.int64] = model.encode(tokenizer_mel(audio[None]))[0, :, 0].numpy()
+        return codes.astype(np.int16)
+
+    return encode
+
+
+def readings(texts: Sequence[str], voices: Sequence[str]) -> Iterator[tuple[str, str, FliteReading]]:
+    """Each voice reads its share of the texts; what it cannot read is left out. Yields voice, text and reading."""
+    for number, voice in enumerate(voices):
+        flite = Flite(voice)
+        for text in texts[number :: len(voices)]:
+            try:
+                reading = flite.read(text)
+            except ValueError:
+                continue
+            if len(reading.words) == len(text.split()):
+                yield voice, text, reading
+        print(f"{voice} has read", flush=True)
+
+
+def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
+    """The file, half precision."""
+    tensors = tables(counts) | {
+        name: tensor.numpy() for name, tensor in train_letters(counts.words, len(PHONES), seed).items()
+    }
+    halves = {name: np.ascontiguousarray(tensor, np.float16) for name, tensor in tensors.items()}
+    digest = codebook_digest(checkpoint / "speech_tokenizer")
+    path = checkpoint / PHONE_TABLE_FILE
+    save_file(halves, path, {"letters": LETTERS, "phones": " ".join(PHONES), "codebook": digest})
+    path.chmod(0o644)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m train.speech.word_times", description=__doc__)
+    parser.add_argument("work", type=Path, help="with text/train.txt and codes.safetensors")
+    parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights, where it is another")
+    parser.add_argument(
+        "--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo", help="folder to write into"
+    )
+    parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="over all voices")
+    parser.add_argument("--seed", type=int, default=8)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = (options.work / "text" / "train.txt").read_text("utf-8").splitlines()
+    texts = [line.rpartition("\t")[2] for line in random.Random(options.seed).sample(lines, options.sentences)]
+    encode = first_codes(options.weights or options.work)
+    counts = PhoneCounts()
+    for voice, _, reading in readings(texts, options.voices):
+        read = sentence(reading, GAINS[voice])
+        counts.add(reading, read, encode(read.samples))
+    hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600
+    path = write(counts, options.checkpoint, options.seed)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB, of {hours:.1f} h and {len(counts.words)} words")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Reads the synthesiser's chunks as they appear, beside the training loop."""
+# TODO-DOC Speech on the training device: audio or codes, phones, and where each sentence lies. It grows while
+# TODO-DOC training runs.
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .codec.mel_tokenizer import MelTokenizer
+from .sizes import CODEBOOKS, FRAME_SAMPLES, FRAMES_PER_HOUR, PHONES_PER_FRAME, SPEAKERS
+from .speech.audio import resample_16_to_24, tokenizer_mel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedChunk:
+    """Some hundred sentences of one voice, one after the other.
+
+    audio: int16 [frames * 1280] at 16 kHz. phones: uint8 [frames, 4]. lines, frames: one number a sentence.
+    """
+
+    voice: str
+    audio: NDArray[np.int16]
+    phones: NDArray[np.uint8]
+    lines: list[int]
+    frames: list[int]
+
+
+def read_chunk(description: Path) -> RecordedChunk:
+    """`description`: the chunk's .json, which is written last. Raises ValueError for a chunk that does not add up."""
+    about = json.loads(description.read_text(encoding="utf-8"))
+    audio = np.load(description.with_suffix(".npy"))
+    phones = np.load(description.with_suffix(".ph.npy"))
+    total = sum(about["frames"])
+    if len(audio) != total * 1280 or len(phones) != total or len(about["idx"]) != len(about["frames"]):
+        raise ValueError(f"{description}: {len(audio)} samples and {len(phones)} phones for {total} frames")
+    if about["voice"] not in SPEAKERS:
+        raise ValueError(f"{description}: no such voice {about['voice']!r}")
+    return RecordedChunk(about["voice"], audio, phones, about["idx"], about["frames"])
+
+
+def finished(folder: Path, seen: set[Path]) -> list[Path]:
+    """Descriptions not yet seen, in the order in which they were finished: that mixes the voices."""
+    fresh = [path for path in folder.glob("*.json") if path not in seen]
+    return sorted(fresh, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+class ChunkReader:
+    """A thread that reads ahead, a few chunks at most; `take` never waits."""
+
+    def __init__(self, folder: Path, ahead: int = 12) -> None:
+        self._folder = folder
+        self._ready: queue.Queue[RecordedChunk] = queue.Queue(ahead)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        seen: set[Path] = set()
+        while not self._stop.is_set():
+            for path in finished(self._folder, seen):
+                seen.add(path)
+                try:
+                    chunk = read_chunk(path)
+                except (OSError, ValueError) as error:
+                    print(f"left out: {error}", flush=True)
+                    continue
+                while not self._stop.is_set():
+                    try:
+                        self._ready.put(chunk, timeout=0.5)
+                        break
+                    except queue.Full:
+                        continue
+            self._stop.wait(0.5)
+
+    def take(self, limit: int) -> Iterator[RecordedChunk]:
+        """At most `limit` chunks of those that are ready."""
+        for _ in range(limit):
+            try:
+                yield self._ready.get_nowait()
+            except queue.Empty:
+                return
+
+    def close(self) -> None:
+        self._stop.set()
+
+
+_OVERLAP = 16
+"""Frames beside a piece that its codes depend on."""
+_PIECE = 8192
+"""Frames that are encoded at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUtterance:
+    """One sentence: its voice, its line in the text, its first frame in the store, its length in frames."""
+
+    voice: str
+    line: int
+    start: int
+    frames: int
+
+
+class SpeechStore:
+    """phones: uint8 [capacity, 4]; audio: int16 [capacity * 1920] or None; codes: int16 [capacity, 16] or None."""
+
+    def __init__(self, device: torch.device, hours: float, *, audio: bool, codes: bool) -> None:
+        self.capacity = int(hours * FRAMES_PER_HOUR)
+        self.frames = 0
+        self.phones = torch.zeros(self.capacity, PHONES_PER_FRAME, dtype=torch.uint8, device=device)
+        self.audio = torch.zeros(self.capacity * FRAME_SAMPLES, dtype=torch.int16, device=device) if audio else None
+        self.codes = torch.zeros(self.capacity, CODEBOOKS, dtype=torch.int16, device=device) if codes else None
+        self._device = device
+        self._starts = torch.zeros(0, dtype=torch.int64, device=device)
+
+    @property
+    def hours(self) -> float:
+        return self.frames / FRAMES_PER_HOUR
+
+    def room_for(self, chunk: RecordedChunk) -> bool:
+        return self.frames + sum(chunk.frames) <= self.capacity
+
+    def add(self, chunk: RecordedChunk, tokenizer: MelTokenizer | None = None) -> list[StoredUtterance]:
+        """Take a chunk in; `tokenizer` makes its codes where they are kept. What does not fit is left out."""
+        if not self.room_for(chunk):
+            return []
+        start, count = self.frames, sum(chunk.frames)
+        samples = torch.from_numpy(chunk.audio).to(self._device).float()
+        audio = resample_16_to_24(samples)
+        self.phones[start : start + count] = torch.from_numpy(chunk.phones).to(self._device)
+        if self.audio is not None:
+            self.audio[start * FRAME_SAMPLES : (start + count) * FRAME_SAMPLES] = audio.clamp(-32767, 32767).short()
+        if self.codes is not None:
+            if tokenizer is None:
+                raise ValueError("a store of codes needs the tokenizer")
+            self.codes[start : start + count] = encode(tokenizer, audio / 32768).short()
+        self.frames += count
+        utterances = []
+        for line, frames in zip(chunk.lines, chunk.frames, strict=True):
+            utterances.append(StoredUtterance(chunk.voice, line, start, frames))
+            start += frames
+        starts = torch.tensor([part.start for part in utterances], dtype=torch.int64, device=self._device)
+        self._starts = torch.cat([self._starts, starts])
+        return utterances
+
+    def windows(self, count: int, frames: int, from_start: int = 0) -> tuple[Tensor, Tensor]:
+        """Random windows: float [count, frames * 1920] and the frames they cover, int64 [count, frames].
+
+        The first `from_start` of them begin where a sentence does, the others anywhere.
+        """
+        if self.audio is None:
+            raise ValueError("this store keeps no audio")
+        start = torch.randint(self.frames - frames, (count,), device=self._device)
+        if from_start:
+            chosen = torch.randint(len(self._starts), (from_start,), device=self._device)
+            start[:from_start] = self._starts[chosen].clamp(max=self.frames - frames)
+        samples = start[:, None] * FRAME_SAMPLES + torch.arange(frames * FRAME_SAMPLES, device=self._device)
+        return self.audio[samples].float() / 32768, start[:, None] + torch.arange(frames, device=self._device)
+
+
+@torch.no_grad()
+def encode(tokenizer: MelTokenizer, audio: Tensor) -> Tensor:
+    """float [frames * 1920] -> int64 [frames, 16], piece by piece with enough beside each to equal the whole."""
+    frames = audio.numel() // FRAME_SAMPLES
+    codes = []
+    for start in range(0, frames, _PIECE):
+        end = min(start + _PIECE, frames)
+        left, right = max(0, start - _OVERLAP), min(frames, end + _OVERLAP)
+        piece = audio[left * FRAME_SAMPLES : right * FRAME_SAMPLES]
+        codes.append(tokenizer.encode(tokenizer_mel(piece[None]))[0, start - left : end - left])
+    return torch.cat(codes)

@@ -1,0 +1,121 @@
+"""The spoken form of training text: what the gateway itself makes of written text for this voice."""
+# TODO-DOC The training text: every source's sentences as the gateway would put them, none twice, some held out.
+# TODO-DOC python -m train.text.corpus W reads W/debian, writes W/text/train.txt and W/text/held_out.txt Lines are
+# TODO-DOC `source<TAB>sentence`, shuffled; the same packages give the same lines.
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+from voxgate.pipeline.text.sanitize import Sanitizer
+from voxgate.pipeline.text.spoken_form import SpokenForm
+
+from . import prose, words
+from .sources import SOURCES, TextSource
+from .templates import Templates
+
+
+def spoken(written: str) -> str:
+    """One text as the tokenizer gets it when a client sends it whole; empty when there is nothing to say."""
+    sanitizer, form = Sanitizer(()), SpokenForm()
+    said = form.push(sanitizer.push(written)).text + form.push(sanitizer.flush()).text + form.flush().text
+    return said.rstrip(" ")
+
+
+SEED = 8
+HELD_OUT_PER_MILLE = 4
+NUMBERS, REPLIES = 75_000, 70_000
+FIXED_REPLIES = 40
+"""How often what is said without any variable part comes: "Yes." is said more often than any other sentence."""
+_OWN = ("replies", "numbers", "words", "wordnet", "gcide")
+"""Sources that are English, whatever rare words they hold."""
+_PART = 20_000
+EVALUATION = Path(__file__).parents[2] / "eval" / "prompts"
+
+
+def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
+    """(source, sentence) in random order, each sentence once but for the shortest replies."""
+    rng = random.Random(SEED)
+    seen = {"", *evaluation}
+    known = words.known(debian)
+    replies = (spoken(reply) for reply in Templates(rng).fixed("replies.txt"))
+    lines = [("replies", said) for said in replies if said not in seen for _ in range(FIXED_REPLIES)]
+    with multiprocessing.Pool() as pool:
+        for name, written, most in _written(debian, rng):
+            kept: list[tuple[str, str]] = []
+            for said in said_by(pool, written):
+                if said not in seen and (name in _OWN or prose.is_english(said, known)):
+                    seen.add(said)
+                    kept.append((name, said))
+                if len(kept) == most:
+                    break
+            lines += kept
+            print(
+                f"{name:12} {len(kept):7} sentences, {sum(said.count(' ') + 1 for _, said in kept):8} words", flush=True
+            )
+    rng.shuffle(lines)
+    return lines
+
+
+def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str], int]]:
+    """Each source's sentences as they are written, in random order, and how many are wanted."""
+    templates = Templates(rng)
+    # What few templates can say comes first: another source's copy of it would count for that source.
+    yield "replies", list(templates.sentences("replies.txt", REPLIES)), REPLIES
+    yield "numbers", list(templates.sentences("numbers.txt", NUMBERS)), NUMBERS
+    yield "words", list(words.sentences(debian, rng)), sys.maxsize
+    for source in SOURCES:
+        found = _prose(debian, source)
+        yield source.name, rng.sample(found, len(found)), source.most
+
+
+def _prose(debian: Path, source: TextSource) -> list[str]:
+    found = (sentence for paragraph in source.paragraphs(debian) for sentence in prose.sentences(paragraph))
+    return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
+
+
+def said_by(pool: Pool, written: list[str]) -> Iterator[str]:
+    """Spoken forms in the order of `written`, made a part at a time: often not all are wanted."""
+    for part in range(0, len(written), _PART):
+        yield from pool.imap(_said, written[part : part + _PART], chunksize=500)
+
+
+def _said(written: str) -> str:
+    """The spoken form, empty where it cannot be used."""
+    said = spoken(written)
+    return said if prose.is_readable(said) else ""
+
+
+def is_held_out(sentence: str) -> bool:
+    """By the sentence alone, so that it stays held out whatever else changes."""
+    return int(hashlib.md5(sentence.encode()).hexdigest(), 16) % 1000 < HELD_OUT_PER_MILLE
+
+
+def evaluation_sentences(folder: Path) -> frozenset[str]:
+    """Spoken forms of the sentences the voice will be judged by, one a line in `folder`/*.txt; `#` begins a comment."""
+    lines = [line.strip() for path in sorted(folder.glob("*.txt")) for line in path.read_text("utf-8").splitlines()]
+    written = [line.rpartition("\t")[2] for line in lines if line and not line.startswith("#")]
+    return frozenset(spoken(part) for line in written for part in (line, *prose.sentences(line)))
+
+
+def main(work: Path) -> None:
+    lines = collect(work / "debian", evaluation_sentences(EVALUATION))
+    text = work / "text"
+    text.mkdir(exist_ok=True)
+    parts = {"held_out.txt": list(dict.fromkeys(line for line in lines if is_held_out(line[1])))}
+    parts["train.txt"] = [line for line in lines if not is_held_out(line[1])]
+    for name, part in parts.items():
+        (text / name).write_text("".join(f"{source}\t{said}\n" for source, said in part), "utf-8")
+        print(name, len(part), "sentences,", sum(said.count(" ") + 1 for _, said in part), "words")
+    print("sentences of", dict(Counter(source for source, _ in lines)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

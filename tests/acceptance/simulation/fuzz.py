@@ -1,0 +1,214 @@
+"""Messages that nobody sends: valid ones with their structure, their values and their bytes mutated."""
+# TODO-DOC Every dialect of the registry under fuzz: examples of what it takes, and a session to give them to.
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.access.usage import Caller
+from voxgate.gateway.protocols.endpoint import Endpoint, EndpointRequest
+from voxgate.gateway.protocols.registry import ENDPOINTS
+from voxgate.gateway.session.admission import AdmissionQueue
+from voxgate.gateway.session.effects import CloseSpeech, SendMessage
+from voxgate.gateway.session.session import ServerSession
+from voxgate.gateway.session.utterance import ServerUtterance
+from voxgate.gateway.session.utterance_factory import UtteranceFactory
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.interface import EngineState
+
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 2**53, 2**64, 10**400, 1e308, -0.0, "", " ", "\x00", "\ud800", "\U0010ffff", "é" * 200,
+    [], {}, [[]], {"a": {"b": {}}}, ["text"] * 50, "x" * 5000,
+)  # fmt: skip
+ODD_TEXTS = (
+    "", " ", "null", "[]", "{}", "0", '"', "{", "NaN", '{"type":NaN}', '{"type":"text","type":"end"}', "[" * 500,
+    '{"a":' * 200, "\x00", "\u2028", '{"type":"\\ud800"}', "true", "1e999", '{"type":1e999}', "\ufeff{}",
+)  # fmt: skip
+
+
+def mutated(chance: random.Random, examples: list[dict[str, Any]]) -> str | bytes:
+    """One message: a valid one as it is, or damaged in one of many ways."""
+    message = dict(chance.choice(examples))
+    match chance.randrange(10):
+        case 0:
+            return json.dumps(message)
+        case 1:
+            return chance.choice(ODD_TEXTS)
+        case 2 | 3:
+            return json.dumps(_field_changed(chance, message))
+        case 4:
+            message.pop(chance.choice(list(message)))
+            return json.dumps(message)
+        case 5:
+            message[_odd_name(chance)] = chance.choice(ODD_VALUES)
+            return json.dumps(message)
+        case 6:
+            return json.dumps([message] * chance.randrange(3))
+        case 7:
+            return json.dumps(message)[: chance.randrange(60)]
+        case 8:
+            return _letters_changed(chance, json.dumps(message, ensure_ascii=False))
+        case _:
+            return chance.randbytes(chance.randrange(40)) if chance.random() < 0.1 else json.dumps(message) + "x"
+
+
+def _field_changed(chance: random.Random, message: dict[str, Any]) -> dict[str, Any]:
+    name = chance.choice(list(message))
+    if isinstance(message[name], dict) and message[name] and chance.random() < 0.7:
+        return message | {name: _field_changed(chance, message[name])}
+    return message | {name: chance.choice(ODD_VALUES)}
+
+
+def _odd_name(chance: random.Random) -> str:
+    return chance.choice(["", "Type", "__proto__", "x" * 300, "utterance ", "\x00", "\ud800"])
+
+
+def _letters_changed(chance: random.Random, text: str) -> str:
+    letters = list(text)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(letters))
+        match chance.randrange(3):
+            case 0:
+                letters[at] = chr(chance.choice([0, 10, 34, 92, 123, 0x7F, 0x202E, 0x1F600]))
+            case 1:
+                letters.insert(at, chance.choice('"{}[]:,\\'))
+            case 2:
+                letters[at] = ""
+    return "".join(letters)
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+EFFECTS_AT_MOST = 1000
+
+Messages = list[dict[str, Any]]
+
+NATIVE: Messages = [
+    {"type": "start", "utterance": "a", "format": {"codec": "pcm", "sample_rate": 24000, "packet_ms": 80}},
+    {"type": "start", "utterance": "b", "voice": "ada", "seed": 7, "words": True, "pacing": "none",
+     "sampling": {"temperature": 0.5, "top_k": 3, "top_p": 0.9}},
+    {"type": "start", "utterance": "c", "language": "english", "instructions": "Whisper."},
+    {"type": "text", "utterance": "a", "text": "Hello there."},
+    {"type": "text", "utterance": "b", "text": "\u0301\u202e\U0001f600"},
+    {"type": "flush", "utterance": "a"},
+    {"type": "end", "utterance": "a"},
+    {"type": "interrupt", "utterance": "b", "played_ms": 200},
+    {"type": "ack", "utterance": "a", "played_samples": 1920},
+    {"type": "ping", "id": "x"},
+]  # fmt: skip
+ELEVENLABS: Messages = [
+    {"text": " ", "context_id": "a", "voice_settings": {"stability": 0.5}, "xi_api_key": "x",
+     "generation_config": {"chunk_length_schedule": [120, 160]}},
+    {"text": "Hello there. ", "context_id": "a", "flush": True},
+    {"text": "And more ", "try_trigger_generation": True},
+    {"text": "", "context_id": "a"},
+    {"text": ""},
+    {"context_id": "a", "flush": True},
+    {"context_id": "a", "close_context": True},
+    {"context_id": "b", "text": "Another ", "close_context": False},
+    {"close_socket": True},
+]  # fmt: skip
+DEEPGRAM: Messages = [
+    {"type": "Speak", "text": "Hello there."},
+    {"type": "Flush"},
+    {"type": "Clear"},
+    {"type": "Close"},
+    {"type": "Interrupt", "playback_offset": {"type": "time_ms", "value": 200}},
+    {"type": "Configure", "speed": 1.1},
+]
+EXAMPLES: dict[str, Messages] = {"speech": NATIVE, "text-to-speech": ELEVENLABS, "speak": DEEPGRAM}
+"""By the part of a path that tells one dialect from another; what is new and not here is given all of them."""
+
+
+@dataclass(frozen=True)
+class FuzzTarget:
+    """One endpoint under fuzz; `open` makes a session at it."""
+
+    name: str
+    examples: Messages
+    open: Callable[[], FuzzedSession]
+
+
+def fuzz_targets() -> list[FuzzTarget]:
+    """One for every endpoint of the registry."""
+    return [
+        FuzzTarget(endpoint.pattern, _examples(endpoint.pattern), lambda endpoint=endpoint: FuzzedSession(endpoint))
+        for endpoint in ENDPOINTS
+    ]
+
+
+def _examples(pattern: str) -> Messages:
+    known = [messages for part, messages in EXAMPLES.items() if part in pattern.split("/")]
+    return known[0] if known else NATIVE + ELEVENLABS + DEEPGRAM
+
+
+def documented_codes() -> frozenset[str]:
+    """Every code in the documentation, in small letters: a single word in back quotes."""
+    texts = [path.read_text("utf-8") for path in DOCS.glob("*.md")]
+    return frozenset(code.lower() for text in texts for code in re.findall(r"`([\w-]+)`", text))
+
+
+class FuzzedSession:
+    """A session at `endpoint`, renewed whenever it closes."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._synthesizer = ToneSynthesizer(ToneScript(), slots=2, max_characters=2000)
+        self._synthesizer._state = EngineState.READY  # starting it takes a loop
+        self._admission = AdmissionQueue(lambda: self._synthesizer.slots, 2, 3000)
+        settings = Settings(starts_per_s=10**6, interrupts_per_s=10**6, messages_per_s=10**6)
+        self._factory = UtteranceFactory(settings, self._synthesizer, FakeEncoder)
+        self._codes = documented_codes()
+        self._renew()
+
+    def _renew(self) -> None:
+        handshake = EndpointRequest({"voice": "ada"}, {"output_format": "pcm_24000", "sample_rate": "24000"})
+        dialect = self._endpoint.open(handshake, self._factory)
+        caller = Caller("k", KeyLimits())
+        self._session = ServerSession("s", caller, self._factory, self._admission, dialect, lambda: None)
+        self._session.open()
+
+    def take(self, payload: str | bytes, now_s: float) -> None:
+        """Give it a message; this is what is timed."""
+        self._session.receive(payload, now_s)
+
+    def settle(self, now_s: float) -> str | None:
+        """Take what it answers. Returns the first thing undocumented, None when all is well."""
+        problem = None
+        for _ in range(EFFECTS_AT_MOST):
+            match self._session.next_effect(now_s):
+                case None:
+                    break
+                case SendMessage(message=text):
+                    problem = problem or self._undocumented(text)
+                case CloseSpeech(utterance=utterance):
+                    self._retire(utterance, now_s)
+        else:
+            problem = "effects without end"
+        if self._session.closing:
+            for utterance in self._session.on_disconnect():
+                self._retire(utterance, now_s)
+            self._renew()
+        return problem
+
+    def _undocumented(self, text: str | bytes) -> str | None:
+        """Errors are told by `code` in a message of type error, or by a word in `error`."""
+        if isinstance(text, bytes):
+            return None
+        message = json.loads(text)
+        code = message.get("code") if str(message.get("type")).lower() == "error" else message.get("error")
+        return None if code is None or code.lower() in self._codes else f"undocumented error {code!r}"
+
+    def _retire(self, utterance: ServerUtterance, now_s: float) -> None:
+        if (speech := utterance.speech) is not None:
+            self._synthesizer.open_speeches.pop(speech, None)  # type: ignore[call-overload]  # always a ToneSpeech
+        if utterance.ticket is not None:
+            self._admission.leave(utterance.ticket, now_s)

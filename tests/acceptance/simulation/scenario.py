@@ -1,0 +1,209 @@
+"""The whole gateway in virtual time under random clients and faults; every seed replays the same.
+
+Even seeds speak through the real pipeline, over an engine and a codec without a model; odd ones through the tone
+talker, which can be slow to confirm the end of a speech and fail in more ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fakes.gateway.in_process import PCM, InProcessGateway
+from fakes.gateway.packet_encoder import s16le
+from fakes.gateway.websocket import FakeSocket
+from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
+from fakes.virtual_time import run
+from voxgate.client.utterance import MESSAGE_REFUSED_CODES
+from voxgate.gateway.messages import unpack_audio
+from voxgate.pipeline.errors import GenerationFailed
+from voxgate.pipeline.interface import Pcm
+
+from .model_free_pipeline import ModelFreePipeline, Said, offline
+
+WORDS = ("well", "indeed,", "so", "it", "is.", "Never", "mind", "the", "weather!", "é", "\U0001f600")
+ENDS_BY = {"done", "interrupted"}
+
+
+Spoken = Callable[[Said, int], Awaitable[Pcm]]
+"""What a text is when nobody else speaks, by fragments and seed."""
+
+
+async def _tones(said: Said, seed: int) -> Pcm:
+    return tone_pcm("".join(fragment for fragment in said if fragment is not None), seed)
+
+
+class SimulatedClient:
+    """Speaks a few utterances at random paces over a network with a delay, and now and then does not behave."""
+
+    def __init__(self, bench: InProcessGateway, chance: random.Random, number: int) -> None:
+        self.socket: FakeSocket = bench.connect(f"key{number % 3}")
+        self.connection = bench.runs[-1]
+        self.chance = chance
+        self.delay_s = chance.choice([0.0, 0.0, 0.02, 0.4])
+        self.arrives_s = 0.0
+        self.said: dict[str, list[str | None]] = {}
+        self.complete: set[str] = set()
+        self.lost = False
+        """Its socket was broken or its messages were damaged: it can rely on no answer."""
+
+    async def live(self) -> None:
+        await asyncio.sleep(self.chance.random())
+        await asyncio.gather(*(self.speak(f"u{i}") for i in range(self.chance.randint(1, 3))), self.misbehave())
+
+    def send(self, **fields: Any) -> None:
+        """In order, each after its own time on the way."""
+        loop = asyncio.get_running_loop()
+        self.arrives_s = max(self.arrives_s, loop.time() + self.chance.uniform(0, self.delay_s))
+        loop.call_at(self.arrives_s, lambda: self.socket.put(**fields))
+        self.arrives_s += 0.004  # a disorderly loop's timers are late by less
+
+    async def speak(self, name: str) -> None:
+        chance = self.chance
+        said = self.said[name] = []
+        pacing = chance.choice(["playback", "playback", "none"])
+        self.send(type="start", utterance=name, format=PCM, pacing=pacing, seed=chance.randrange(100))
+        for _ in range(chance.randint(1, 12)):
+            fragment = chance.choice(WORDS) + " " * chance.randint(0, 1)
+            said.append(fragment)
+            self.send(type="text", utterance=name, text=fragment)
+            if chance.random() < 0.1:
+                said.append(None)
+                self.send(type="flush", utterance=name)
+            await asyncio.sleep(chance.choice([0, 0.03, 0.2]))
+        if chance.random() < 0.15:
+            self.send(type="interrupt", utterance=name)
+        elif chance.random() < 0.95:
+            self.send(type="end", utterance=name)
+            self.complete.add(name)
+
+    async def misbehave(self) -> None:
+        await asyncio.sleep(self.chance.random() * 3)
+        match self.chance.randrange(10):
+            case 0:
+                self.lost = True
+                self.socket.disconnect()
+            case 1:
+                self.lost = True
+                self.socket.half_close()
+            case 2:
+                self.lost = True
+                self.connection.cancel()
+            case 3:
+                self.socket.stop_reading()
+                await asyncio.sleep(self.chance.choice([0.5, 2, 9]))
+                self.socket.read_again()
+            case 4:
+                self.send(type="ack", utterance="u0", played_samples=self.chance.randrange(50_000))
+            case 5:
+                self.send(type="start", utterance="misspelt", voice="nobody")
+
+    async def check(self, spoken: Spoken) -> None:
+        started = {m["utterance"]: m for m in self.socket.of("started")}
+        for name, said in self.said.items():
+            ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
+            failures = [
+                m
+                for m in self.socket.of("error")
+                if m.get("utterance") == name and m["code"] not in MESSAGE_REFUSED_CODES
+            ]
+            assert len(ends) + len(failures) <= 1, "an utterance ends once"
+            if name in self.complete and not self.lost and not self.socket.closed:
+                assert ends or failures, "what was ended by the client is answered"
+            if name in started:
+                self._check_silence_after_the_end(name, started[name]["number"])
+                alone = s16le(await spoken(said, started[name]["seed"]))
+                self._check_audio(alone, started[name], whole="done" in ends, ended=name in self.complete)
+
+    def _check_silence_after_the_end(self, name: str, number: int) -> None:
+        over = False
+        for message in self.socket.sent:
+            if isinstance(message, bytes):
+                assert not over or unpack_audio(message)[0].number != number, "audio after the end"
+            elif (told := json.loads(message)).get("utterance") == name:
+                over |= told["type"] in ENDS_BY or (
+                    told["type"] == "error" and told["code"] not in MESSAGE_REFUSED_CODES
+                )
+
+    def _check_audio(self, alone: bytes, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
+        parts = self.socket.audio(started["number"])
+        assert [h.seq for h, _ in parts] == list(range(len(parts)))
+        assert [h.pts for h, _ in parts] == [sum(h.samples for h, _ in parts[:i]) for i in range(len(parts))]
+        audio = b"".join(p for _, p in parts)
+        if whole:
+            assert parts[-1][0].last
+            assert audio == alone
+        elif ended:
+            assert alone.startswith(audio)
+
+
+def simulate(seed: int) -> str:
+    """Play one seed. Returns a digest of every message with its time; raises AssertionError when a promise breaks."""
+    chance = random.Random(seed)
+    slots = chance.randint(1, 4)
+    bench, spoken = (_over_the_pipeline if seed % 2 == 0 else _over_tones)(chance, slots)
+    return run(_scene(bench, spoken, chance), disorder=chance)
+
+
+def _over_the_pipeline(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], Spoken]:
+    voice = ModelFreePipeline(
+        slots=slots,
+        frame_s=chance.choice([0.0, 0.01, 0.05]),
+        start_s=chance.choice([0.0, 1.0]),
+        chunk_frames=chance.choice([1, 2, 4]),
+    )
+    return lambda: InProcessGateway(synthesizer=voice, queue_length=4), offline
+
+
+def _over_tones(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], Spoken]:
+    script = ToneScript(
+        chunk_frames=chance.choice([1, 2, 4]),
+        frame_s=chance.choice([0.0, 0.01, 0.05]),
+        start_s=chance.choice([0.0, 1.0]),
+        close_s=chance.choice([0.0, 0.02, 0.5]),
+        fail_frame=chance.choice([None, None, None, 12]),
+    )
+    return lambda: InProcessGateway(script, slots=slots, queue_length=4), _tones
+
+
+async def _scene(open_bench: Callable[[], InProcessGateway], spoken: Spoken, chance: random.Random) -> str:
+    async with open_bench() as bench:
+        clients = [SimulatedClient(bench, chance, number) for number in range(chance.randint(1, 5))]
+        lives = [asyncio.create_task(client.live()) for client in clients]
+        await _break_something(bench, chance)
+        await asyncio.gather(*lives)
+        await asyncio.sleep(120)
+        for client in clients:
+            await client.check(spoken)
+        return _digest(clients)
+
+
+async def _break_something(bench: InProcessGateway, chance: random.Random) -> None:
+    await asyncio.sleep(2 * chance.random())
+    voice, which = bench.synthesizer, chance.randrange(100)
+    match chance.randrange(8):
+        case 0:
+            voice.lose()
+            await voice.start()
+        case 1 if isinstance(voice, ModelFreePipeline):
+            voice.fail_one(which)
+        case 1 if voice.open_speeches:
+            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(GenerationFailed("this one alone"))
+        case 2 if voice.open_speeches and not isinstance(voice, ModelFreePipeline):
+            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(RuntimeError("nobody expects this one"))
+        case 3:
+            for session in bench.sessions:
+                session.drain(5000, asyncio.get_running_loop().time() + 0.2)
+
+
+def _digest(clients: list[SimulatedClient]) -> str:
+    seen = hashlib.sha256()
+    for client in clients:
+        for at_s, message in zip(client.socket.times_s, client.socket.sent, strict=True):
+            seen.update(f"{at_s:.6f}".encode())
+            seen.update(message if isinstance(message, bytes) else message.encode())
+    return seen.hexdigest()

@@ -1,0 +1,253 @@
+"""The session machine under random legal and illegal events, without a loop: a walk that checks every effect."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer
+from voxgate.client.utterance import MESSAGE_REFUSED_CODES
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.access.usage import Caller
+from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.protocols.native import NativeProtocol
+from voxgate.gateway.session import utterance as utterance_module
+from voxgate.gateway.session.admission import AdmissionQueue
+from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, ReadSpeech, SendAudio, SendMessage
+from voxgate.gateway.session.lifecycle import TABLE, Event, State, follow
+from voxgate.gateway.session.session import ServerSession
+from voxgate.gateway.session.utterance import ServerUtterance
+from voxgate.gateway.session.utterance_factory import UtteranceFactory
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.errors import GenerationFailed, VoxgateError
+from voxgate.pipeline.interface import EngineState
+
+NAMES = ("a", "b", "c", "d")
+
+
+class SessionWalk:
+    """Random events for one session after another; every effect is checked as it is taken."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now_s = 0.0
+        self.synthesizer = ToneSynthesizer(ToneScript(max_frames=15), slots=2, max_characters=200)
+        self.synthesizer._state = EngineState.READY  # starting it takes a loop
+        self.settings = Settings(
+            utterances_per_session=3,
+            queue_length=2,
+            starts_per_s=1000,
+            interrupts_per_s=1000,
+            messages_per_s=10_000,
+        )
+        self.admission = AdmissionQueue(lambda: self.synthesizer.slots, 2, 3000)
+        self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
+        self.closing: list[ServerUtterance] = []
+        self.connect()
+
+    def connect(self) -> None:
+        self.session = ServerSession(
+            "s", Caller("k", KeyLimits()), self.factory, self.admission, NativeProtocol(), lambda: None
+        )
+        self.listening: set[ServerUtterance] = set()
+        self.retired: set[ServerUtterance] = set()
+        self.next_seq: dict[int, int] = {}
+        self.ended: set[int] = set()
+        self.numbers: dict[str, int] = {}
+        self.closed = False
+        self.session.open()
+
+    # Events
+
+    def step(self) -> None:
+        events: list[tuple[int, Callable[[], None]]] = [
+            (30, self.client),
+            (40, self.speak),
+            (25, self.take),
+            (10, self.close_one),
+            (8, self.wait),
+            (1, self.break_one),
+            (1, self.lose_engine),
+            (1, self.stall),
+            (1, self.end),
+        ]
+        self.chance.choices([e for _, e in events], [w for w, _ in events])[0]()
+        self.check_books()
+
+    def client(self) -> None:
+        name = self.chance.choice(NAMES)
+        kinds: list[dict[str, Any] | str] = [
+            {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])},
+            {"type": "start", "utterance": name, "voice": self.chance.choice(["ada", "eve"])},
+            {"type": "text", "utterance": name, "text": "x" * self.chance.choice([0, 1, 9, 90])},
+            {"type": "text", "utterance": name, "text": "hello "},
+            {"type": "flush", "utterance": name},
+            {"type": "end", "utterance": name},
+            {"type": "interrupt", "utterance": name},
+            {"type": "interrupt", "utterance": name, "played_ms": self.chance.randrange(5000)},
+            {"type": "ack", "utterance": name, "played_samples": self.chance.randrange(100_000)},
+            {"type": "ping"},
+            "garbage",
+        ]
+        weights = [6, 2, 6, 6, 2, 5, 1, 1, 3, 1, 0.1]
+        chosen = self.chance.choices(kinds, weights)[0]
+        self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
+
+    def speak(self) -> None:
+        if not self.listening:
+            return
+        utterance = self.chance.choice(sorted(self.listening, key=lambda u: u.number))
+        assert isinstance(utterance.speech, ToneSpeech)
+        try:
+            chunk = utterance.speech.step()
+        except StopAsyncIteration:
+            self.listening.discard(utterance)
+            self.session.on_finished(utterance)
+        except VoxgateError as error:
+            self.listening.discard(utterance)
+            self.session.on_failed(utterance, error)
+        else:
+            if chunk is not None and utterance.outbox.has_room:
+                self.session.on_audio(utterance, chunk)
+
+    def wait(self) -> None:
+        wake_s = self.session.next_wake_s(self.now_s)
+        jump_s = self.chance.choice([0.01, 0.08, 0.5, 4.0])
+        self.now_s += min(jump_s, wake_s - self.now_s) if wake_s > self.now_s else jump_s
+
+    def break_one(self) -> None:
+        for utterance in self.listening:
+            assert isinstance(utterance.speech, ToneSpeech)
+            utterance.speech.lose(GenerationFailed("random"))
+            return
+
+    def lose_engine(self) -> None:
+        if self.chance.random() < 0.2:
+            self.synthesizer.lose()
+        self.synthesizer._state = EngineState.READY
+
+    def stall(self) -> None:
+        if self.chance.random() < 0.2:
+            self.session.blocked(self.now_s, self.now_s - self.chance.choice([0.5, 2.0, 9.0]))
+
+    def close_one(self) -> None:
+        """The engine confirms the end of a speech."""
+        if self.closing:
+            utterance = self.closing.pop(self.chance.randrange(len(self.closing)))
+            if isinstance(utterance.speech, ToneSpeech):
+                self.synthesizer.open_speeches.pop(utterance.speech, None)
+            assert utterance.ticket is not None
+            self.admission.leave(utterance.ticket, self.now_s)
+
+    def end(self) -> None:
+        kind = self.chance.randrange(8)
+        if kind == 0:
+            self.session.drain(1000, self.now_s + 0.1)
+        elif kind == 1:
+            self.session.end_now()
+        elif kind == 2:
+            for utterance in self.session.on_disconnect():
+                self.retire(utterance)
+            self.check_all_given_back()
+            self.connect()
+
+    # Effects
+
+    def take(self) -> None:
+        for _ in range(self.chance.randrange(20)):
+            match self.session.next_effect(self.now_s):
+                case None:
+                    return
+                case SendMessage(message=message):
+                    self.told(json.loads(message))
+                case SendAudio(utterance=utterance, message=message):
+                    assert isinstance(message, bytes)
+                    header, _ = unpack_audio(message)
+                    assert not self.closed
+                    assert header.number not in self.ended
+                    assert header.number == utterance.number
+                    assert header.seq == self.next_seq[header.number]
+                    self.next_seq[header.number] += 1
+                case ReadSpeech(utterance=utterance):
+                    assert utterance not in self.retired
+                    self.listening.add(utterance)
+                case CloseSpeech(utterance=utterance):
+                    self.retire(utterance)
+                case CloseSocket():
+                    assert not self.closed
+                    for utterance in self.session.on_disconnect():
+                        self.retire(utterance)
+                    self.check_all_given_back()
+                    self.connect()
+                    return
+
+    def told(self, message: dict[str, Any]) -> None:
+        kind, name = message["type"], message.get("utterance")
+        if kind == "started":
+            self.numbers[name] = message["number"]
+            self.next_seq[message["number"]] = 0
+        elif kind == "done":
+            # An interrupt may still be answered, so only audio is over.
+            self.ended.add(self.numbers[name])
+        elif kind == "interrupted" or (kind == "error" and name and message["code"] not in MESSAGE_REFUSED_CODES):
+            self.ended.add(self.numbers.pop(name, 0))
+
+    def retire(self, utterance: ServerUtterance) -> None:
+        assert utterance not in self.retired, "each speech is closed once"
+        self.retired.add(utterance)
+        self.listening.discard(utterance)
+        self.closing.append(utterance)
+
+    # What holds at all times
+
+    def check_books(self) -> None:
+        assert self.admission.active <= 2
+        assert self.admission.queued <= 2
+        assert len(self.synthesizer.open_speeches) <= 2
+        assert len(self.session.active) <= 3
+        assert all(not u.over for u in self.session.active)
+        for utterance in self.session.active:
+            assert utterance.outbox.has_room or utterance.outbox.next_samples
+
+    def check_all_given_back(self) -> None:
+        assert not self.listening
+        while self.closing:
+            self.close_one()
+        assert (self.admission.active, self.admission.queued) == (0, 0)
+        assert not self.synthesizer.open_speeches
+
+
+EDGES = {(state, event) for state, row in TABLE.items() for event in row}
+"""Every edge of the utterance's table, which a long walk has to hit."""
+
+
+def walk(steps: int, seed: int) -> set[tuple[State, Event]]:
+    """Take `steps` random events. Returns the edges hit; raises AssertionError when an invariant breaks."""
+    with _edges_hit() as hit:
+        walker = SessionWalk(seed)
+        for _ in range(steps):
+            walker.step()
+        for utterance in walker.session.on_disconnect():
+            walker.retire(utterance)
+        walker.check_all_given_back()
+    return hit
+
+
+@contextmanager
+def _edges_hit() -> Iterator[set[tuple[State, Event]]]:
+    hit: set[tuple[State, Event]] = set()
+
+    def recorded(state: State, event: Event) -> State:
+        after = follow(state, event)
+        hit.add((state, event))
+        return after
+
+    utterance_module.follow = recorded
+    try:
+        yield hit
+    finally:
+        utterance_module.follow = follow

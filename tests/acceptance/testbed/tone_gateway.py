@@ -1,0 +1,111 @@
+"""`voxgate serve` with the tone talker for a voice: `python -m acceptance.testbed.tone_gateway TALKER-AS-JSON FLAG...`.
+
+Everything else is the real command. Questions come as JSON lines on stdin, answers go to stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from dataclasses import fields
+from typing import Any
+
+from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, make_every_tone
+from voxgate.cli import main as cli
+from voxgate.cli import serve as command
+
+LAG_PERIOD_S = 0.01
+FREED_REMEMBERED = 1000
+"""More would be the growth of a long run."""
+
+
+class InstrumentedToneSynthesizer(ToneSynthesizer):
+    """A tone talker that tells a test what only the process itself can know."""
+
+    def __init__(self, script: ToneScript, **options: Any) -> None:
+        super().__init__(script, **options)
+        self.opened = 0
+        self.freed_at: deque[tuple[int, float]] = deque(maxlen=FREED_REMEMBERED)
+        """(seed, monotonic time) of the speeches that ended last."""
+        self._late_ms: list[float] = []
+        self._probe: asyncio.Task[None] | None = None
+        self._door: asyncio.Task[None] | None = None
+
+    def run_ahead(self) -> None:
+        """A tone needs nothing loaded."""
+
+    async def start(self) -> None:
+        await super().start()
+        self._door = self._door or asyncio.create_task(self._answer())
+
+    def open(self, request) -> ToneSpeech:
+        speech = super().open(request)
+        self.opened += 1
+        self.speeches.clear()  # every speech ever opened is too much for a long run
+        return speech
+
+    def freed(self, speech: ToneSpeech) -> None:
+        super().freed(speech)
+        self.freed_at.append((speech.seed, time.monotonic()))
+
+    async def _answer(self) -> None:
+        lines = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        while line := await lines.readline():
+            question = json.loads(line)
+            answer = getattr(self, "do_" + question.pop("do"))(**question)
+            print(json.dumps(answer), flush=True)
+
+    def do_state(self) -> dict[str, Any]:
+        return {
+            "speeches": len(self.open_speeches),
+            "most_speeches": self.most_open,
+            "opened": self.opened,
+            "tasks": len(asyncio.all_tasks()),
+        }
+
+    def do_freed(self) -> list[tuple[int, float]]:
+        return list(self.freed_at)
+
+    def do_forget_most(self) -> None:
+        self.most_open = len(self.open_speeches)
+
+    def do_lose(self) -> None:
+        self.lose()
+
+    def do_watch_lag(self) -> None:
+        """Begin to measure the event loop's lag."""
+        self._late_ms = []
+        self._probe = asyncio.create_task(self._watch_lag())
+
+    def do_lag(self) -> dict[str, float]:
+        """End it; milliseconds."""
+        assert self._probe is not None
+        self._probe.cancel()
+        late = sorted(self._late_ms)
+        return {"p99": late[int(0.99 * len(late))], "max": late[-1]}
+
+    async def _watch_lag(self) -> None:
+        while True:
+            due_s = time.monotonic() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            self._late_ms.append(1000 * (time.monotonic() - due_s))
+
+
+def main() -> int:
+    talker = json.loads(sys.argv[1])
+    make_every_tone()
+    known = {field.name for field in fields(ToneScript)}
+    script = ToneScript(**{name: talker.pop(name) for name in tuple(talker) if name in known})
+    command.build_synthesizer = lambda settings, *_: InstrumentedToneSynthesizer(  # type: ignore[assignment]  # in place of the voice
+        script, max_characters=settings.max_characters, **talker
+    )
+    return cli.main(["serve", *sys.argv[2:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""`voxgate bench gpu`: its checkpoints, loads, table and plots; what a GPU itself takes needs one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.dom import minidom
+
+import pytest
+from voxgate.benchmarks.fleet import Fleet
+from voxgate.benchmarks.gpu import command as bench_gpu
+from voxgate.benchmarks.gpu.command import FleetLoads, draw, last_document, split_cores
+from voxgate.benchmarks.gpu.report import BUSY, GpuReport, SizeResult, gateways_plot, latency_plot, step_plot, table
+from voxgate.benchmarks.random_checkpoint import talker_shapes
+from voxgate.loadtest.plan import LoadStep
+from voxgate.loadtest.results import Outcome, StepFigures, StepResult, UtteranceResult, figures
+
+
+@pytest.mark.parametrize(("size", "tensors", "parameters"), [("0.6B", 402, 905_788_672), ("1.7B", 404, 1_916_676_352)])
+def test_random_checkpoints_are_as_large_as_the_published_ones(size: str, tensors: int, parameters: int) -> None:
+    shapes = dict(talker_shapes(size))
+    assert len(shapes) == tensors
+    assert sum(math.prod(shape) for shape in shapes.values()) == parameters
+
+
+def heard(count: int, *, first_ms: float = 20.0, uneven: int = 0, lag_ms: float = 1.0) -> StepResult:
+    samples = [
+        UtteranceResult(
+            number,
+            outcome=Outcome.DONE,
+            first_byte_ms=first_ms,
+            server_ms=15.0,
+            gaps_ms=[80.0],
+            underruns={0: 0, 80: 0, 200: int(number < uneven)},
+            audio_s=5.0,
+        )
+        for number in range(count)
+    ]
+    return StepResult(samples, [lag_ms], 0.5, 10.0)
+
+
+def step(load: str, size: float, **of: Any) -> StepFigures:
+    return figures(load, size, heard(4, **of), (1.5, 0.0))
+
+
+@pytest.fixture
+def result() -> SizeResult:
+    engine = {"start_s": 40.0, "first": {"alone": {"p50": 5.5}}, "talker": {"1": 3.9, "8": 4.5}, "backbone": {"1": 1.5}}
+    engine["profile"] = {"12": {"busy": 0.9}}
+    parts = {"predictor": {"1": 1.6, "8": 2.1}, "codec": None, "engine": engine}
+    busy = step("60/s", 60, first_ms=30.0, lag_ms=50.0)
+    return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, uneven=1)])
+
+
+def test_the_table_shows_parts_loads_and_what_failed(result: SizeResult) -> None:
+    lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result]))
+    assert "- predictor, ms: 1: 1.6, 8: 2.1" in lines
+    assert "- codec: failed" in lines
+    assert "- first, alone, ms: p50: 5.5" in lines
+    assert "- talker, ms: 1: 3.9, 8: 4.5" in lines
+    assert "- profile, 12, share: busy: 0.9" in lines
+    assert "| 10/s | 4 | 0 | 0 | 20.0 / 20.0 / 20.0 | 0 / 0 / 0 | 80.0 | 2 | 1.5 | 750 |" in lines
+    assert any(f"60/s ({BUSY})" in line for line in lines), "figures of a busy client are marked"
+
+
+def test_what_could_not_be_measured_is_null_in_json(result: SizeResult) -> None:
+    report = json.loads(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, SizeResult("0.6B")]).as_json())
+    assert report["sizes"][0]["loads"][0]["first_byte"]["p95"] == 20.0
+    assert report["sizes"][0]["loads"][0]["cancel"]["p95"] is None
+    assert report["sizes"][1]["ready_s"] is None
+
+
+def test_the_plots_are_drawings_of_what_was_measured(result: SizeResult) -> None:
+    steps = minidom.parseString(step_plot(result))
+    assert len(steps.getElementsByTagName("polyline")) == 3
+    latency = minidom.parseString(latency_plot(result))
+    points = latency.getElementsByTagName("polyline")[0].getAttribute("points")
+    assert len(points.split()) == 2, "listeners are no rate"
+    assert latency_plot(SizeResult("0.6B")) == ""
+
+
+def test_the_last_document_counts_whatever_else_is_printed() -> None:
+    assert last_document('a library\n{"1": 2}\n{"1": 2, "8": 3}\n{"1": 2, "8"') == {"1": 2, "8": 3}
+    assert last_document("Traceback\n") is None
+
+
+def test_listeners_have_cores_of_their_own_where_there_are_enough() -> None:
+    assert split_cores(range(4)) == (range(4), range(4))
+    servers, clients = split_cores(range(32))
+    assert (len(servers), len(clients)) == (20, 12)
+    assert not set(servers) & set(clients)
+
+
+class Crowd:
+    """Stands for the processes of listeners; more than `carries` at once hear gaps."""
+
+    def __init__(self, carries: int) -> None:
+        self.loads: list[LoadStep] = []
+        self._carries = carries
+
+    async def __call__(self, load: LoadStep, *_: object) -> StepResult:
+        self.loads.append(load)
+        return heard(max(1, load.streams), uneven=int(load.streams > self._carries))
+
+
+@pytest.mark.parametrize(
+    ("carries", "tried", "best"),
+    [(1000, [100, 200, 400], 400), (250, [100, 200, 400, 300], 200), (310, [100, 200, 400, 300], 300), (50, [100], 0)],
+)
+async def test_the_most_listeners_are_looked_for_upwards(
+    monkeypatch: pytest.MonkeyPatch, carries: int, tried: list[int], best: int
+) -> None:
+    crowd = Crowd(carries)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    kept: list[int] = []
+    rows: list[StepFigures] = []
+    loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: kept.append(len(rows)))
+    assert await loads.most_listeners([100, 200, 400]) == best
+    assert [load.streams for load in crowd.loads] == tried
+    assert kept == list(range(1, len(tried) + 1)), "every load is kept when it has ended"
+
+
+async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(1000)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    rows: list[StepFigures] = []
+    loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None)
+    await loads.warm_up()
+    await loads.arrivals(20, 8.0)
+    await loads.arrivals(1, 8.0)
+    await loads.unpaced(64)
+    arrivals, rare, unpaced = crowd.loads[1:]
+    assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
+    assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
+    assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "so few tell nothing"
+    assert (unpaced.streams, unpaced.options.paced) == (64, False)
+    assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is none of them"
+
+
+async def test_each_of_several_gateways_gets_the_whole_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(1000)
+    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    rows: list[StepFigures] = []
+    loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, 4)
+    await loads.arrivals(20, 8.0)
+    assert await loads.most_listeners([200, 300]) == 250, "of each"
+    await loads.unpaced(64)
+    arrivals, *listeners, unpaced = crowd.loads
+    assert arrivals.rate_per_s == 80
+    assert [load.streams for load in listeners] == [800, 1200, 1000]
+    assert unpaced.streams == 256
+    assert rows[0].load == "80/s"
+
+
+def test_several_gateways_are_told_apart(result: SizeResult, tmp_path: Path) -> None:
+    four = SizeResult("1.7B", {}, 44.0, 1000, [step("400 unpaced", 400)], gateways=4)
+    lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, four]))
+    assert [line.partition(":")[0] for line in lines if line.startswith("**")] == ["**1.7B**", "**1.7B, 4 gateways**"]
+    points = minidom.parseString(gateways_plot([result, four])).getElementsByTagName("polyline")[0]
+    assert len(points.getAttribute("points").split()) == 2
+    draw(tmp_path, [result, four])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gpu_gateways_1.7B.svg",
+        "gpu_latency_1.7B.svg",
+        "gpu_step_1.7B.svg",
+    ]
+    draw(tmp_path / "nothing", [SizeResult("0.6B")])
+    assert not list((tmp_path / "nothing").iterdir())

@@ -1,0 +1,73 @@
+"""Commands reach a gateway that wants a key, over TLS with a certificate of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fakes.certificates import self_signed
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.cli.connection import http_url
+from voxgate.cli.main import main
+from voxgate.gateway.access.keys import hash_key
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [("ws://h:1/v1/speech", "http://h:1/p"), ("wss://h", "https://h/p"), ("h:1", "http://h:1/p")],
+)
+def test_http_addresses(url: str, address: str) -> None:
+    assert http_url(url, "/p") == address
+
+
+@contextlib.asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """A gateway with a key and a certificate; its address, and the certificate's file."""
+    certificate, key = self_signed(folder, "gateway")
+    settings = Settings(port=0, keys=(f"ada={hash_key('k')}",), tls_certificate=certificate, tls_key=key)
+    gateway = Gateway(settings, synthesizer := ToneSynthesizer(), FakeEncoder)
+    await gateway.open()
+    await synthesizer.start()
+    try:
+        yield f"wss://127.0.0.1:{gateway.port}", str(certificate)
+    finally:
+        await gateway.close()
+
+
+async def test_a_key_and_a_certificate_open_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with guarded(tmp_path) as (url, certificate):
+        reach = ["--url", url, "--ca", certificate]
+        output = tmp_path / "out.wav"
+        say = ["say", "--quiet", "--output", str(output), "Well."]
+        assert await asyncio.to_thread(main, ["voices", *reach]) == 1
+        assert "give one with --key" in capsys.readouterr().err
+        assert await asyncio.to_thread(main, ["voices", *reach, "--key", "k"]) == 0
+        assert "ada" in capsys.readouterr().out
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "voxgate.cli", *say, *reach, "--key", "k"), stderr=asyncio.subprocess.PIPE
+        )
+        _, complaint = await process.communicate()
+        assert process.returncode == 0, complaint
+        with wave.open(str(output)) as written:
+            assert written.getnframes() > 0
+
+
+async def test_a_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOXGATE_API_KEY", "k")
+    async with guarded(tmp_path) as (url, certificate):
+        assert await asyncio.to_thread(main, ["voices", "--url", url, "--ca", certificate]) == 0
+
+
+def test_a_certificate_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.pem")
+    assert main(["voices", "--url", "wss://127.0.0.1:9", "--ca", missing]) == 1
+    assert main(["say", "--url", "wss://127.0.0.1:9", "--ca", missing, "--output", str(tmp_path / "o.wav"), "x"]) == 1
+    assert capsys.readouterr().err.count("No such file") == 2

@@ -1,0 +1,86 @@
+"""The clients that are tested: which library, in which environment, how it is driven."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REQUIREMENTS = HERE / "requirements"
+RESULTS = Path(os.environ.get("VOXGATE_TEST_COMPAT_RESULTS", ROOT / "build" / "compat" / "results"))
+ENVIRONMENTS = Path(os.environ.get("VOXGATE_TEST_COMPAT_VENVS", ROOT / "build" / "compat" / "venvs"))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUnderTest:
+    """A client: `library` names its environment and driver, `package` the distribution whose version counts."""
+
+    __test__ = False  # no test class, for all its name
+
+    library: str
+    package: str
+    what: str
+    """As its users call it."""
+    arguments: tuple[str, ...] = ()
+    words: bool = False
+    """Whether it tells when words are spoken."""
+    tls: bool = False
+    http: bool = False
+    """Plain HTTP: audio comes as fast as it is made, and no limit of sockets refuses it."""
+    interrupts_without_message: bool = False
+    """It stops listening without a word to the server, which speaks to the end, at playback pace."""
+
+    reports_spoken_text: bool = False
+    """Whether an interrupt is answered with the text that was heard and the text that was not."""
+
+    @property
+    def id(self) -> str:
+        return "-".join((self.library, *self.arguments))
+
+    @property
+    def python(self) -> Path:
+        return ENVIRONMENTS / self.library / "bin" / "python"
+
+    @property
+    def driver(self) -> Path:
+        return HERE / "drivers" / f"{self.library}_driver.py"
+
+    @property
+    def version(self) -> str:
+        pinned = (REQUIREMENTS / f"{self.library}.txt").read_text("utf-8")
+        found = re.search(rf"^{re.escape(self.package)}==(\S+)$", pinned, re.MULTILINE)
+        assert found, f"{self.package} is not pinned"
+        return found[1]
+
+
+CLIENTS = (
+    ClientUnderTest("pipecat", "pipecat-ai", "ElevenLabsTTSService", ("elevenlabs",), words=True),
+    ClientUnderTest("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
+    ClientUnderTest("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
+    ClientUnderTest(
+        "livekit",
+        "livekit-plugins-elevenlabs",
+        "elevenlabs.TTS, MP3",
+        ("elevenlabs",),
+        words=True,
+        interrupts_without_message=True,
+    ),
+    ClientUnderTest(
+        "livekit",
+        "livekit-plugins-elevenlabs",
+        "elevenlabs.TTS, Opus",
+        ("elevenlabs_opus",),
+        words=True,
+        interrupts_without_message=True,
+    ),
+    ClientUnderTest("livekit", "livekit-plugins-deepgram", "deepgram.TTS", ("deepgram",)),
+    ClientUnderTest("livekit", "livekit-plugins-deepgram", "deepgram.TTSv2", ("deepgram2",)),
+    ClientUnderTest("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
+    ClientUnderTest("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, http=True),
+    ClientUnderTest("deepgram", "deepgram-sdk", "speak.v1", ("1",)),
+    ClientUnderTest("deepgram", "deepgram-sdk", "speak.v2", ("2",), reports_spoken_text=True),
+    ClientUnderTest("openai", "openai", "audio.speech", http=True),
+)

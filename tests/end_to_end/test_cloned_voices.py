@@ -1,0 +1,135 @@
+"""A voice's whole life on a running gateway: uploaded while another speaks, spoken with, kept, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import pytest_asyncio
+import soundfile
+from fakes.pipeline.base_checkpoint import write_demo_base
+from voxgate.cli.serve import build_library
+from voxgate.client import SpeechError, connect
+from voxgate.client.events import Audio, Done
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway.server import serve
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.interface import SpeechRequest
+from voxgate.pipeline.synthesizer import QwenSynthesizer
+from voxgate.pipeline.voice_model import SynthesizerOptions
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+
+DEMO = Path(__file__).parents[2] / "voices" / "demo"
+TEXT = "Good morning, how are you today?"
+UNHURRIED = 10**6
+STEP = 1.01 / 32_767
+"""Of 16 bits: what is decoded in another batch may be rounded the other way."""
+
+
+@dataclass
+class CloningGateway:
+    port: int
+    synthesizer: QwenSynthesizer
+    settings: Settings
+    folder: Path
+
+    async def say(self, voice: str, seed: int = 1, text: str = TEXT) -> np.ndarray:
+        """float32 [n] in steps of 16 bits, over a socket."""
+        async with (
+            asyncio.timeout(60),
+            connect(f"ws://127.0.0.1:{self.port}") as session,
+            session.utterance(voice=voice, seed=seed, pacing="none") as utterance,
+        ):
+            await utterance.send(text)
+            await utterance.end()
+            events = [event async for event in utterance.events()]
+        assert isinstance(events[-1], Done)
+        payload = b"".join(event.payload for event in events if isinstance(event, Audio))
+        return np.frombuffer(payload, np.int16).astype(np.float32) / 32_767
+
+    async def offline(self, voice: str, seed: int = 1) -> np.ndarray:
+        """float32 [n], straight from the pipeline."""
+        speech = self.synthesizer.open(SpeechRequest(voice=voice, seed=seed))
+        speech.advance(UNHURRIED)
+        speech.push_text(TEXT)
+        speech.end()
+        pcm = np.concatenate([chunk.pcm async for chunk in speech])
+        await speech.aclose()
+        return pcm
+
+    async def upload(self, recording: bytes, **fields: str) -> dict[str, Any]:
+        form = aiohttp.FormData(fields)
+        form.add_field("audio", io.BytesIO(recording), filename="voice.flac")
+        async with self.http() as client, client.post("/v1/voices", data=form) as response:
+            assert response.status == 201, await response.text()
+            return dict(await response.json())
+
+    def http(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(f"http://127.0.0.1:{self.port}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CloningGateway]:
+    root = tmp_path_factory.mktemp("cloned")
+    folder = write_demo_base(root / "base", DEMO)
+    synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2))
+    settings = Settings(port=0, voices_dir=root / "voices", checkpoint=str(folder), starts_per_s=1000)
+    library = build_library(settings, folder, synthesizer)
+    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(settings, synthesizer, PacketEncoder, listening.set_result, library=library))
+    await asyncio.wait([listening, serving], return_when=asyncio.FIRST_COMPLETED)
+    async with asyncio.timeout(180):
+        while synthesizer.state != "ready" and not serving.done():
+            await asyncio.sleep(0.1)
+    yield CloningGateway(listening.result(), synthesizer, settings, folder)
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+def recording(pcm: np.ndarray) -> bytes:
+    """FLAC at another rate than the model's, in stereo."""
+    file = io.BytesIO()
+    soundfile.write(file, np.repeat(pcm[:, None], 2, axis=1), 32_000, format="FLAC")
+    return file.getvalue()
+
+
+async def test_from_upload_to_removal(running: CloningGateway) -> None:
+    with pytest.raises(SpeechError) as refused:
+        await running.say("first")
+    assert refused.value.code == "unknown_voice"
+    tone = (0.3 * np.sin(np.arange(64_000) / 20)).astype(np.float32)
+    await running.upload(recording(tone), name="First")
+    first = await running.say("first")
+    assert len(first) > 24_000
+    assert np.abs(first).max() > 0.1
+
+    speaking = asyncio.create_task(running.say("first", text=f"{TEXT} And now to something longer, while others come."))
+    spoken = await running.offline("first")
+    made = await running.upload(recording(spoken), name="second", text=TEXT)
+    assert made["in_context"]
+    await speaking
+    second = await running.say("second")
+    np.testing.assert_allclose(second, await running.offline("second"), atol=STEP)
+    assert len(second) != len(first) or np.abs(second - first).max() > 0.03
+    np.testing.assert_allclose(await running.say("first"), first, atol=STEP)
+
+    again = QwenSynthesizer(running.folder, SynthesizerOptions(slots=2))
+    library: VoiceLibrary = build_library(running.settings, running.folder, again)
+    await library.refresh()
+    assert list(again.voices) == ["first", "second"]
+
+    async with running.http() as client, client.delete("/v1/voices/second") as response:
+        assert response.status == 204
+    with pytest.raises(SpeechError) as refused:
+        await running.say("second")
+    assert refused.value.code == "unknown_voice"
+    np.testing.assert_allclose(await running.say("first"), first, atol=STEP)

@@ -1,0 +1,54 @@
+"""The whole gateway on a real port of the loopback, with the tone talker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.session.outbox import EncoderFactory
+from voxgate.gateway.settings import Settings
+from websockets.asyncio.client import ClientConnection, connect
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    synthesizer: ToneSynthesizer | None = None,
+    *,
+    start: bool = True,
+    encoder: EncoderFactory = FakeEncoder,
+    **options: Any,
+) -> AsyncIterator[Gateway]:
+    """Serves until the end of the block, and checks that every speech was closed."""
+    synthesizer = synthesizer or ToneSynthesizer()
+    served = Gateway(Settings(port=0, **options), synthesizer, encoder)
+    await served.open()
+    if start:
+        await synthesizer.start()
+    try:
+        yield served
+    finally:
+        await served.close()
+        assert not synthesizer.open_speeches
+
+
+def dial(served: Gateway, **options: Any) -> connect:
+    return connect(f"ws://127.0.0.1:{served.port}/v1/speech", **options)
+
+
+async def ask(socket: ClientConnection, **fields: Any) -> None:
+    await socket.send(json.dumps(fields))
+
+
+async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next control message of that type; others are passed over."""
+    async with asyncio.timeout(5):
+        while True:
+            message = await socket.recv()
+            if isinstance(message, str) and (found := json.loads(message))["type"] == kind:
+                return dict(found)

@@ -1,0 +1,135 @@
+"""A socket without a network: the client's end is plain methods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from voxgate.gateway.messages import AudioHeader, unpack_audio
+from voxgate.gateway.transport.connection import SocketClosed
+
+
+class FakeSocket:
+    """Satisfies `voxgate.gateway.transport.websocket.Socket`.
+
+    `stop_reading` makes it block as a full network would; `buffered`, it takes all there is, as kernels do for long,
+    and only probes stay unanswered.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[str | bytes] = []
+        self.times_s: list[float] = []
+        self.close_code: int | None = None
+        self._incoming: deque[str | bytes] = deque()
+        self._arrived = asyncio.Event()
+        self._reads = asyncio.Event()
+        self._reads.set()
+        self._closed = False
+        self._silent = False
+        self._buffers = False
+        self._unread: list[Callable[[], None]] = []
+
+    # The gateway's end
+
+    async def receive(self) -> str | bytes:
+        while not self._incoming:
+            if self._closed or self._silent:
+                raise SocketClosed
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._incoming.popleft()
+
+    def send(self, message: str | bytes) -> None:
+        if self._closed:
+            raise SocketClosed
+        self.sent.append(message)
+        self.times_s.append(asyncio.get_running_loop().time())
+        self._arrived.set()
+
+    @property
+    def blocked(self) -> bool:
+        return not self._reads.is_set() and not self._buffers
+
+    async def drained(self) -> None:
+        await self._reads.wait()
+
+    def probe(self, on_read: Callable[[], None]) -> None:
+        self._unread.append(on_read)
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._reads.is_set():
+            for on_read in self._unread:
+                asyncio.get_running_loop().call_soon(on_read)
+            self._unread.clear()
+
+    async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
+        self.close_code = code
+        self.disconnect()
+
+    # The client's end
+
+    def put(self, **fields: Any) -> None:
+        self.put_raw(json.dumps(fields))
+
+    def put_raw(self, message: str | bytes) -> None:
+        self._incoming.append(message)
+        self._arrived.set()
+
+    def stop_reading(self, *, buffered: bool = False) -> None:
+        self._buffers = buffered
+        self._reads.clear()
+
+    def read_again(self) -> None:
+        self._reads.set()
+        self._answer()
+
+    def half_close(self) -> None:
+        """No more comes from the client, who still reads."""
+        self._silent = True
+        self._arrived.set()
+
+    def disconnect(self) -> None:
+        self._closed = True
+        self._arrived.set()
+        self._reads.set()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Control messages so far."""
+        return [json.loads(m) for m in self.sent if isinstance(m, str)]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [m for m in self.messages if m.get("type") == kind]
+
+    def audio(self, number: int = 1) -> list[tuple[AudioHeader, bytes]]:
+        parts = [unpack_audio(m) for m in self.sent if isinstance(m, bytes)]
+        return [part for part in parts if part[0].number == number]
+
+    async def until(self, kind: str, count: int = 1) -> dict[str, Any]:
+        """The `count`th message of that type, once it is there; within a minute of the loop's time."""
+        async with asyncio.timeout(60):
+            while len(found := self.of(kind)) < count:
+                await asyncio.sleep(0.01)
+        return found[count - 1]
+
+    async def when(self, wanted: Callable[[dict[str, Any]], bool], count: int = 1) -> dict[str, Any]:
+        """The `count`th control message that is `wanted`, once it is there; within a minute."""
+        async with asyncio.timeout(60):
+            while len(found := [m for m in self.messages if wanted(m)]) < count:
+                await asyncio.sleep(0.01)
+        return found[count - 1]
+
+    async def hung_up(self) -> int | None:
+        """The code the gateway closed with, once it has; within a minute."""
+        async with asyncio.timeout(60):
+            while self.close_code is None:
+                await asyncio.sleep(0.01)
+        return self.close_code

@@ -1,0 +1,104 @@
+"""A gateway of real worker processes before a tone engine in this process, and what tests ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from voxgate.client import AudioFormat, Done, connect
+from voxgate.client.session import Session
+from voxgate.gateway.settings import Settings
+from voxgate.gateway.workers.speech_process import SpeechProcess
+
+from ..pipeline.tone_engine import ToneEngine
+
+DEMO = Path(str(files("voxgate.voices"))) / "demo"
+COMMAND = [sys.executable, "-m", "voxgate.cli.serve_worker"]
+WORKERS = 2
+UNPACED: dict[str, Any] = {"pacing": "none", "format": AudioFormat(codec="pcm")}
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    engine: ToneEngine | None = None,
+    *,
+    folder: Path = DEMO,
+    before: Callable[[SpeechProcess], None] = lambda _: None,
+    **options: Any,
+) -> AsyncIterator[SpeechProcess]:
+    """Ready to speak; checks that it leaves nothing behind. `before` happens while there is no engine yet."""
+    engine = engine or ToneEngine(folder)
+    settings = Settings(port=0, workers=WORKERS, log_level="warning", **options)
+    served = SpeechProcess(settings, engine, folder, WORKERS, COMMAND)
+    keeping: asyncio.Task[None] | None = None
+    try:
+        await served.open()
+        before(served)
+        keeping = asyncio.create_task(served.run_engine())
+        await ready(served)
+        yield served
+    finally:
+        pids = served.pids
+        if keeping is not None:
+            keeping.cancel()
+        await served.close()
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert engine.lent == 0
+
+
+async def ready(served: SpeechProcess) -> None:
+    await until(lambda: served.state.speaks)
+    # Workers are told a moment later.
+    await asyncio.sleep(0.1)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+def url(served: SpeechProcess) -> str:
+    return f"http://127.0.0.1:{served.port}"
+
+
+async def say(session: Session, text: str, **options: Any) -> tuple[np.ndarray, Done]:
+    """The samples, int16, and how it ended."""
+    heard = bytearray()
+    async with asyncio.timeout(30), session.utterance(**(UNPACED | options)) as utterance:
+        await utterance.send(text)
+        await utterance.end()
+        async for audio in utterance.audio():
+            heard += audio.payload
+        assert utterance.done is not None
+        return np.frombuffer(heard, np.int16), utterance.done
+
+
+async def connections(served: SpeechProcess, stack: contextlib.AsyncExitStack, count: int) -> dict[str, list[Session]]:
+    """So many sessions or a few more, by the run of the worker that took them; every worker has one."""
+    by_worker: dict[str, list[Session]] = {}
+    for opened in range(count + 100):
+        if opened >= count and len(by_worker) == WORKERS:
+            return by_worker
+        session = await stack.enter_async_context(connect(url(served)))
+        by_worker.setdefault(session.info.session.partition("-")[0], []).append(session)
+    raise AssertionError("a worker takes no connections")
+
+
+async def everybody_speaks(served: SpeechProcess) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for session, *_ in (await connections(served, stack, WORKERS)).values():
+            assert (await say(session, "Here again."))[1].reason == "end"
+
+
+def serves(pid: int, session: Session) -> bool:
+    """Whether the other end of the session's socket is in that process."""
+    port = session._socket.local_address[1]
+    return any(each.raddr and each.raddr.port == port for each in psutil.Process(pid).net_connections("tcp"))

@@ -1,0 +1,120 @@
+"""An engine without a model: it says each text token back as one frame, as far as text and credit allow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+from voxgate.pipeline.errors import AtCapacity, EngineLost
+from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.pipeline.ipc.records import RecordFlag
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.talker.generation import Generation
+
+GROUPS = 16
+END_OF_TEXT = -1
+PADDING = -2
+
+
+class EchoEngine:
+    """Runs generations in the event loop, by the rules of the real one.
+
+    The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
+    Speech ends by itself `tail` frames after all text was read. `frame_s`: how long a frame takes. `decodes_first`: it
+    is asked for first frames' sound, which then has the codec's slot for samples.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int = 2,
+        text: int = 64,
+        frames: int = 400,
+        tail: int = 2,
+        frame_s: float = 0.0,
+        decodes_first: bool = False,
+    ) -> None:
+        self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
+        self.free_slots = list(range(slots))
+        self.opened: list[Generation] = []
+        self.aborted: list[Generation] = []
+        self.texts: list[list[int]] = []
+        """The text of each generation that is over."""
+        self.dead = False
+        self._tail = tail
+        self._frame_s, self._decodes_first = frame_s, decodes_first
+        self._news = asyncio.Event()
+
+    def open(self) -> Generation:
+        if self.dead:
+            raise EngineLost("the engine is not running")
+        if not self.free_slots:
+            raise AtCapacity("every talker slot is in use")
+        slot = self.free_slots.pop()
+        self.tables.control[slot] = 0
+        self.opened.append(Generation(self.tables, slot, len(self.opened) + 1, self))
+        return self.opened[-1]
+
+    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
+        assert prompt_len == self.tables.control[generation.slot, Field.PREFIX_LEN] + 1
+        return asyncio.create_task(self._run(generation))
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def ask_release(self, generation: Generation) -> None:
+        self.aborted.append(generation)
+        asyncio.get_running_loop().call_soon(generation.released)
+
+    def free(self, generation: Generation) -> None:
+        assert generation.slot not in self.free_slots
+        self.texts.append(self.tables.text[generation.slot, : generation.tokens].tolist())
+        self.free_slots.append(generation.slot)
+
+    def die(self) -> None:
+        """The engine's process ends; generations under way learn of it."""
+        self.dead = True
+        self.wake()
+
+    async def _run(self, generation: Generation) -> int:
+        row = self.tables.control[generation.slot]
+        frame = 0
+        while True:
+            while not (frame < row[Field.CREDIT] and (frame < row[Field.TEXT_LEN] or row[Field.CLOSED])):
+                await self._next_news()
+            await asyncio.sleep(self._frame_s)
+            if self.dead:
+                raise EngineLost("the talker's engine died")
+            assert row[Field.EPOCH] == generation.epoch
+            flags = self._flags(frame, row)
+            codes = self._codes(generation.slot, frame, int(row[Field.TEXT_LEN]))
+            if self._decodes_first and not frame and row[Field.CODEC_SLOT]:
+                generation.take(frame, int(RecordFlag.DECODED), codes)
+                generation.on_audio(np.full(FRAME_SAMPLES, row[Field.CODEC_SLOT] - 1, np.float32))
+            else:
+                generation.take(frame, flags, codes)
+            frame += 1
+            if flags:
+                return frame
+
+    async def _next_news(self) -> None:
+        if self.dead:
+            raise EngineLost("the talker's engine died")
+        self._news.clear()
+        await self._news.wait()
+
+    def _flags(self, frame: int, row: np.ndarray) -> int:
+        if not row[Field.CLOSED]:
+            return 0
+        if frame >= max(2, row[Field.TEXT_LEN] + self._tail):
+            return int(RecordFlag.END)
+        return int(RecordFlag.END | RecordFlag.CAPPED) if frame >= row[Field.FRAME_CAP] else 0
+
+    def _codes(self, slot: int, frame: int, tokens: int) -> np.ndarray:
+        codes = np.zeros(GROUPS, np.int32)
+        codes[1] = slot
+        if frame < tokens:
+            codes[0] = self.tables.text[slot, frame]
+        else:
+            codes[0] = END_OF_TEXT if frame == tokens else PADDING
+        return codes

@@ -1,0 +1,166 @@
+"""An utterance's speech over an engine and a codec without a model; its text is the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from fakes.pipeline.echo_engine import EchoEngine
+from numpy.typing import NDArray
+from voxgate.pipeline.alignment.word_timing import WordAligner
+from voxgate.pipeline.credit import CreditRounds
+from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.interface import FRAME_SAMPLES, SpeechChunk, TextLayout
+from voxgate.pipeline.talker.generation import Sampling
+from voxgate.pipeline.talker.prompt import Prompt
+from voxgate.pipeline.text.tokenizer import TextTokenizer
+from voxgate.pipeline.text.utterance_text import UtteranceText
+from voxgate.pipeline.utterance import UtterancePlan, UtteranceSpeech
+from voxgate.pipeline.voice_config import FrameLimits, TextRules, VoiceConfig
+
+PROMPT = Prompt(
+    text=(1, 5),
+    head=np.array([[-1] * 16, [512] + [-1] * 15], np.int32),
+    context=np.array([[513] + [-1] * 15], np.int32),
+    layout=TextLayout.STREAMING,
+    filler=512,
+)
+SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 1000)
+STORY = "one two three. four five six! seven eight. nine ten eleven twelve?"
+
+
+class FakeCodec:
+    """Turns each frame into 80 ms of loud audio, at most `chunk` frames at a time."""
+
+    def __init__(self, chunk: int = 3) -> None:
+        self.frames: list[list[int]] = []
+        self.slot: int | None = None
+        """Where it begins, if the engine may decode the first frame."""
+        self.decoded: list[int] = []
+        """Numbers of frames that came decoded."""
+        self.sounds: list[NDArray[np.float32]] = []
+        self.heard: list[int] = []
+        self.closed = 0
+        self.finished = False
+        self.broken: VoxgateError | None = None
+        self.silent: Callable[[int], bool] = lambda number: False  # noqa: ARG005 - of a frame's number
+        self._chunk = chunk
+        self._waiting: deque[int] = deque()
+        self._news = asyncio.Event()
+
+    @property
+    def beginning(self) -> int | None:
+        return None if self.frames else self.slot
+
+    def hear(self, pcm: NDArray[np.float32]) -> None:
+        self.sounds.append(pcm)
+
+    def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None:
+        assert not self.finished
+        self.decoded += [len(self.frames)] * decoded
+        for frame in codes.tolist():
+            self._waiting.append(len(self.frames))
+            self.frames.append(frame)
+        self._news.set()
+
+    def finish(self) -> None:
+        self.finished = True
+        self._news.set()
+
+    def advance(self, frames_heard: int) -> None:
+        self.heard.append(frames_heard)
+
+    async def __anext__(self) -> NDArray[np.float32]:
+        while not self._waiting:
+            if self.broken is not None:
+                raise self.broken
+            if self.finished or self.closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        count = min(self._chunk, len(self._waiting))
+        numbers = [self._waiting.popleft() for _ in range(count)]
+        levels = [0 if self.silent(number) else number / 1000 + 0.1 for number in numbers]
+        return np.repeat(np.float32(levels), FRAME_SAMPLES)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        self._news.set()
+
+
+class SpeechBench:
+    """A speech over a fake engine and a fake codec; the text is the real one."""
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        *,
+        rules: TextRules | None = None,
+        limits: FrameLimits | None = None,
+        engine: EchoEngine | None = None,
+        max_frames: int | None = None,
+        lookahead_frames: int = 10_000,
+        max_characters: int = 1000,
+        trim_silence: bool = False,
+        paced: bool = True,
+        initial_burst_frames: int | None = None,
+        frames_before_first_pcm: int | None = None,
+        prompt: Prompt = PROMPT,
+    ) -> None:
+        rules = rules or TextRules()
+        self.engine = engine or EchoEngine()
+        self.codec = FakeCodec()
+        self.tokenizer = tokenizer
+        self.over: list[UtteranceSpeech] = []
+        file = VoiceConfig(text=rules, limits=limits or FrameLimits())
+        plan = UtterancePlan(
+            prompt,
+            SAMPLING,
+            max_frames,
+            lookahead_frames,
+            file,
+            paced,
+            trim_silence,
+            initial_burst_frames,
+            frames_before_first_pcm,
+        )
+        text = UtteranceText(rules, tokenizer, max_characters)
+        self.speech = UtteranceSpeech(
+            plan, text, WordAligner(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
+        )
+
+    async def __aenter__(self) -> SpeechBench:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.speech.aclose()
+
+    async def listen(self) -> list[SpeechChunk]:
+        return [chunk async for chunk in self.speech]
+
+    async def say(self, text: str) -> list[SpeechChunk]:
+        self.speech.push_text(text)
+        self.speech.end()
+        return await self.listen()
+
+    def segments(self) -> list[str]:
+        """What each generation that is over has read, as text."""
+        return [self.tokenizer.tokenizer.decode(ids).strip() for ids in self.engine.texts]
+
+    def spoken(self) -> list[int]:
+        """The text tokens that frames were made for, in the order the listener gets them."""
+        return [frame[0] for frame in self.codec.frames if frame[0] >= 0]
+
+
+async def turns(count: int = 60) -> None:
+    """Let everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def audio_frames(chunks: list[SpeechChunk]) -> list[int]:
+    """The number of each frame heard, read from its audio."""
+    pcm = np.concatenate([chunk.pcm for chunk in chunks])
+    return [round((float(value) - 0.1) * 1000) for value in pcm[::FRAME_SAMPLES]]

@@ -1,0 +1,276 @@
+"""An engine for workers without a model: each frame's first code is the token read for it, and its sound a tone.
+
+Tables, reports, slots, and the codec's sockets are the real ones; only who computes is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
+from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
+from voxgate.pipeline.interface import FRAME_SAMPLES, SAMPLE_RATE_HZ, EngineState, SpeechRequest
+from voxgate.pipeline.ipc.codec_wire import CodecWorkerOptions, Job
+from voxgate.pipeline.ipc.engine_messages import Attach
+from voxgate.pipeline.ipc.records import HEADER, RecordFlag, pack_pcm, pack_release, unpack_records
+from voxgate.pipeline.ipc.report_channel import ReportReceiver, ReportSender
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.step_times import StepSummary
+from voxgate.pipeline.talker.slot_lease import SlotLease, TalkerSlotLease
+from voxgate.pipeline.voice_model import SynthesizerOptions, VoiceModel
+
+GROUPS, CODEBOOK = 16, 512
+TAIL = 2
+BELL = -1
+"""In an address, for an owner's number."""
+JOB_FRAMES = 128
+
+
+def tones() -> np.ndarray:
+    """float32 [CODEBOOK, 1920]: the sound of each code."""
+    n = np.arange(FRAME_SAMPLES) / SAMPLE_RATE_HZ
+    return (0.4 * np.sin(2 * np.pi * (150 + 4 * np.arange(CODEBOOK)[:, None]) * n)).astype(np.float32)
+
+
+class ToneCodec:
+    """Serves jobs in a thread of this process, as the codec's worker does."""
+
+    ahead = 1
+
+    def __init__(self, slots: int, job_s: float = 0.0) -> None:
+        self.tones = tones()
+        self._job_s = job_s
+        self.decoder = SimpleNamespace(codebook_size=CODEBOOK, books=GROUPS, frame_samples=FRAME_SAMPLES)
+        self._ours, theirs = socket.socketpair()
+        self.options = CodecWorkerOptions(
+            checkpoint_dir="",
+            slots=slots,
+            mode="stateful",
+            left_context=0,
+            threads=1,
+            max_rows=slots,
+            max_frames=JOB_FRAMES,
+            batch_frames=JOB_FRAMES,
+            socket_fd=-1,
+            parent_pid=os.getpid(),
+            address=f"voxgate-tone-{uuid.uuid4().hex}",
+            shared=True,
+        )
+        self.jobs = 0
+        self._thread = threading.Thread(target=run_worker_loop, args=(theirs, self, self.options), daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ours.recv(1 << 16)  # its greeting: from now on it listens
+        self._drain = threading.Thread(target=self._read, daemon=True)
+        self._drain.start()
+
+    def _read(self) -> None:
+        while self._ours.recv(1 << 16):
+            pass
+
+    def close(self) -> None:
+        self._ours.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+
+    def launch(self, job: Job) -> FinishedBatch:
+        self.jobs += 1
+        return FinishedBatch(self.tones[job.codes[:, :, 0]].reshape(len(job.slots), -1), self._job_s)
+
+
+class ToneEngine(VoiceModel):
+    """The voice of `folder`, spoken by workers through `slots` slots. `step_s`: how long everybody's step takes.
+
+    With `decodes_first` the sound of first frames comes with them, as from a GPU.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        slots: int = 8,
+        step_s: float = 0.001,
+        attached_processes: int = 2,
+        decodes_first: bool = False,
+    ) -> None:
+        super().__init__(folder, SynthesizerOptions(slots=slots, attached_processes=attached_processes))
+        self.slots = self.capacity = slots
+        self.step_times: Mapping[str, Sequence[StepSummary]] = {}
+        self.frames = 0
+        """Made so far."""
+        self.first_sounds = 0
+        """Of those, decoded by itself."""
+        self.starts = 0
+        self._step_s, self._attached_processes, self._decodes_first = step_s, attached_processes, decodes_first
+        self._state = EngineState.STARTING
+        self._seats: dict[int, TalkerSlotLease] = {}
+        self._running: dict[int, asyncio.Future[int]] = {}
+        self._made: dict[int, int] = {}
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def lent(self) -> int:
+        return len(self._seats)
+
+    def open(self, request: SpeechRequest, place: object = None) -> None:
+        raise NotImplementedError("only workers speak here")
+
+    async def start(self) -> None:
+        self.starts += 1
+        self._seats, self._running = {}, {}
+        self._run_id = uuid.uuid4().hex
+        self._tables, self._path = SlotTables.create(
+            TableShape(self.slots, 16 + 256, 256, 1000, GROUPS, self._checkpoint.talker.hidden)
+        )
+        self._free = list(range(self.slots))
+        self._codec_free = list(range(2 * self.slots))
+        self._codec = ToneCodec(2 * self.slots)
+        await asyncio.to_thread(self._codec.start)
+        self._own = ReportReceiver(self._address(0), self._hear)
+        self._reports = ReportSender([self._address(owner) for owner in range(1 + self._attached_processes)], GROUPS)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._step())]
+        self._news = asyncio.Event()
+        self._wakeup = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._wakeup.bind(f"\0{self._address(BELL)}")
+        loop.add_reader(self._wakeup, self._rung)
+        self._state = EngineState.READY
+
+    async def close(self) -> None:
+        if not self._state.speaks and not hasattr(self, "_tasks"):
+            return
+        self._state = EngineState.DEAD
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        asyncio.get_running_loop().remove_reader(self._wakeup)
+        self._wakeup.close()
+        self._own.close()
+        self._reports.close()
+        if self._codec is not None:
+            codec, self._codec = self._codec, None
+            await asyncio.to_thread(codec.close)
+
+    def lose(self) -> None:
+        """The engine dies: no frame comes any more."""
+        self._state = EngineState.DEAD
+        for over in self._running.values():
+            if not over.done():
+                over.set_exception(EngineLost("the engine died"))
+
+    def attachment(self, owner: int, last_epoch: int) -> Attach | None:
+        if not self._state.speaks:
+            return None
+        return Attach(
+            owner,
+            last_epoch,
+            self._path,
+            astuple(self._tables.shape),
+            self._address(owner),
+            self._address(BELL),
+            self._codec.options.jobs_address,
+            2 * self.slots,
+            JOB_FRAMES,
+        )
+
+    def lease(self) -> SlotLease:
+        if not self._state.speaks:
+            raise EngineNotReady("it does not run")
+        if not self._free:
+            raise AtCapacity("every slot is taken")
+        slot, codec = self._free.pop(), self._codec_free.pop()
+        seat = self._seats[slot] = TalkerSlotLease(slot, self)
+        return SlotLease(seat, codec, lambda: self._codec_free.append(codec))
+
+    # What seats ask
+
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - as the engine's
+        async def request() -> int:
+            over = self._running[slot] = asyncio.get_running_loop().create_future()
+            self._made[slot] = 0
+            self._news.set()
+            try:
+                return await over
+            finally:
+                self._running.pop(slot, None)
+
+        return asyncio.create_task(request())
+
+    def ask_release(self, tenant: TalkerSlotLease) -> None:
+        self._reports.send(pack_release(tenant.slot, tenant.epoch))
+
+    def free(self, tenant: TalkerSlotLease) -> None:
+        if self._seats.get(tenant.slot) is tenant:
+            del self._seats[tenant.slot]
+            self._tables.control[tenant.slot, Field.EPOCH] = 0
+            self._free.append(tenant.slot)
+
+    # The engine's own
+
+    def _address(self, owner: int) -> str:
+        return f"voxgate-tone-{self._run_id}-{owner}"
+
+    def _rung(self) -> None:
+        self._wakeup.recv(1)
+        self._news.set()
+
+    def _hear(self, message: bytes) -> None:
+        for slot, epoch, _, flags in unpack_records(message, GROUPS)[:, :HEADER].tolist():
+            seat = self._seats.get(slot)
+            if flags == RecordFlag.RELEASED and seat is not None and seat.epoch == epoch:
+                seat.released()
+
+    async def _step(self) -> None:
+        """All that may step, again and again."""
+        control = self._tables.control
+        while True:
+            slots = [slot for slot in self._running if not self._running[slot].done()]
+            rows = control[slots]
+            made = np.array([self._made[slot] for slot in slots], np.int64)
+            ready = (made < rows[:, Field.CREDIT]) & ((made < rows[:, Field.TEXT_LEN]) | (rows[:, Field.CLOSED] > 0))
+            if self._state.speaks and ready.any():
+                self._make(np.array(slots)[ready], rows[ready], made[ready])
+                await asyncio.sleep(self._step_s)
+            else:
+                self._news.clear()
+                try:
+                    await asyncio.wait_for(self._news.wait(), 1.0)
+                except TimeoutError:
+                    continue
+
+    def _make(self, slots: np.ndarray, rows: np.ndarray, made: np.ndarray) -> None:
+        records = np.zeros((len(slots), HEADER + GROUPS), np.int32)
+        closed = rows[:, Field.CLOSED] > 0
+        ended = closed & (made >= np.maximum(2, rows[:, Field.TEXT_LEN] + TAIL))
+        capped = closed & ~ended & (made >= rows[:, Field.FRAME_CAP])
+        records[:, 0], records[:, 1], records[:, 2] = slots, rows[:, Field.EPOCH], made
+        records[:, 3] = ended * int(RecordFlag.END) + capped * int(RecordFlag.END | RecordFlag.CAPPED)
+        reading = np.minimum(made, rows[:, Field.TEXT_LEN] - 1)
+        records[:, HEADER] = self._tables.text[slots, reading] % CODEBOOK
+        first = (made == 0) & (rows[:, Field.CODEC_SLOT] > 0) & (records[:, 3] == 0) & self._decodes_first
+        records[first, 3] = RecordFlag.DECODED
+        self._reports.send(records.tobytes())
+        for slot, epoch, _, _, code, *_ in records[first].tolist():
+            self.first_sounds += 1
+            self._reports.send(pack_pcm(slot, epoch, self._codec.tones[code]))
+        self.frames += len(slots)
+        for slot, over in zip(slots.tolist(), (ended | capped).tolist(), strict=True):
+            self._made[slot] += 1
+            if over:
+                self._running[slot].set_result(self._made[slot])

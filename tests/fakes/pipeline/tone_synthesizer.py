@@ -1,0 +1,289 @@
+"""The tone talker: a Synthesizer without any model, whose PCM is a pure function of (seed, text, frame)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.errors import (
+    AtCapacity,
+    BadVoice,
+    EmptyText,
+    EngineLost,
+    EngineNotReady,
+    GenerationFailed,
+    TextTooLong,
+    UnknownVoice,
+)
+from voxgate.pipeline.interface import (
+    FRAME_MS,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    EngineState,
+    FinishReason,
+    Milestones,
+    Pcm,
+    SpeechChunk,
+    SpeechRequest,
+    VoiceInfo,
+    WordTime,
+)
+from voxgate.pipeline.step_times import StepSummary
+
+DEFAULT_SEED = 7
+LOWEST_HZ, PITCHES = 150, 2000
+TONE_WIDTH = 8
+"""Numbers in a speaker vector; they make no difference."""
+
+
+def frame_count(characters: int, frames_per_character: float) -> int:
+    """Frames that speak a text of `characters`, at least one."""
+    return max(1, math.ceil(characters * frames_per_character - 1e-9))
+
+
+def tone_frame(seed: int, text: str, frame: int, frames_per_character: float) -> Pcm:
+    """float32 [1920]: one 80 ms tone whose pitch tells the seed, the frame and the character spoken in it."""
+    character = text[min(len(text) - 1, int(frame / frames_per_character))]
+    frequency_hz = LOWEST_HZ + (ord(character) * 37 + seed * 101 + frame * 13) % PITCHES
+    return _tone(frequency_hz)
+
+
+@lru_cache(PITCHES)  # a load test asks for thousands of frames a second
+def _tone(frequency_hz: int) -> Pcm:
+    n = np.arange(FRAME_SAMPLES, dtype=np.float64)
+    pcm = (0.5 * np.sin(2 * np.pi * frequency_hz * n / SAMPLE_RATE_HZ)).astype(np.float32)
+    pcm.flags.writeable = False
+    return pcm
+
+
+def make_every_tone() -> None:
+    """Ahead of a run whose memory is measured: they are kept, 15 MiB in all."""
+    for frequency_hz in range(LOWEST_HZ, LOWEST_HZ + PITCHES):
+        _tone(frequency_hz)
+
+
+def tone_pcm(text: str, seed: int = DEFAULT_SEED, frames_per_character: float = 0.5) -> Pcm:
+    """The whole utterance, float32 [frames * 1920]: what every way of streaming it has to come to."""
+    frames = frame_count(len(text), frames_per_character)
+    return np.concatenate([tone_frame(seed, text, i, frames_per_character) for i in range(frames)])
+
+
+@dataclass
+class ToneScript:
+    """How a `ToneSynthesizer` behaves. Times are of the loop in use, so virtual under a virtual-time loop."""
+
+    frames_per_character: float = 0.5
+    chunk_frames: int = 1
+    lookahead_frames: int = 25
+    frame_s: float = 0.0
+    """Time one frame takes to make."""
+    start_s: float = 0.0
+    close_s: float = 0.0
+    """Time `Speech.aclose` takes: the slot is held so long after the end."""
+    fail_frame: int | None = None
+    """GenerationFailed instead of this frame."""
+    max_frames: int | None = None
+    """The cap against endless speech."""
+    start_failures: list[Exception] = field(default_factory=list)
+
+
+class ToneSpeech:
+    """One utterance of the tone talker."""
+
+    def __init__(self, owner: ToneSynthesizer, request: SpeechRequest) -> None:
+        self.request = request
+        self.seed = DEFAULT_SEED if request.seed is None else request.seed
+        self.finish_reason: FinishReason | None = None
+        self.milestones = Milestones()
+        self.characters = 0
+        self.text = ""
+        self.made = 0
+        """Frames made so far."""
+        self.heard = 0
+        self.closed = False
+        self._owner = owner
+        self._script = owner.script
+        self._cap = request.max_frames or owner.script.max_frames
+        self._speakable = 0
+        self._ended = False
+        self._failure: Exception | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def waiting_for_text(self) -> bool:
+        return not self._ended and self.made >= self._speakable
+
+    def push_text(self, fragment: str) -> None:
+        assert not self._ended
+        if len(self.text) + len(fragment) > self._owner.max_characters:
+            raise TextTooLong(self._owner.max_characters, len(self.text) + len(fragment))
+        self.text += fragment
+        self.characters = len(self.text)
+        self._speakable = max(self._speakable, int(self.characters * self._script.frames_per_character))
+        self._changed.set()
+
+    def flush(self) -> None:
+        if self.text:
+            self._speakable = frame_count(self.characters, self._script.frames_per_character)
+        self._changed.set()
+
+    def end(self) -> None:
+        if not self.text.strip():
+            raise EmptyText("nothing to say")
+        self.flush()
+        self._ended = True
+
+    def advance(self, frames: int) -> None:
+        assert frames >= self.heard, "the listener does not go back"
+        assert frames <= self.made, "nobody hears what was not made"
+        self.heard = frames
+        self._changed.set()
+
+    def spoken_until(self, played_ms: int) -> int:
+        return min(self.characters, int(played_ms / FRAME_MS / self._script.frames_per_character))
+
+    def lose(self, failure: Exception) -> None:
+        self._failure = failure
+        self._changed.set()
+
+    def __aiter__(self) -> ToneSpeech:
+        return self
+
+    async def __anext__(self) -> SpeechChunk:
+        while True:
+            if self._script.frame_s and (frames := self._next_frames()) > 0:
+                await asyncio.sleep(self._script.frame_s * frames)
+            if (chunk := self.step()) is not None:
+                if not chunk.first_frame:
+                    self.milestones = Milestones(*3 * (asyncio.get_running_loop().time(),))
+                return chunk
+            self._changed.clear()
+            await self._changed.wait()
+
+    def step(self) -> SpeechChunk | None:
+        """The next chunk, None when it waits for text or credit. Raises what iterating raises."""
+        if self._failure is not None:
+            raise self._failure
+        if self._ended and self.made >= self._speakable:
+            self.finish_reason = FinishReason.END
+            raise StopAsyncIteration
+        if self._cap is not None and self.made >= self._cap:
+            self.finish_reason = FinishReason.LENGTH
+            raise StopAsyncIteration
+        frames = self._next_frames()
+        return self._make(frames) if frames > 0 else None
+
+    def _next_frames(self) -> int:
+        frames = min(self._speakable - self.made, self._script.chunk_frames)
+        frames = min(frames, self.heard + self._script.lookahead_frames - self.made)
+        return frames if self._cap is None else min(frames, self._cap - self.made)
+
+    def _make(self, frames: int) -> SpeechChunk:
+        first = self.made
+        if self._script.fail_frame is not None and first + frames > self._script.fail_frame:
+            raise GenerationFailed("scripted failure")
+        per_character = self._script.frames_per_character
+        tones = [tone_frame(self.seed, self.text, i, per_character) for i in range(first, first + frames)]
+        self.made += frames
+        pcm = tones[0] if len(tones) == 1 else np.concatenate(tones)
+        return SpeechChunk(pcm, first, self._words(first, self.made))
+
+    def _words(self, first: int, last: int) -> list[WordTime]:
+        words = []
+        # Only the text that these frames speak, and one word before it: long texts must not cost more a frame.
+        per_frame = self._script.frames_per_character
+        offset = self.text.rfind(" ", 0, max(0, int(first / per_frame) - 1)) + 1
+        while offset < len(self.text) and int(offset * per_frame) < last:
+            end = self.text.find(" ", offset)
+            begin, end = offset, len(self.text) if end < 0 else end
+            offset = end + 1
+            frame = int(max(begin, end - 1) * per_frame)
+            if end > begin and first <= frame < last:
+                begin_ms = int(begin * per_frame) * FRAME_MS
+                words.append(WordTime(self.text[begin:end], begin, end, begin_ms, (frame + 1) * FRAME_MS))
+        return words
+
+    async def aclose(self) -> None:
+        if self.closed:
+            return
+        self.lose(EngineLost("closed"))
+        await asyncio.sleep(self._script.close_s)
+        self.closed = True
+        self._owner.freed(self)
+
+
+class ToneSynthesizer:
+    """Two voices, `slots` speeches at once. `lose` kills the engine under them."""
+
+    def __init__(self, script: ToneScript | None = None, *, slots: int = 4, max_characters: int = 2000) -> None:
+        self.script = script or ToneScript()
+        self.voices: dict[str, VoiceInfo] = {
+            "ada": VoiceInfo("ada", ("auto", "english"), "a tone"),
+            "bob": VoiceInfo("bob", ("auto", "english", "german"), "another tone", instructions=True),
+        }
+        self.default_voice = "ada"
+        self.slots = self.capacity = slots
+        self.step_times: Mapping[str, Sequence[StepSummary]] = {}
+        self.max_characters = max_characters
+        self.open_speeches: dict[ToneSpeech, None] = {}
+        """In the order of opening, so that a simulation comes out the same in every process."""
+        self.speeches: list[ToneSpeech] = []
+        """Every speech ever opened."""
+        self.most_open = 0
+        self.starts = 0
+        self._state = EngineState.STARTING
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
+    def free_slots(self) -> int:
+        return self.slots - len(self.open_speeches)
+
+    async def start(self) -> None:
+        self.starts += 1
+        self._state = EngineState.STARTING
+        await asyncio.sleep(self.script.start_s)
+        if self.script.start_failures:
+            raise self.script.start_failures.pop(0)
+        self._state = EngineState.READY
+
+    async def close(self) -> None:
+        self.lose()
+
+    def lose(self) -> None:
+        """The engine dies."""
+        self._state = EngineState.DEAD
+        for speech in tuple(self.open_speeches):
+            speech.lose(EngineLost("the engine died"))
+
+    def freed(self, speech: ToneSpeech) -> None:
+        """The engine confirms the end of a speech."""
+        self.open_speeches.pop(speech, None)
+
+    def add_voice(self, voice: ClonedVoice) -> None:
+        if len(voice.speaker_vector) != TONE_WIDTH:
+            raise BadVoice("a vector of another model", param="speaker_vector")
+        self.voices[voice.name] = VoiceInfo(voice.name, ("auto", *voice.languages), voice.description, cloned=True)
+
+    def remove_voice(self, name: str) -> None:
+        if name not in self.voices or not self.voices[name].cloned:
+            raise UnknownVoice(f"no voice {name!r} was added", param="voice")
+        del self.voices[name]
+
+    def open(self, request: SpeechRequest) -> ToneSpeech:
+        if not self._state.speaks:
+            raise EngineNotReady("not ready", retry_after_ms=1000)
+        if len(self.open_speeches) >= self.slots:
+            raise AtCapacity("no slot")
+        speech = ToneSpeech(self, request)
+        self.open_speeches[speech] = None
+        self.speeches.append(speech)
+        self.most_open = max(self.most_open, len(self.open_speeches))
+        return speech

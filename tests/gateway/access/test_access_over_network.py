@@ -1,0 +1,197 @@
+"""Keys, origins and TLS at a real port: who gets a socket, and what the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from fakes.certificates import self_signed
+from fakes.gateway.loopback import gateway, next_of
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.gateway.access.keys import hash_key
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings, SettingsError
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+KEYS = (f"ada={hash_key('key-of-ada')}", f"bob={hash_key('key-of-bob')}")
+ADA = {"Authorization": "Bearer key-of-ada"}
+PAGE = "https://voice.example"
+
+
+def dial(served: Gateway, headers: dict[str, str] | None = None, query: str = "", **options: Any) -> connect:
+    scheme = "wss" if "ssl" in options else "ws"
+    url = f"{scheme}://127.0.0.1:{served.port}/v1/speech{query}"
+    return connect(url, additional_headers=headers, **options)
+
+
+async def refusal(served: Gateway, headers: dict[str, str] | None = None, query: str = "") -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as refused:
+        async with dial(served, headers, query):
+            pass
+    response = refused.value.response
+    if response.status_code == 401:
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+    if response.status_code == 429:
+        assert int(response.headers["Retry-After"]) > 0
+    return response.status_code, json.loads(response.body)["error"]
+
+
+async def test_only_a_key_opens_a_socket() -> None:
+    async with gateway(keys=KEYS) as served:
+        async with dial(served, ADA) as socket:
+            await next_of(socket, "session")
+        async with dial(served, query="?token=key-of-bob") as socket:
+            await next_of(socket, "session")
+        assert await refusal(served) == (401, "unauthorized")
+        for credential in ("", "key-of-eve", "key-of-ada ".upper(), hash_key("key-of-ada"), "k" * 4000):
+            assert await refusal(served, {"Authorization": f"Bearer {credential}"}) == (401, "unauthorized")
+        assert await refusal(served, {"Authorization": "Basic key-of-ada"}) == (401, "unauthorized")
+        assert await refusal(served, query="?Token=key-of-ada") == (401, "unauthorized")
+
+
+async def test_a_page_needs_a_listed_origin_and_a_key() -> None:
+    async with gateway(keys=KEYS, allowed_origins=(PAGE,)) as served:
+        async with dial(served, ADA, origin=PAGE) as socket:  # type: ignore[arg-type]  # a plain text works
+            await next_of(socket, "session")
+        assert await refusal(served, {**ADA, "Origin": PAGE + ".evil.example"}) == (403, "forbidden")
+        assert await refusal(served, {"Origin": PAGE}) == (401, "unauthorized")
+
+
+async def test_limits_of_a_key_do_not_touch_another() -> None:
+    async with gateway(keys=KEYS, key_sockets=2, key_utterances=1) as served:
+        async with dial(served, ADA) as first, dial(served, ADA) as second:
+            await next_of(first, "session")
+            await next_of(second, "session")
+            assert await refusal(served, ADA) == (429, "key_limit")
+            await first.send(json.dumps({"type": "start", "utterance": "u"}))
+            await next_of(first, "started")
+            await second.send(json.dumps({"type": "start", "utterance": "u"}))
+            error = await next_of(second, "error")
+            assert (error["code"], error["retryable"], error["utterance"]) == ("key_limit", True, "u")
+            async with dial(served, query="?token=key-of-bob") as other:
+                await other.send(json.dumps({"type": "start", "utterance": "u"}))
+                await next_of(other, "started")
+            await first.send(json.dumps({"type": "interrupt", "utterance": "u"}))
+            await next_of(first, "interrupted")
+            while served._admission.active:
+                await asyncio.sleep(0)
+            await second.send(json.dumps({"type": "start", "utterance": "u"}))
+            await next_of(second, "started")
+        while served._sessions:
+            await asyncio.sleep(0)
+        async with dial(served, ADA) as socket:
+            await next_of(socket, "session")
+
+
+async def test_text_over_the_minute_is_not_taken_and_the_utterance_lives() -> None:
+    async with gateway(key_characters_per_minute=12) as served, dial(served) as socket:
+        await socket.send(json.dumps({"type": "start", "utterance": "u"}))
+        await socket.send(json.dumps({"type": "text", "utterance": "u", "text": "Hello there."}))
+        await socket.send(json.dumps({"type": "text", "utterance": "u", "text": "Once more."}))
+        error = await next_of(socket, "error")
+        assert error["code"] == "rate_limited"
+        assert error["retry_after_ms"] > 0
+        await socket.send(json.dumps({"type": "end", "utterance": "u"}))
+        assert (await next_of(socket, "done"))["characters"] == 12
+
+
+async def test_keys_are_reloaded_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[keys.ada]\nhash = "{hash_key("key-of-ada")}"\n')
+    async with gateway(keys_file=file) as served:
+        file.write_text("[keys.")
+        served.reload()
+        async with dial(served, ADA) as kept:
+            await next_of(kept, "session")
+            file.write_text(f'[keys.bob]\nhash = "{hash_key("key-of-bob")}"\n')
+            served.reload()
+            assert await refusal(served, ADA) == (401, "unauthorized")
+            await kept.send(json.dumps({"type": "ping"}))
+            await next_of(kept, "pong")
+            async with dial(served, query="?token=key-of-bob") as socket:
+                await next_of(socket, "session")
+
+
+async def test_no_credential_reaches_a_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="voxgate")
+    caplog.set_level(logging.INFO)
+    async with gateway(keys=KEYS) as served:
+        async with dial(served, query="?token=key-of-ada") as socket:
+            await next_of(socket, "session")
+        await refusal(served, query="?token=key-of-eve")
+        await refusal(served, {"Authorization": "Bearer key-of-eve"})
+    ours = [record for record in caplog.records if not record.name.startswith("websockets.client")]
+    assert ours
+    assert not [record for record in ours if "key-of-" in record.getMessage() + str(record.__dict__)]
+    assert any(getattr(record, "key", None) == "ada" for record in ours)
+
+
+def test_an_empty_key_file_does_not_open_the_gateway_to_everybody(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text("")
+    with pytest.raises(SettingsError, match="holds no key"):
+        Gateway(Settings(keys_file=tmp_path / "keys.toml"), ToneSynthesizer(), FakeEncoder)
+
+
+async def test_tls_and_a_renewed_certificate(tmp_path: Path) -> None:
+    first, key = self_signed(tmp_path, "first")
+    second, second_key = self_signed(tmp_path, "second")
+    async with gateway(tls_certificate=first, tls_key=key) as served:
+        async with dial(served, ssl=ssl.create_default_context(cafile=str(first))) as socket:
+            await next_of(socket, "session")
+        key.write_text("nonsense")
+        served.reload()
+        async with dial(served, ssl=ssl.create_default_context(cafile=str(first))) as socket:
+            await next_of(socket, "session")
+        key.write_bytes(second_key.read_bytes())
+        first.write_bytes(second.read_bytes())
+        served.reload()
+        async with dial(served, ssl=ssl.create_default_context(cafile=str(second))) as socket:
+            await next_of(socket, "session")
+
+
+async def test_a_broken_file_of_keys_does_not_keep_an_old_certificate(tmp_path: Path) -> None:
+    first, key = self_signed(tmp_path, "first")
+    second, second_key = self_signed(tmp_path, "second")
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[keys.ada]\nhash = "{hash_key("key-of-ada")}"\n')
+    async with gateway(tls_certificate=first, tls_key=key, keys_file=file) as served:
+        file.write_text("[keys.")
+        key.write_bytes(second_key.read_bytes())
+        first.write_bytes(second.read_bytes())
+        served.reload()
+        async with dial(served, ADA, ssl=ssl.create_default_context(cafile=str(second))) as socket:
+            await next_of(socket, "session")
+
+
+def test_certificates_that_cannot_be_used_are_explained(tmp_path: Path) -> None:
+    good, _ = self_signed(tmp_path, "good")
+    _, other_key = self_signed(tmp_path, "other")
+    (tmp_path / "bad.pem").write_text("nonsense")
+    for name, key in ((tmp_path / "none.pem", None), (tmp_path / "bad.pem", None), (good, None), (good, other_key)):
+        with pytest.raises(SettingsError, match="tls_certificate"):
+            Gateway(Settings(tls_certificate=name, tls_key=key), ToneSynthesizer(), FakeEncoder)
+
+
+async def test_metrics_are_for_one_key_and_count_by_key() -> None:
+    keys = (*KEYS, f"metrics={hash_key('key-of-prometheus')}")
+    async with gateway(keys=keys) as served, aiohttp.ClientSession() as http:
+        async with dial(served, ADA) as socket:
+            for message in ({"type": "start"}, {"type": "text", "text": "Hm."}, {"type": "end"}):
+                await socket.send(json.dumps({"utterance": "u", **message}))
+            await next_of(socket, "done")
+        url = f"http://127.0.0.1:{served.port}/metrics"
+        assert [(await http.get(url, headers=headers)).status for headers in ({}, ADA)] == [401, 403]
+        with pytest.raises(InvalidStatus):
+            await dial(served).__aenter__()
+        answer = await http.get(url, headers={"Authorization": "Bearer key-of-prometheus"})
+        lines = (await answer.text()).splitlines()
+    assert 'voxgate_key_utterances_total{key="ada"} 1.0' in lines
+    assert 'voxgate_handshakes_refused_total{reason="unauthorized"} 1.0' in lines

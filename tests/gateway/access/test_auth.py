@@ -1,0 +1,215 @@
+"""Where a credential stands."""
+# TODO-DOC Which pages may use the gateway.
+# TODO-DOC The door: credential, origin and address in, a caller or a typed refusal out.
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from multidict import CIMultiDict
+from voxgate.gateway.access.auth import AccessControl, find_credential, origin_allowed, origin_and_host
+from voxgate.gateway.access.keys import ApiKey, KeyLimits, KeyRing, hash_key
+from voxgate.gateway.access.tokens import TokenSigner
+from voxgate.gateway.errors import Forbidden, Unauthorized
+
+
+def of(query: dict[str, str] | None = None, **headers: str) -> str | None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return find_credential(CIMultiDict(named), query or {})
+
+
+@pytest.mark.parametrize("header", ["Bearer k", "bearer k", "Token k", "BEARER   k ", " Bearer k"])
+def test_bearer_and_token(header: str) -> None:
+    assert of(Authorization=header) == "k"
+
+
+@pytest.mark.parametrize("header", ["", "k", "Bearer", "Bearer ", "Basic k", "Bearerk"])
+def test_other_headers_carry_none(header: str) -> None:
+    assert of(Authorization=header) is None
+
+
+def test_the_places_of_each_kind_of_client() -> None:
+    assert of() is None
+    assert of(XI_API_KEY="k") == "k"
+    assert of(xi_api_key=" ") is None
+    assert of(Sec_WebSocket_Protocol="token, k") == "k"
+    assert of(Sec_WebSocket_Protocol="bearer,k") == "k"
+    assert of(Sec_WebSocket_Protocol="token") is None
+    assert of(Sec_WebSocket_Protocol="chat, k") is None
+    assert of({"token": "k"}) == "k"
+    assert of({"authorization": "Bearer k"}) == "k"
+    assert of({"authorization": "k"}) == "k"
+    assert of({"token": ""}) is None
+
+
+def test_the_header_comes_before_the_query() -> None:
+    assert of({"token": "q"}, Authorization="Bearer h") == "h"
+
+
+LISTED = ("https://voice.example",)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        (None, "gateway.example"),
+        (None, None),
+        ("https://voice.example", "gateway.example"),
+        ("http://localhost:8000", "localhost:8000"),
+        ("http://LOCALHOST:8000", "localhost:8000"),
+        ("http://127.0.0.1:8000", "127.0.0.1:8000"),
+        ("http://[::1]:8000", "[::1]:8000"),
+        ("http://192.168.0.7", "192.168.0.7"),
+        ("http://192.168.0.7", "192.168.0.7:80"),
+        ("https://192.168.0.7", "192.168.0.7:443"),
+    ],
+)
+def test_allowed_origins(origin: str | None, host: str | None) -> None:
+    assert origin_allowed(origin, host, LISTED)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("null", "localhost:8000"),
+        ("", "localhost:8000"),
+        ("https://voice.example.evil.example", "gateway.example"),
+        ("https://voice.example:8443", "gateway.example"),
+        ("http://voice.example", "gateway.example"),
+        ("https://VOICE.example", "gateway.example"),
+        ("https://user@voice.example", "gateway.example"),
+        ("https://voice.example,https://voice.example", "gateway.example"),
+        ("http://evil.example:8000", "evil.example:8000"),  # DNS rebinding
+        ("http://localhost:8001", "localhost:8000"),
+        ("https://localhost:8000", "localhost"),
+        ("http://localhost.evil.example:8000", "localhost:8000"),
+        ("http://user@localhost:8000", "localhost:8000"),
+        ("http://localhost:8000/path", "localhost:8000"),
+        ("ftp://localhost:8000", "localhost:8000"),
+        ("http://localhost:port", "localhost:8000"),
+        ("http://[::1", "[::1]:8000"),
+        ("http://localhost:8000", None),
+        ("http://", ""),
+    ],
+)
+def test_other_origins_are_not_allowed(origin: str, host: str | None) -> None:
+    assert not origin_allowed(origin, host, LISTED)
+
+
+def test_a_star_allows_any() -> None:
+    assert origin_allowed("https://evil.example", "gateway.example", ("*",))
+
+
+def test_headers_given_twice_are_nobody() -> None:
+    assert origin_and_host([], ["a"]) == (None, "a")
+    assert origin_and_host(["http://a"], ["a", "b"]) == ("http://a", None)
+    origin, host = origin_and_host(["http://127.0.0.1", "https://evil.example"], ["127.0.0.1"])
+    assert not origin_allowed(origin, host, ())
+
+
+PAGE = "https://voice.example"
+
+
+class Door:
+    """An AccessControl whose clock is set by hand."""
+
+    def __init__(self, *keys: ApiKey, defaults: KeyLimits | None = None) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+        self.access = AccessControl(
+            KeyRing(keys), TokenSigner(b"s" * 32), defaults=defaults, origins=(PAGE,), clock=lambda: self.now
+        )
+
+
+ADA = ApiKey("ada", hash_key("a"), KeyLimits(utterances=2))
+BOB = ApiKey("bob", hash_key("b"))
+
+
+def test_without_keys_every_address_is_a_caller() -> None:
+    access = Door(defaults=KeyLimits(sockets=3)).access
+    here = access.admit(None, None, None, "10.0.0.1")
+    assert (here.name, here.limits) == ("10.0.0.1", KeyLimits(sockets=3))
+    assert access.admit("whatever", None, None, "10.0.0.1") is here
+    assert access.admit(None, None, None, "10.0.0.2") is not here
+
+
+def test_addresses_that_hold_nothing_are_forgotten() -> None:
+    access = Door().access
+    kept = access.identify(None, "busy")
+    kept.sockets += 1
+    for number in range(5000):
+        access.identify(None, f"address {number}")
+    assert len(access._callers) <= 1025
+    assert access.identify(None, "busy") is kept
+
+
+@pytest.mark.parametrize("credential", [None, "", "c", "A", "ada", "a ", hash_key("a")])
+def test_with_keys_nobody_comes_in_without(credential: str | None) -> None:
+    with pytest.raises(Unauthorized) as refused:
+        Door(ADA).access.admit(credential, None, None, "10.0.0.1")
+    assert refused.value.retryable is False
+
+
+def test_a_key_is_one_caller_from_every_address() -> None:
+    access = Door(ADA, BOB, defaults=KeyLimits(utterances=9, sockets=5)).access
+    ada = access.admit("a", None, None, "10.0.0.1")
+    assert (ada.name, ada.limits) == ("ada", KeyLimits(utterances=2, sockets=5))
+    assert access.admit("a", None, None, "10.0.0.2") is ada
+    assert access.admit("b", None, None, "10.0.0.1").name == "bob"
+
+
+def test_an_unlisted_origin_is_refused_even_with_a_key() -> None:
+    access = Door(ADA).access
+    assert access.admit("a", PAGE, "gateway.example", "p").name == "ada"
+    for origin in ("null", "https://evil.example", PAGE + ".evil.example"):
+        with pytest.raises(Forbidden):
+            access.admit("a", origin, "gateway.example", "p")
+
+
+def test_a_listed_origin_is_no_key() -> None:
+    with pytest.raises(Unauthorized):
+        Door(ADA).access.admit(None, PAGE, "gateway.example", "p")
+
+
+def test_a_token_speaks_for_its_key_until_it_expires() -> None:
+    door = Door(ADA)
+    token, expires = door.access.issue_token("a", 60)
+    assert door.access.identify(token, "p") is door.access.identify("a", "p")
+    door.now = expires
+    with pytest.raises(Unauthorized):
+        door.access.identify(token, "p")
+
+
+def test_a_token_makes_no_tokens() -> None:
+    access = Door(ADA).access
+    token, _ = access.issue_token("a", 60)
+    for credential in (token, None, "nothing"):
+        with pytest.raises(Unauthorized):
+            access.issue_token(credential, 60)
+
+
+@pytest.mark.parametrize("ttl_s", [-1, 0, 3601, 10**9])
+def test_a_tokens_life_is_bounded(ttl_s: int) -> None:
+    with pytest.raises(ValueError, match="1 to 3600"):
+        Door(ADA).access.issue_token("a", ttl_s)
+
+
+def test_an_expired_key_takes_its_tokens_with_it() -> None:
+    door = Door(ApiKey("ada", hash_key("a"), expires=datetime(2030, 1, 1, 0, 1, tzinfo=UTC)))
+    token, _ = door.access.issue_token("a", 3600)
+    door.now += timedelta(minutes=1)
+    for credential in ("a", token):
+        with pytest.raises(Unauthorized):
+            door.access.identify(credential, "p")
+
+
+def test_replaced_keys_count_from_then_on() -> None:
+    access = Door(ADA).access
+    ada = access.identify("a", "p")
+    token, _ = access.issue_token("a", 60)
+    access.replace_keys(KeyRing([ApiKey("ada", hash_key("new"), KeyLimits(utterances=7)), BOB]))
+    assert access.identify("new", "p") is ada
+    assert ada.limits.utterances == 7
+    assert access.identify(token, "p") is ada
+    with pytest.raises(Unauthorized):
+        access.identify("a", "p")

@@ -1,0 +1,151 @@
+"""Plain HTTP over a real loopback socket: errors, origins, bodies, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import aiohttp
+import uvloop
+from aiohttp import web
+from voxgate.gateway.access.auth import AccessControl
+from voxgate.gateway.access.keys import KeyRing
+from voxgate.gateway.access.tokens import TokenSigner
+from voxgate.gateway.http.application import MAX_BODY_BYTES, HttpApplication, RouteGroup
+from voxgate.gateway.http.sniffer import ProtocolSniffer
+from voxgate.pipeline.errors import AtCapacity
+
+
+class Desk:
+    """RouteGroup to try the service with."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/echo", self.echo),
+            web.post("/full", self.full),
+            web.get("/broken", self.broken),
+            web.post("/slow", self.slow),
+        ]
+
+    async def echo(self, request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    async def full(self, _: web.Request) -> web.Response:
+        raise AtCapacity("no room", retry_after_ms=1500)
+
+    async def broken(self, _: web.Request) -> web.Response:
+        raise ZeroDivisionError
+
+    async def slow(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+        return response
+
+
+@contextlib.asynccontextmanager
+async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
+    access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
+    service = HttpApplication(RouteGroup([]), [RouteGroup(desk.routes())], access, connections)
+    await service.open()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: ProtocolSniffer(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0
+    )
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await service.close()
+
+
+async def test_a_body_there_and_back_on_one_connection() -> None:
+    async with serving(Desk(), connections=1) as url, aiohttp.ClientSession() as client:
+        for size in (0, 10, 300_000):
+            async with client.post(f"{url}/echo", data=b"x" * size) as answer:
+                assert await answer.read() == b"x" * size
+                assert "Server" not in answer.headers
+
+
+def test_the_same_under_uvloop() -> None:
+    uvloop.run(test_a_body_there_and_back_on_one_connection())
+
+
+async def test_every_error_is_json() -> None:
+    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+        for method, path, status, error in [
+            ("GET", "/nothing", 404, "not_found"),
+            ("GET", "/echo", 405, "method_not_allowed"),
+            ("POST", "/full", 503, "at_capacity"),
+            ("GET", "/broken", 500, "internal"),
+        ]:
+            async with client.request(method, url + path) as answer:
+                assert (answer.status, (await answer.json())["error"]) == (status, error)
+                if path == "/full":
+                    assert answer.headers["Retry-After"] == "2"
+        async with client.post(f"{url}/echo", data=b"x" * (MAX_BODY_BYTES + 1)) as answer:
+            assert (answer.status, json.loads(await answer.text())["error"]) == (413, "body_too_large")
+
+
+async def test_foreign_pages_may_not_post() -> None:
+    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+        for origin, status in (("https://evil.example", 403), ("https://voice.example", 200), (url, 200)):
+            async with client.post(f"{url}/echo", headers={"Origin": origin}) as answer:
+                assert answer.status == status
+
+
+async def test_listed_pages_may_read_answers() -> None:
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+        for origin, status, allowed in (
+            ("https://voice.example", 204, "https://voice.example"),
+            ("https://evil.example", 405, None),
+        ):
+            async with client.options(f"{url}/echo", headers={"Origin": origin, **asks}) as answer:
+                assert (answer.status, answer.headers.get("Access-Control-Allow-Origin")) == (status, allowed)
+            async with client.post(f"{url}/full", headers={"Origin": origin}) as answer:
+                assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+        async with client.post(f"{url}/echo") as answer:
+            assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_a_client_that_goes_away_cancels_its_handler() -> None:
+    desk = Desk()
+    async with serving(desk) as url, aiohttp.ClientSession() as client:
+        answer = await client.post(f"{url}/slow")
+        await desk.started.wait()
+        answer.close()
+        async with asyncio.timeout(5):
+            await desk.cancelled.wait()
+
+
+async def test_connections_are_limited() -> None:
+    async with (
+        serving(Desk(), connections=1) as url,
+        aiohttp.ClientSession() as first,
+        aiohttp.ClientSession() as other,
+    ):
+        async with first.post(f"{url}/echo") as answer:
+            assert answer.status == 200
+        async with other.post(f"{url}/echo") as answer:
+            assert answer.status == 503
+
+
+async def test_closing_cuts_what_does_not_end() -> None:
+    desk = Desk()
+    async with aiohttp.ClientSession() as client:
+        async with serving(desk) as url:
+            answer = await client.post(f"{url}/slow")
+            await desk.started.wait()
+        assert desk.cancelled.is_set()
+        answer.close()

@@ -1,0 +1,137 @@
+"""Answers that nobody reads: who takes something now and then is waited for, who takes nothing is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from fakes.gateway.loopback import gateway
+from fakes.virtual_time import run
+from voxgate.gateway.http.connection import HTTP_WRITE_LIMIT_BYTES, WRITE_TIMEOUT_S, WriteTimeout
+from voxgate.gateway.transport.buffer_limits import UNSENT_BYTES
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = 0
+        self.aborted_s: float | None = None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002 - theirs
+        self.limit = high or 0
+
+    def abort(self) -> None:
+        self.aborted_s = asyncio.get_running_loop().time()
+
+
+class Server(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: ARG002 - the interface's signature
+        self.told.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.told.append(data.decode())
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+
+    def resume_writing(self) -> None:
+        self.told.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the interface's signature
+        self.told.append("lost")
+
+
+def connect() -> tuple[Transport, Server, WriteTimeout]:
+    transport, server = Transport(), Server()
+    limit = WriteTimeout(server)
+    limit.connection_made(transport)
+    return transport, server, limit
+
+
+def test_who_takes_nothing_is_cut() -> None:
+    async def scene() -> None:
+        transport, _, limit = connect()
+        limit.pause_writing()
+        await asyncio.sleep(WRITE_TIMEOUT_S - 1)
+        assert transport.aborted_s is None
+        await asyncio.sleep(2)
+        assert transport.aborted_s == pytest.approx(WRITE_TIMEOUT_S)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("end", ["resume_writing", "connection_lost"])
+def test_who_reads_on_or_is_gone_is_not(end: str) -> None:
+    async def scene() -> None:
+        transport, _, limit = connect()
+        for _ in range(5):
+            limit.pause_writing()
+            await asyncio.sleep(WRITE_TIMEOUT_S / 2)
+            limit.connection_lost(None) if end == "connection_lost" else limit.resume_writing()
+        await asyncio.sleep(2 * WRITE_TIMEOUT_S)
+        assert transport.aborted_s is None
+
+    run(scene())
+
+
+def test_the_server_behind_is_told_everything() -> None:
+    async def scene() -> None:
+        transport, server, limit = connect()
+        limit.data_received(b"GET")
+        limit.pause_writing()
+        limit.resume_writing()
+        limit.connection_lost(None)
+        assert server.told == ["made", "GET", "pause", "resume", "lost"]
+        assert transport.limit == HTTP_WRITE_LIMIT_BYTES
+
+    run(scene())
+
+
+async def test_little_is_left_to_the_kernel() -> None:
+    found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    class Looking(Server):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            sock: Any = transport.get_extra_info("socket")
+            found.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT))
+
+    server = await asyncio.get_running_loop().create_server(lambda: WriteTimeout(Looking()), "127.0.0.1", 0)
+    async with server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with asyncio.timeout(5):
+            assert await found == UNSENT_BYTES
+        writer.close()
+
+
+async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
+    lost = asyncio.Event()
+
+    class Answering(Server):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            while not transport.get_write_buffer_size():
+                transport.write(bytes(1024))
+            transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the interface's signature
+            lost.set()
+
+    # Of a fixed size, where TCP takes more by and by.
+    ours, unreading = socket.socketpair()
+    await asyncio.get_running_loop().create_unix_connection(lambda: WriteTimeout(Answering(), 0.01), sock=ours)
+    async with asyncio.timeout(5):
+        await lost.wait()
+    unreading.close()
+
+
+@pytest.mark.parametrize(("slow_consumer_timeout_ms", "least_s"), [(3000, WRITE_TIMEOUT_S), (20_000, 201)])
+async def test_a_session_loses_its_patience_first(slow_consumer_timeout_ms: int, least_s: float) -> None:
+    async with gateway(slow_consumer_timeout_ms=slow_consumer_timeout_ms) as served:
+        connection = served._listener._http.connection(asyncio.Protocol)
+        assert isinstance(connection, WriteTimeout)
+        assert connection._limit_s >= least_s

@@ -1,0 +1,75 @@
+"""CharacterTimes get the times of their words."""
+
+from __future__ import annotations
+
+import random
+
+from voxgate.gateway.messages import WordFields
+from voxgate.gateway.protocols.character_alignment import CharacterAlignment, CharacterTimes
+
+
+def word(text: str, start: int, start_ms: int, end_ms: int) -> WordFields:
+    return WordFields(text=text, start=start, end=start + len(text), start_ms=start_ms, end_ms=end_ms)
+
+
+WORDS = (word("Hi", 0, 100, 300), word("you,", 3, 400, 800), word("two", 8, 900, 1200))
+FIRST = [*"Hi you, "], [100, 200, 300, 400, 500, 600, 700, 800], [100, 100, 0, 100, 100, 100, 100, 0]
+
+
+def runs(*, absolute: bool) -> list[CharacterTimes | None]:
+    alignment = CharacterAlignment(absolute=absolute)
+    alignment.add_text("Hi you,\n")
+    alignment.add_text("two")
+    alignment.add_words(WORDS)
+    return [alignment.until(50), alignment.until(410), alignment.until(900), alignment.rest(), alignment.rest()]
+
+
+def test_absolute_times_are_those_of_the_words() -> None:
+    last = CharacterTimes([*"two "], [900, 1000, 1100, 1200], [100, 100, 100, 0])
+    assert runs(absolute=True) == [None, CharacterTimes(*FIRST), None, last, None]
+
+
+def test_relative_times_count_from_the_end_of_the_run_before() -> None:
+    last = CharacterTimes([*"two "], [100, 200, 300, 400], [100, 100, 100, 0])
+    assert runs(absolute=False) == [None, CharacterTimes(*FIRST), None, last, None]
+
+
+def test_a_text_without_words_comes_at_the_end() -> None:
+    alignment = CharacterAlignment(absolute=True)
+    alignment.add_text("Hm")
+    assert alignment.until(1e9) is None
+    assert alignment.rest() == CharacterTimes([*"Hm "], [0, 0, 0], [0, 0, 0])
+
+
+def test_whatever_comes_when_the_runs_are_the_text_and_the_clocks_agree() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        spoken = ["x" * chance.randrange(1, 6) for _ in range(chance.randrange(1, 12))]
+        text = "".join(each + chance.choice([" ", "\n", "  ", " - "]) for each in spoken)
+        clocks = [CharacterAlignment(absolute=True), CharacterAlignment(absolute=False)]
+        sums: list[list[float]] = [[], []]
+        joined = ["", ""]
+        at_ms, offset, base_ms, sent = 0, 0, 0, 0
+        for each in spoken:
+            start = text.index(each, offset)
+            offset = start + len(each)
+            begin_ms = at_ms + chance.randrange(300)
+            at_ms = begin_ms + chance.randrange(1, 500)
+            known = max(offset, min(len(text), sent + chance.randrange(9)))
+            for clock in clocks:
+                clock.add_text(text[sent:known])
+                clock.add_words([word(each, start, begin_ms, at_ms)])
+            sent = known
+            until_ms = at_ms - chance.randrange(1000)
+            for i, clock in enumerate(clocks):
+                if (run := clock.until(until_ms)) is not None:
+                    joined[i] += "".join(run.characters)
+                    sums[i] += [t + base_ms * i for t in run.starts_ms]
+                    base_ms += (run.starts_ms[-1] + run.durations_ms[-1]) * i
+        for i, clock in enumerate(clocks):
+            clock.add_text(text[sent:])
+            if (run := clock.rest()) is not None:
+                joined[i] += "".join(run.characters)
+                sums[i] += [t + base_ms * i for t in run.starts_ms]
+        assert joined[0] == joined[1] == text.replace("\n", " ")
+        assert sums[0] == sums[1] == sorted(sums[0])

@@ -1,0 +1,96 @@
+"""Deepgram over plain HTTP on a real port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from fakes.gateway.loopback import gateway
+from fakes.gateway.packet_encoder import s16le
+from fakes.pipeline.tone_synthesizer import tone_pcm
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway.server import Gateway
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+TEXT = "The quick brown fox."
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def url(served: Gateway, query: str, version: int = 1) -> str:
+    return f"http://127.0.0.1:{served.port}/v{version}/speak?{query}"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_text_in_audio_out(client: aiohttp.ClientSession, version: int) -> None:
+    query = "model=ada&encoding=linear16&container=none&sample_rate=24000"
+    async with gateway() as served, client.post(url(served, query, version), json={"text": TEXT}) as answer:
+        assert (answer.status, answer.content_type) == (200, "audio/pcm")
+        assert await answer.read() == s16le(tone_pcm(TEXT))
+
+
+@pytest.mark.parametrize(
+    ("query", "content_type"),
+    [
+        ("", "audio/mpeg"),
+        ("encoding=mp3&bit_rate=32000", "audio/mpeg"),
+        ("encoding=opus", "audio/ogg"),
+        ("encoding=linear16", "audio/wav"),
+        ("encoding=mulaw", "audio/basic"),
+    ],
+)
+async def test_encodings(client: aiohttp.ClientSession, query: str, content_type: str) -> None:
+    async with (
+        gateway(encoder=PacketEncoder) as served,
+        client.post(url(served, query), json={"text": TEXT}) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (200, content_type)
+        assert len(await answer.read()) > 1000
+
+
+async def test_refused_in_deepgrams_words(client: aiohttp.ClientSession) -> None:
+    async with gateway() as served:
+        async with client.post(url(served, "encoding=flac"), json={"text": TEXT}) as answer:
+            assert answer.status == 400
+            assert "linear16" in answer.headers["dg-error"]
+            assert (await answer.json())["err_code"] == "UNSUPPORTED_FORMAT"
+        async with client.post(url(served, "speed=1.2"), json={"text": TEXT}) as answer:
+            assert (answer.status, (await answer.json())["err_code"]) == (400, "UNSUPPORTED_OPTION")
+        async with client.post(url(served, "speed=fast"), json={"text": TEXT}) as answer:
+            assert (answer.status, (await answer.json())["err_code"]) == (400, "BAD_MESSAGE")
+        async with client.post(url(served, "speed=1.0&encoding=linear16"), json={"text": TEXT}) as answer:
+            assert answer.status == 200
+        async with client.get(url(served, "")) as answer:
+            assert answer.status == 426
+
+
+async def test_a_refused_handshake_says_why() -> None:
+    async with gateway(sockets=1) as served:
+        address = f"ws://127.0.0.1:{served.port}"
+        with pytest.raises(InvalidStatus) as unknown:
+            async with connect(f"{address}/v1/speak?model=eve"):
+                pass
+        assert unknown.value.response.status_code == 400
+        assert "ada" in unknown.value.response.headers["dg-error"]
+        async with connect(f"{address}/v2/speak"):
+            with pytest.raises(InvalidStatus) as full:
+                async with connect(f"{address}/v1/speak"):
+                    pass
+        assert full.value.response.status_code == 503
+        assert full.value.response.headers["Retry-After"] == "2"
+        assert full.value.response.headers["dg-request-id"]
+
+
+async def test_a_browser_hands_its_key_in_as_a_subprotocol() -> None:
+    async with gateway() as served:
+        names = [Subprotocol("token"), Subprotocol("secret")]
+        async with connect(f"ws://127.0.0.1:{served.port}/v1/speak", subprotocols=names) as socket:
+            assert socket.response is not None
+            assert socket.response.headers["Sec-WebSocket-Protocol"] == "token"

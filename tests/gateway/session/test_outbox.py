@@ -1,0 +1,55 @@
+"""Numbering and bounds of the outbox."""
+
+from __future__ import annotations
+
+from fakes.gateway.packet_encoder import FakePacket
+from voxgate.gateway.session.outbox import Outbox
+
+
+def packets(*samples: int) -> list[FakePacket]:
+    return [FakePacket(bytes(2 * n), n) for n in samples]
+
+
+def test_numbers_are_without_gap_and_the_last_packet_is_marked() -> None:
+    outbox = Outbox(7, 24_000, 1000)
+    outbox.put(packets(1920, 1920, 500))
+    outbox.close()
+    headers = [outbox.take().header for _ in range(3)]
+    assert [(h.number, h.seq, h.pts, h.samples) for h in headers] == [
+        (7, 0, 0, 1920),
+        (7, 1, 1920, 1920),
+        (7, 2, 3840, 500),
+    ]
+    assert [(h.first, h.last) for h in headers] == [(True, False), (False, False), (False, True)]
+    assert outbox.drained
+    assert outbox.next_samples is None
+
+
+def test_an_end_that_comes_late_takes_an_empty_message() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    outbox.put(packets(1920))
+    outbox.take()
+    assert not outbox.drained
+    outbox.close()
+    header, payload = outbox.take()
+    assert (header.seq, header.pts, header.samples, header.last, payload) == (1, 1920, 0, True, b"")
+    assert outbox.drained
+
+
+def test_room_is_counted_in_time() -> None:
+    outbox = Outbox(1, 24_000, 160)
+    outbox.put(packets(1920))
+    assert outbox.has_room
+    outbox.put(packets(1920))
+    assert not outbox.has_room
+    outbox.take()
+    assert outbox.has_room
+
+
+def test_dropping_leaves_nothing() -> None:
+    outbox = Outbox(1, 24_000, 160)
+    outbox.put(packets(1920, 1920, 1920))
+    outbox.drop()
+    assert outbox.next_samples is None
+    assert outbox.has_room
+    assert not outbox.drained

@@ -1,0 +1,145 @@
+"""The playback clock: lead, dry spells, acks, and clients that stop to ack."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from voxgate.gateway.session.pacer import ACK_HORIZON_MS, TIMER_SLACK_S, Pacer
+
+RATE = 24_000
+PACKET = 1920
+
+
+def test_the_first_packets_leave_at_once_up_to_the_lead() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    for _ in range(5):
+        assert pacer.due_s(PACKET, 10.0) <= 10.0
+        pacer.send(PACKET, 10.0)
+    assert pacer.due_s(PACKET, 10.0) == pytest.approx(10.08)
+    assert pacer.due_s(480, 10.0) == pytest.approx(10.02)
+
+
+def test_position_follows_the_clock_and_stops_at_what_was_sent() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    pacer.send(PACKET, 0.0)
+    slack = int(TIMER_SLACK_S * RATE)
+    assert pacer.position_samples(0.0) in range(slack + 1)
+    assert pacer.position_samples(0.04) == pytest.approx(960, abs=slack)
+    assert pacer.position_samples(9.0) == PACKET
+
+
+def test_tells_for_how_long_the_listener_had_nothing_to_play() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=80)
+    assert pacer.send(PACKET, 1.0) == 0.0
+    assert pacer.send(PACKET, 1.05) == 0.0
+    assert pacer.send(PACKET, 1.5) == pytest.approx(0.5 - 0.16)
+    assert [Pacer(RATE, send_ahead_ms=None).send(PACKET, at_s) for at_s in (0.0, 5.0)] == [0.0, 0.0]
+
+
+def test_after_a_dry_spell_later_audio_is_heard_later() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=80)
+    pacer.send(PACKET, 0.0)
+    assert pacer.due_s(PACKET, 5.0) <= 5.0
+    pacer.send(PACKET, 5.0)
+    assert pacer.position_samples(5.04) == pytest.approx(PACKET + 960, abs=24)
+    assert pacer.due_s(PACKET, 5.0) == pytest.approx(5.08)
+
+
+def test_frames_heard_and_when_the_next_one_is() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    assert pacer.next_frame_s(0.0) == math.inf, "nothing sent reaches that far"
+    pacer.send(2 * PACKET, 0.0)
+    assert pacer.frames_heard(0.0) == 0
+    assert pacer.next_frame_s(0.0) == pytest.approx(0.08)
+    assert pacer.frames_heard(0.08) == 1
+    assert pacer.next_frame_s(0.08) == pytest.approx(0.16)
+    assert pacer.next_frame_s(0.16) == math.inf
+
+
+def test_an_ack_sets_the_clock() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    pacer.send(5 * PACKET, 0.0)
+    pacer.ack(0, 0.2)  # the player had not begun yet
+    assert pacer.position_samples(0.2) <= 24
+    assert pacer.due_s(PACKET, 0.2) == pytest.approx(0.28)
+    pacer.ack(3 * PACKET, 0.3)
+    assert pacer.due_s(PACKET, 0.3) <= 0.3
+
+
+def test_acks_do_not_go_back_nor_beyond_what_was_sent() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    pacer.send(5 * PACKET, 0.0)
+    pacer.ack(3 * PACKET, 0.24)
+    pacer.ack(PACKET, 0.25)
+    assert pacer.position_samples(0.25) >= 3 * PACKET
+    pacer.ack(10**12, 0.26)
+    assert pacer.position_samples(0.26) == 5 * PACKET
+
+
+def test_a_client_that_stops_to_ack_is_believed_only_so_far() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    pacer.send(5 * PACKET, 0.0)
+    pacer.ack(PACKET, 0.08)
+    assert pacer.stalled_since_s() == math.inf
+    now_s = 0.08
+    while (due_s := pacer.due_s(PACKET, now_s)) < math.inf:
+        now_s = max(now_s, due_s)
+        pacer.send(PACKET, now_s)
+    horizon = ACK_HORIZON_MS * RATE // 1000
+    assert pacer.position_samples(1000.0) == PACKET + horizon
+    assert pacer.sent_samples <= PACKET + horizon + 400 * RATE // 1000
+    assert pacer.stalled_since_s() == pytest.approx(0.08 + ACK_HORIZON_MS / 1000)
+    pacer.ack(2 * PACKET, 1000.0)
+    assert pacer.due_s(PACKET, 1000.0) < math.inf
+
+
+def test_unpaced_is_always_due_and_hears_what_was_sent() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=None)
+    for i in range(100):
+        assert pacer.due_s(PACKET, 0.0) <= 0.0
+        pacer.send(PACKET, 0.0)
+        assert pacer.frames_heard(0.0) == i + 1
+
+
+@given(
+    send_ahead_ms=st.sampled_from([80, 250, 400]),
+    steps=st.lists(
+        st.tuples(
+            st.floats(0, 0.5),
+            st.sampled_from(["send", "wait", "ack", "old ack"]),
+            st.sampled_from([480, 1920]),
+        )
+    ),
+)
+def test_never_more_than_the_lead_ahead(send_ahead_ms: int, steps: list[tuple[float, str, int]]) -> None:
+    pacer = Pacer(RATE, send_ahead_ms)
+    now_s, acked = 0.0, 0
+    for pause_s, step, samples in steps:
+        now_s += pause_s
+        if step == "send" and pacer.due_s(samples, now_s) <= now_s + TIMER_SLACK_S:
+            dry = pacer.position_samples(now_s) >= pacer.sent_samples
+            pacer.send(samples, now_s)
+            ahead = pacer.sent_samples - pacer.position_samples(now_s)
+            assert dry or ahead <= send_ahead_ms * RATE // 1000 + TIMER_SLACK_S * RATE + 1
+        elif step == "ack":
+            acked = max(acked, pacer.position_samples(now_s) - samples)
+            pacer.ack(acked, now_s)
+        elif step == "old ack":
+            pacer.ack(acked // 2, now_s)
+        assert 0 <= pacer.position_samples(now_s) <= pacer.sent_samples
+
+
+def test_what_is_heard_after_something_else_leaves_so_much_later() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    pacer.wait_until(10.3)
+    pacer.send(PACKET, 10.0)
+    assert pacer.position_samples(10.2) == 0
+    assert pacer.position_samples(10.34) == pytest.approx(960, abs=24)
+    assert pacer.due_s(PACKET, 10.0) == pytest.approx(10.3 + 0.16 - 0.4)
+    for _ in range(4):
+        pacer.send(PACKET, 10.1)
+    assert pacer.due_s(PACKET, 10.1) == pytest.approx(10.3 + 0.48 - 0.4)
+    assert pacer.played_out_s(10.5) == pytest.approx(10.7, abs=0.002)

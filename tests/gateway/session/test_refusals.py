@@ -1,0 +1,221 @@
+"""Every wrong input gets its typed error, and the session lives; repeated ones end it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fakes.gateway.in_process import PCM, InProcessGateway, say
+from fakes.gateway.websocket import FakeSocket
+from fakes.pipeline.tone_synthesizer import ToneScript
+from fakes.virtual_time import run
+
+START = {"type": "start", "utterance": "x", "format": PCM}
+TEXT = {"type": "text", "utterance": "x", "text": "Hello."}
+END = {"type": "end", "utterance": "x"}
+FLUSH = {"type": "flush", "utterance": "x"}
+INTERRUPT = {"type": "interrupt", "utterance": "x"}
+
+
+CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "unknown type": ([{"type": "speak"}], {"code": "bad_message", "param": "type", "retryable": False}),
+    "extra field": ([{**START, "speed": 2}], {"code": "bad_message", "param": "speed"}),
+    "text first": ([TEXT], {"code": "unknown_utterance", "utterance": "x"}),
+    "flush first": ([FLUSH], {"code": "unknown_utterance", "utterance": "x"}),
+    "end first": ([END], {"code": "unknown_utterance", "utterance": "x"}),
+    "interrupt first": ([INTERRUPT], {"code": "unknown_utterance", "utterance": "x"}),
+    "twice": ([START, START], {"code": "duplicate_utterance", "utterance": "x"}),
+    "text after end": ([START, TEXT, END, TEXT], {"code": "utterance_ended", "utterance": "x"}),
+    "flush after end": ([START, TEXT, END, FLUSH], {"code": "utterance_ended", "utterance": "x"}),
+    "end after end": ([START, TEXT, END, END], {"code": "utterance_ended", "utterance": "x"}),
+    "no such voice": ([{**START, "voice": "eve"}], {"code": "unknown_voice", "param": "voice"}),
+    "no such language": (
+        [{**START, "language": "german"}],
+        {"code": "unknown_language", "param": "language"},
+    ),
+    "instructions": (
+        [{**START, "instructions": "sing"}],
+        {"code": "unsupported_option", "param": "instructions"},
+    ),
+    "codec": ([{**START, "format": {"codec": "flac"}}], {"code": "unsupported_format", "param": "format.codec"}),
+    "packet": ([{**START, "format": {**PCM, "packet_ms": 60}}], {"code": "unsupported_format"}),
+    "no text": ([START, END], {"code": "empty_text", "utterance": "x", "retryable": False}),
+    "white text": ([START, {**TEXT, "text": " \n"}, END], {"code": "empty_text", "utterance": "x"}),
+    "too long": (
+        [START, TEXT, {**TEXT, "text": "y" * 2000}],
+        {"code": "text_too_long", "utterance": "x", "limit": 2000, "received": 2006},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None:
+    sent, expected = CASES[name]
+
+    async def scene() -> None:
+        async with InProcessGateway(slots=2) as bench:
+            socket = bench.connect()
+            for fields in sent:
+                socket.put(**fields)
+            error = await socket.until("error")
+            assert {k: error.get(k) for k in expected} == expected
+            assert error["message"]
+            say(socket, "after", "All is well.")
+            done = await socket.until("done", 2 if END in sent and "utterance_ended" in expected.values() else 1)
+            assert done["utterance"] in ("after", "x")
+            assert len(socket.of("error")) == 1
+            assert socket.close_code is None
+
+    run(scene())
+
+
+@pytest.mark.parametrize("name", ["twice", "text after end", "too long"])
+def test_a_refused_message_does_not_harm_the_utterance(name: str) -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.connect()
+            for fields in CASES[name][0]:
+                socket.put(**fields)
+            await socket.until("error")
+            if name == "twice":
+                socket.put(**TEXT)
+            if name != "text after end":
+                socket.put(**END)
+            assert (await socket.until("done"))["characters"] == 6
+
+    run(scene())
+
+
+def test_in_the_queue_the_same_rules_hold() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slots=1) as bench:
+            socket = bench.connect()
+            say(socket, "speaks", "A long text to speak, so that the others wait.")
+            for fields in (START, TEXT, {**TEXT, "text": "y" * 2000}, FLUSH, END, TEXT):
+                socket.put(**fields)
+            socket.put(**{**START, "utterance": "empty"})
+            socket.put(type="flush", utterance="empty")
+            socket.put(type="end", utterance="empty")
+            await socket.until("error", 3)
+            codes = [(e["utterance"], e["code"]) for e in socket.of("error")]
+            assert codes == [("x", "text_too_long"), ("x", "utterance_ended"), ("empty", "empty_text")]
+            await socket.until("done", 2)
+            assert bench.synthesizer.speeches[1].text == "Hello."
+
+    run(scene())
+
+
+def test_too_many_utterances_on_one_socket() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slots=1, utterances_per_session=2) as bench:
+            socket = bench.connect()
+            for name in "abc":
+                say(socket, name, "Some text to speak.")
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"]) == ("too_many_utterances", "c")
+            await socket.until("done", 2)
+
+    run(scene())
+
+
+def test_a_name_can_be_used_again() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.connect()
+            for turn in (1, 2):
+                say(socket, "a", "Once more.")
+                await socket.until("done", turn)
+            assert [m["number"] for m in socket.of("started")] == [1, 2]
+
+    run(scene())
+
+
+def test_late_acks_are_no_mistake() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.connect()
+            say(socket, "a", "Hi.")
+            await socket.until("done")
+            socket.put(type="ack", utterance="a", played_samples=1)
+            socket.put(type="ack", utterance="never was", played_samples=1)
+            socket.put(type="ping", id="7")
+            assert (await socket.until("pong"))["id"] == "7"
+            assert not socket.of("error")
+
+    run(scene())
+
+
+async def closed(socket: FakeSocket) -> int | None:
+    async with asyncio.timeout(60):
+        while socket.close_code is None:
+            await asyncio.sleep(0.01)
+    return socket.close_code
+
+
+def test_the_third_bad_message_within_ten_seconds_closes() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.connect()
+            for _ in range(2):
+                socket.put_raw("nonsense")
+            await asyncio.sleep(10.5)
+            for _ in range(2):
+                socket.put_raw("nonsense")
+            await asyncio.sleep(1)
+            assert socket.close_code is None
+            socket.put_raw("nonsense")
+            assert await closed(socket) == 1008
+            assert len(socket.of("error")) == 5
+
+    run(scene())
+
+
+def test_binary_is_answered_and_closes() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.connect()
+            say(socket, "a", "Something to give up.")
+            socket.put_raw(b"\x00")
+            assert await closed(socket) == 1003
+            assert socket.of("error")[0]["code"] == "bad_message"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"messages_per_s": 10}, {"type": "ping"}),
+        ({"starts_per_s": 1}, {**START, "voice": "eve"}),
+        ({"interrupts_per_s": 1}, INTERRUPT),
+    ],
+)
+def test_floods_are_refused_then_closed(options: dict[str, Any], message: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with InProcessGateway(**options) as bench:
+            socket = bench.connect()
+            for _ in range(200):
+                socket.put(**message)
+            assert await closed(socket) == 1008
+            limited = [e for e in socket.of("error") if e["code"] == "rate_limited"]
+            assert len(limited) == 20
+            assert all(e["retryable"] and e["retry_after_ms"] > 0 for e in limited)
+
+    run(scene())
+
+
+def test_an_engine_that_is_not_ready() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript()) as bench:
+            bench.synthesizer.lose()
+            socket = bench.connect()
+            socket.put(**START)
+            error = await socket.until("error")
+            assert (error["code"], error["retryable"]) == ("engine_not_ready", True)
+            assert error["retry_after_ms"] > 0
+            await bench.synthesizer.start()
+            say(socket, "x", "Now.")
+            await socket.until("done")
+
+    run(scene())

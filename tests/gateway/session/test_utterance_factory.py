@@ -1,0 +1,73 @@
+"""What a `start` message may ask of a voice, before it is let into the queue."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from voxgate.codecs import opus
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway.messages import Start
+from voxgate.gateway.session.utterance_factory import UtteranceFactory
+from voxgate.gateway.settings import Settings
+from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption, VoxgateError
+from voxgate.pipeline.interface import EngineState, VoiceInfo
+
+NAMED = VoiceInfo("ada", ("auto", "english"))
+DESIGNED = VoiceInfo("designed", ("auto",), instructions=True, needs_instructions=True)
+
+
+def factory(*voices: VoiceInfo) -> UtteranceFactory:
+    model = SimpleNamespace(
+        state=EngineState.READY,
+        voices={voice.name: voice for voice in voices},
+        default_voice=voices[0].name if voices else "",
+        max_characters=1000,
+    )
+    return UtteranceFactory(Settings(), model, PacketEncoder)  # type: ignore[arg-type]  # of a synthesizer only what is asked here
+
+
+def start(**fields: Any) -> Start:
+    return Start(type="start", utterance="u", **fields)
+
+
+def test_names_are_taken_in_any_case() -> None:
+    assert factory(NAMED).utterance(start(voice="Ada", language="English"), 1).number == 1
+
+
+def test_a_designed_voice_must_be_described() -> None:
+    assert factory(DESIGNED).utterance(start(instructions="An old man, out of breath."), 1)
+    for nothing in (None, "", "  "):
+        with pytest.raises(UnsupportedOption, match="describe it"):
+            factory(DESIGNED).utterance(start(instructions=nothing), 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "param"),
+    [
+        ({"voice": "bob"}, UnknownVoice, "voice"),
+        ({"language": "german"}, UnknownLanguage, "language"),
+        ({"instructions": "Whisper."}, UnsupportedOption, "instructions"),
+    ],
+)
+def test_what_a_voice_has_not_is_named(fields: dict[str, str], error: type[VoxgateError], param: str) -> None:
+    with pytest.raises(error) as caught:
+        factory(NAMED).utterance(start(**fields), 1)
+    assert caught.value.param == param
+
+
+def test_a_model_without_a_voice_says_where_voices_come_from() -> None:
+    with pytest.raises(UnknownVoice, match="none yet"):
+        factory().utterance(start(), 1)
+
+
+def test_without_its_library_opus_is_a_format_that_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise opus.OpusUnavailable("Opus needs libopus", param="codec")
+
+    monkeypatch.setattr(opus, "_library", missing)
+    with pytest.raises(UnsupportedFormat, match="libopus") as caught:
+        factory(NAMED).utterance(start(), 1)
+    assert caught.value.param == "format.codec"
+    assert factory(NAMED).utterance(start(format={"codec": "pcm"}), 1)

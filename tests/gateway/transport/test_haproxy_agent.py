@@ -1,0 +1,68 @@
+"""What a balancer is told: where there is room, and where nobody should be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from voxgate.gateway.server import Gateway
+from voxgate.gateway.settings import Settings
+from voxgate.gateway.transport.haproxy_agent import agent_line
+from voxgate.pipeline.interface import EngineState
+
+from ..observability.test_metrics import STATE
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"active": 0, "queued": 0}, "ready up 97%"),
+        ({"active": 6, "queued": 0}, "ready up 25%"),
+        ({"active": 8, "queued": 0}, "ready up 1%"),
+        ({"active": 8, "queued": 30}, "ready up 1%"),
+        ({"active": 0, "queued": 0, "sockets": {"native": 90}}, "ready up 10%"),
+        ({"engine": EngineState.STARTING}, "down #voice model starting"),
+        ({"engine": EngineState.DEAD}, "down #voice model dead"),
+        ({"draining": True, "engine": EngineState.DEAD}, "drain"),
+    ],
+)
+def test_the_line_follows_the_state(change: dict[str, object], line: str) -> None:
+    assert agent_line(replace(STATE, **change)) == line + "\n"  # type: ignore[arg-type]  # fields by name
+
+
+async def ask(port: int) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+async def test_a_port_of_its_own_that_answers_and_closes() -> None:
+    synthesizer = ToneSynthesizer()
+    served = Gateway(Settings(port=0, haproxy_agent_port=0), synthesizer, FakeEncoder)
+    await served.open()
+    port = served.haproxy_agent_port
+    assert port is not None
+    try:
+        assert await ask(port) == "down #voice model starting\n"
+        await synthesizer.start()
+        assert await ask(port) == "ready up 100%\n"
+        draining = asyncio.create_task(served.drain())
+        await asyncio.sleep(0)
+        assert await ask(port) == "drain\n"
+        await draining
+    finally:
+        await served.close()
+    with pytest.raises(ConnectionRefusedError):
+        await ask(port)
+
+
+async def test_off_unless_asked_for() -> None:
+    served = Gateway(Settings(port=0), ToneSynthesizer(), FakeEncoder)
+    await served.open()
+    assert served.haproxy_agent_port is None
+    await served.close()

@@ -1,0 +1,145 @@
+"""What is lost when a worker or the engine dies, hangs or does not start: its own, and nothing of others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import aiohttp
+import psutil
+import pytest
+from fakes.gateway.worker_processes import (
+    DEMO,
+    WORKERS,
+    connections,
+    everybody_speaks,
+    gateway,
+    ready,
+    say,
+    serves,
+    until,
+    url,
+)
+from fakes.pipeline.tone_engine import ToneEngine
+from voxgate.client import SessionLost, SpeechError, connect
+from voxgate.gateway.engine import RestartBackoff
+from voxgate.gateway.settings import Settings
+from voxgate.gateway.workers import worker_process as process
+from voxgate.gateway.workers.speech_process import SpeechProcess
+from voxgate.pipeline.errors import EngineError
+
+
+async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
+    engine = ToneEngine(DEMO, step_s=0.02)
+    async with gateway(engine) as served:
+        async with contextlib.AsyncExitStack() as stack:
+            by_worker = await connections(served, stack, 12)
+            (doomed, *_), (spared, *_) = by_worker.values()
+            text = "This sentence goes on for long enough to be cut in the middle of it. " * 3
+            ends = asyncio.gather(say(doomed, text), say(spared, text), return_exceptions=True)
+            await until(lambda: engine.frames >= 10)
+            assert engine.lent == 2
+            victim = next(pid for pid in served.pids if serves(pid, doomed))
+            os.kill(victim, signal.SIGKILL)
+            lost, heard = await ends
+            assert isinstance(lost, SessionLost)
+            assert not isinstance(heard, BaseException)
+            assert heard[1].reason == "end"
+        assert engine.lent == 0
+        await until(lambda: victim not in served.pids and len(served.pids) == WORKERS)
+        await until(lambda: all(worker.attached for worker in served._workers.values()))
+        await everybody_speaks(served)
+
+
+async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", 0.05)
+    async with gateway() as served:
+        stopped = served.pids[0]
+        os.kill(stopped, signal.SIGSTOP)
+        await until(lambda: stopped not in served.pids and len(served.pids) == WORKERS)
+        assert not psutil.pid_exists(stopped)
+        await until(lambda: all(worker.attached for worker in served._workers.values()))
+        await everybody_speaks(served)
+
+
+async def test_a_process_that_was_held_up_itself_kills_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway() as served, connect(url(served)) as session:
+        monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.2)
+        living = [asyncio.create_task(worker.wait_until_lost()) for worker in served._workers.values()]
+        # Right after they were asked for a sign of life, before anybody can answer.
+        asyncio.get_running_loop().call_soon(_hold_up, 0.2 + 2 * process.MAX_TIMER_DELAY_S)
+        assert (await say(session, "Still here."))[1].reason == "end"
+        assert not any(each.done() for each in living)
+        for each in living:
+            each.cancel()
+
+
+def _hold_up(seconds: float) -> None:
+    """As if the process had been stopped."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        pass
+
+
+async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", 0.05)
+    async with gateway(before=lambda served: os.kill(served.pids[0], signal.SIGSTOP)) as served:
+        assert served.state.speaks
+        await everybody_speaks(served)
+
+
+async def test_what_a_dead_worker_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RestartBackoff, "lost", lambda *_: 60.0)  # nobody takes its place meanwhile
+    async with gateway() as served, contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        by_worker = await connections(served, stack, 12)
+        opened = sum(map(len, by_worker.values()))
+        for session, *_ in by_worker.values():
+            await say(session, "Counted.")
+        await (await http.get(f"{url(served)}/metrics", headers={"Connection": "close"})).text()
+        (doomed, *_), spared = by_worker.values()
+        victim = next(pid for pid in served.pids if serves(pid, doomed))
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: victim not in served.pids)
+        for _ in range(2):
+            answer = await http.get(f"{url(served)}/metrics", headers={"Connection": "close"})
+            lines = (await answer.text()).splitlines()
+            assert 'voxgate_utterances_total{outcome="done",protocol="native"} 2.0' in lines
+            assert f'voxgate_sessions_total{{protocol="native"}} {opened}.0' in lines
+            assert f'voxgate_sockets{{protocol="native"}} {len(spared)}.0' in lines
+
+
+async def test_a_lost_engine_ends_its_utterances_and_leaves_the_sockets() -> None:
+    engine = ToneEngine(DEMO, step_s=0.02)
+    async with gateway(engine) as served, contextlib.AsyncExitStack() as stack:
+        by_worker = await connections(served, stack, 12)
+        sessions = [each[0] for each in by_worker.values()]
+        text = "Cut in the middle of it all. " * 5
+        spoken = asyncio.gather(*(say(session, text) for session in sessions), return_exceptions=True)
+        await until(lambda: engine.frames >= 10)
+        engine.lose()
+        for failure in await spoken:
+            assert isinstance(failure, SpeechError)
+            assert failure.code == "engine_lost"
+        await until(lambda: engine.starts == 2)
+        await ready(served)
+        for session in sessions:
+            assert (await say(session, "And on we go."))[1].reason == "end"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [([sys.executable, "-c", ""], EngineError), (["/nowhere/python"], OSError), (["a\0b"], ValueError)],
+    ids=["ends", "is not there", "is nonsense"],
+)
+async def test_a_worker_that_does_not_start_is_told(command: list[str], told: type[Exception]) -> None:
+    served = SpeechProcess(Settings(port=0, workers=2), ToneEngine(DEMO), DEMO, 2, command)
+    async with asyncio.timeout(20):
+        with pytest.raises(told):
+            await served.open()
+        await served.close()

@@ -1,0 +1,101 @@
+"""The codec decoder's kernels against `CodecDecoder`, in one pass and chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.cuda.decoder import GpuDecoder
+from voxgate.codecs.neural.cuda.layers import LayerInput, ResidualUnitWeights
+from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.neural.weights import random_tensors
+from voxgate.pipeline.codec.gpu_worker import matches_reference
+
+from .test_residual_unit import plainly, snake
+
+CONFIG = DecoderConfig(
+    codebook_size=32,
+    codebook_dim=16,
+    num_quantizers=4,
+    latent_dim=24,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=8,
+    sliding_window=5,
+    rope_theta=1e4,
+    rms_norm_eps=1e-5,
+    decoder_dim=32,
+    upsampling_ratios=(2, 2),
+    upsample_rates=(2, 3),
+)
+LONG = replace(CONFIG, sliding_window=20, head_dim=32)
+"""Whose window takes several chunks to fill."""
+SLOTS = 5
+
+
+@pytest.mark.parametrize(
+    ("config", "chunks"), [(CONFIG, (1, 2, 4, 1)), (LONG, (1, 8, 4, 8, 2, 8))], ids=["short", "beyond the window"]
+)
+def test_chunks_of_streams_anywhere_in_the_slab_are_those_of_a_single_pass(
+    device: torch.device, config: DecoderConfig, chunks: tuple[int, ...]
+) -> None:
+    loaded = CodecDecoder(config, random_tensors(config))
+    codes = torch.randint(32, (2, sum(chunks), 4), generator=torch.Generator().manual_seed(1))
+    decoder = GpuDecoder(loaded, SLOTS, torch.float32, device)
+    # A stream that was there before leaves nothing behind.
+    decoder.decode(
+        codes[:1, :2].to(device), torch.tensor([3], device=device), torch.ones(1, dtype=torch.int64, device=device)
+    )
+    heard, at = [], 0
+    for frames in chunks:
+        # The last row of the slab is nobody's and disturbs none.
+        slots = torch.tensor([3, 0, SLOTS], device=device)
+        fresh = torch.tensor([at == 0, at == 0, True], device=device).long()
+        batch = torch.cat([codes[:, at : at + frames], codes[:1, at : at + frames]]).to(device)
+        heard.append(decoder.decode(batch, slots, fresh)[:2].cpu())
+        at += frames
+    assert torch.allclose(torch.cat(heard, 1), loaded.decode_all(codes), atol=1e-5)
+
+
+@dataclass(frozen=True)
+class PlainUnit:
+    """A residual unit that is made at once, where there are two streams."""
+
+    unit: ResidualUnitWeights
+    ahead: LayerInput
+
+    def takes(self, steps: int, rows: int) -> bool:
+        return steps > 0 and rows > 1
+
+    def __call__(self, source: Tensor, residual: Tensor, onward: Tensor) -> None:
+        residual.copy_(plainly(self.unit, source, residual))
+        onward[self.ahead.reach :] = snake(residual, self.ahead.wave)
+
+
+def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.device) -> None:
+    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
+    codes = torch.randint(32, (2, 4, 4), generator=torch.Generator().manual_seed(1))
+    decoder = GpuDecoder(loaded, SLOTS, torch.float32, device, PlainUnit)
+    both, fresh = torch.tensor([1, 4], device=device), torch.ones(2, dtype=torch.int64, device=device)
+    first = decoder.decode(codes[:, :1].to(device), both, fresh).cpu()
+    then = [
+        decoder.decode(codes[row : row + 1, 1:].to(device), both[row : row + 1], 0 * fresh[:1]).cpu() for row in (0, 1)
+    ]
+    assert torch.allclose(torch.cat([first, torch.cat(then)], 1), loaded.decode_all(codes), atol=1e-5)
+
+
+def test_what_is_heard_otherwise_than_in_float32_is_found_out(device: torch.device) -> None:
+    """One unit of many that makes something else is enough."""
+    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
+    codes = torch.randint(32, (1, 2, 4), generator=torch.Generator().manual_seed(1))
+    reference = loaded.decode_all(codes)
+    assert matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)
+    weights = loaded.blocks[-1].units[-1].pointwise
+    weights[0] = -weights[0]
+    assert not matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)

@@ -1,0 +1,71 @@
+"""First frames, found among a step's records; on a GPU also their sound, against a single pass on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from voxgate.codecs.neural.cuda.decoder import GpuDecoder
+from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.neural.weights import random_tensors
+from voxgate.pipeline.ipc.codec_wire import Job
+from voxgate.pipeline.ipc.records import HEADER, PADDING_ROW, RecordFlag, unpack_pcm
+
+from .test_codec_decoder import CONFIG, SLOTS
+
+GROUPS = 4
+
+
+def records_of(*heads: tuple[int, int, int, int]) -> torch.Tensor:
+    """Of each slot, epoch, frame and flags, with codes of its own."""
+    records = torch.zeros(len(heads), HEADER + GROUPS, dtype=torch.int32)
+    for row, head in enumerate(heads):
+        records[row, :HEADER] = torch.tensor(head)
+        records[row, HEADER:] = torch.arange(GROUPS) + 5 * row
+    return records
+
+
+def test_first_frames_are_found_whatever_their_row(device: torch.device) -> None:
+    from voxgate.pipeline.talker.cuda.step_kernels import find_first_frames
+
+    records = records_of(
+        (9, 1, 3, 0), (PADDING_ROW, 2, 0, 0), (5, 3, 0, 0), (7, 4, 0, int(RecordFlag.END)), (2, 5, 0, 0)
+    )
+    # The third's is not its first, the fourth's none at all, and the sixth steps in another step.
+    wanted = torch.tensor([[2, 5, 9, 7, 8, -2], [11, 12, 13, 14, 15, 0]])
+    given = torch.full((2 + GROUPS, 6), 77)
+    on_device = [each.to(device) for each in (records, wanted, given)]
+    find_first_frames[(5,)](*on_device, len(records), 6, 99, GROUPS=GROUPS, HEADER=HEADER, SPAN=8)
+    slots, fresh, *codes = on_device[2].cpu().tolist()
+    assert slots == [11, 12, 99, 99, 99, 77]
+    assert fresh == [1, 1, 1, 1, 1, 77]
+    assert [row[:3] for row in codes] == [[20 + n, 10 + n, 0] for n in range(GROUPS)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@torch.inference_mode()
+def test_sound_that_began_where_it_was_made_goes_on_as_ever() -> None:
+    from voxgate.pipeline.codec.gpu_worker import GpuBatchDecoder
+    from voxgate.pipeline.talker.cuda.first_frame import FirstFrameDecoder
+
+    loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
+    worker = GpuBatchDecoder(GpuDecoder(loaded, SLOTS, torch.float32, torch.device("cuda")), 4, 16)
+    sounds = FirstFrameDecoder(worker, 8, GROUPS)
+    for turn in range(3):
+        codes = torch.randint(32, (2, 2, GROUPS), generator=torch.Generator().manual_seed(turn))
+        records = records_of((6, 21, 0, 0), (3, 22, 4, 0), (2, 23, 0, 0))
+        records[[0, 2], HEADER:] = codes[:, 0].int()
+        sounds.expect([(2, 0), (6, 3), (1, 4)])
+        under_way = sounds.launch(records.cuda())
+        assert under_way is not None
+        on_host = records.numpy().copy()
+        under_way.mark(on_host)
+        assert on_host[:, 3].tolist() == [RecordFlag.DECODED, 0, RecordFlag.DECODED]
+        heard = {}
+        for message in under_way.wait():
+            slot, epoch, pcm = unpack_pcm(message) or (0, 0, None)
+            heard[slot, epoch] = pcm
+        rest = worker.decode(Job(1, (3, 0), (False, False), codes[:, 1:].numpy().astype(np.int16)))
+        made = np.stack([np.concatenate([heard[key], row]) for key, row in zip(((6, 21), (2, 23)), rest, strict=True)])
+        assert np.allclose(made, loaded.decode_all(codes).numpy(), atol=1e-5)
+        assert sounds.launch(records.cuda()) is None, "nobody is expected"

@@ -1,0 +1,97 @@
+"""What only a GPU can show: mapped tables, and the end of a step replayed as a graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.ipc.records import HEADER, unpack_records
+from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
+from voxgate.pipeline.talker.reference.slot_reader import look_up
+
+from ..pipeline.talker.small_model import small_checkpoint, small_weights
+from .conftest import mapped_tables
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+SHAPE = TableShape(slots=4, prefix=8, text=16, frames=20, groups=4, hidden=24)
+PREFIX = 5
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[SlotTables]:
+    with mapped_tables(SHAPE) as tables:
+        yield tables
+
+
+def test_a_store_is_seen_by_the_next_kernel(tables: SlotTables) -> None:
+    control, slots = torch.from_numpy(tables.control), torch.tensor([2, 0, SHAPE.slots], device="cuda")
+    for value in (7, 8):
+        tables.control[2] = value
+        assert look_up(control, slots).cpu()[:, 0].tolist() == [value, 0, 0]
+    tables.text[1, 3] = 42
+    places = torch.tensor([3], device="cuda")
+    assert look_up(torch.from_numpy(tables.text), torch.tensor([1], device="cuda"), places).tolist() == [42]
+    tables.control[:] = 0
+
+
+def test_graphs_make_the_frames_that_the_plain_step_makes(
+    checkpoint: TalkerCheckpoint, tables: SlotTables, sent: list[list[int]]
+) -> None:
+    from voxgate.pipeline.talker.cuda.frame_step import FrameSender, GpuFrameStep, GraphedStep, TableSnapshot
+    from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+    from voxgate.pipeline.talker.reference.predictor import CodePredictor, Predictor
+    from voxgate.pipeline.talker.reference.row_tags import append_row_tags
+    from voxgate.pipeline.talker.reference.step import FrameStep
+
+    small = small_checkpoint(checkpoint)
+    weights = small_weights(small)
+    head, table = weights["talker.codec_head.weight"], weights["talker.model.codec_embedding.weight"]
+    for slot in range(3):
+        row = tables.control[slot]
+        row[Field.EPOCH], row[Field.PREFIX_LEN], row[Field.TEXT_LEN] = slot + 1, PREFIX, 1
+        row[Field.CLOSED], row[Field.FRAME_CAP], row[Field.SEED], row[Field.TOP_K] = 1, 3, slot, 5
+        tables.options[slot, list(Option)] = (0.9, 1.0, 1.1, 0.8, 1.0)
+
+    def make(device: str, kind: type, report) -> tuple[FrameStep, Predictor]:
+        own = {name: tensor.to(device) for name, tensor in weights.items()}
+        predictor = kind(own, table.to(device), small.predictor, small.groups, SHAPE.slots)
+        codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, small.groups, dtype=torch.int32, device=device)
+        return FrameStep(head.to(device), predictor, small, tables, codes, report), predictor
+
+    expected: list[list[int]] = []
+    plain, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack_records(message, 4).tolist()))
+    sender = FrameSender(SHAPE.slots, HEADER + 4, lambda message: sent.extend(unpack_records(message, 4).tolist()))
+    device = torch.device("cuda")
+    copies = TableSnapshot.of(SHAPE.slots, device)
+    step = GpuFrameStep(*make("cuda", GpuCodePredictor, None), small, copies, SHAPE.slots)
+    copies.control[: SHAPE.slots, : len(Field)] = torch.from_numpy(tables.control).to(device)
+    copies.options[: SHAPE.slots, : len(Option)] = torch.from_numpy(tables.options).to(device)
+    nobody = torch.tensor([SHAPE.slots], device=device)
+    idle = append_row_tags(torch.zeros(1, SHAPE.hidden, device=device), nobody, 0 * nobody)
+    graphs = GraphedStep(step.make, idle, SHAPE.slots, sender.put)
+    graphs.capture()
+    generator = torch.Generator().manual_seed(3)
+    for frame in range(5):
+        rows = 3 - frame % 2
+        hidden = torch.randn(rows, SHAPE.hidden, generator=generator)
+        slots, positions = torch.arange(rows), torch.full((rows,), PREFIX + frame)
+        tokens = plain(hidden, slots, positions)
+        states = append_row_tags(hidden, slots, positions).to(device)
+        assert graphs(states)[:, 0].tolist() == tokens.tolist()
+    wait_for(lambda: len(sent) == len(expected))
+    assert sent == expected
+
+
+@pytest.fixture
+def sent() -> list[list[int]]:
+    return []
+
+
+def wait_for(condition, limit_s: float = 5.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end_s:
+        time.sleep(0.001)

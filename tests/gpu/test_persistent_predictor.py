@@ -1,0 +1,223 @@
+"""The code predictor as one kernel, on a GPU where there is one, else compiled for the CPU, against `CodePredictor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from voxgate.pipeline.checkpoint import TalkerCheckpoint, TransformerSize
+from voxgate.pipeline.talker.cuda.persistent_predictor import (
+    SOURCE,
+    PersistentPredictor,
+    PredictorShape,
+    predictor_shape_for,
+    self_test,
+)
+from voxgate.pipeline.talker.reference.predictor import CodePredictor
+from voxgate.pipeline.talker.reference.predictor_weights import FoldedPredictor
+from voxgate.pipeline.talker.reference.sampling import Candidates
+
+from ..pipeline.talker.small_model import small_checkpoint, small_weights
+from .cuda_on_cpu import cpu_launch
+
+SIZE = TransformerSize(256, 512, 1, 4, 2, 128, 1e-6, 10_000.0)
+VOCAB, GROUPS = 512, 3
+ROUNDING = 0.06
+"""What bfloat16 between the products may make of a logit: it is 0.0035 as a rule, and was 0.03 at most in 50,000."""
+EDGE = 1e-5
+"""Of all mass: how near to the edge of a candidate float32 sums say nothing."""
+
+
+@dataclass
+class Forced:
+    """`Candidates` that keeps the logits it is shown, and draws what was drawn already."""
+
+    codes: Tensor
+    logits: list[Tensor] = field(default_factory=list)
+
+    def draw(self, logits: Tensor, _noise: Tensor) -> Tensor:
+        self.logits.append(logits.clone())
+        return self.codes[:, len(self.logits) - 1]
+
+
+def sorted_draw(
+    logits: Tensor, noise: Tensor, top_k: int, top_p: float, inv_temperature: float
+) -> tuple[Tensor, Tensor]:
+    """What `noise` stands for, and by how much mass it misses another candidate, or top-p another end, float64 [n]."""
+    best, ids = torch.sort(logits.double(), dim=1, descending=True)
+    upto = torch.softmax(best[:, : top_k or None] * inv_temperature, 1).cumsum(1)
+    last = upto.shape[1] - 1
+    end = upto.gather(1, (upto < top_p).sum(1, keepdim=True).clamp(max=last))
+    at = noise[:, None] * end
+    edges = torch.cat([upto - at, upto - top_p], 1) if top_p < 1 else upto - at
+    return ids.gather(1, (upto <= at).sum(1, keepdim=True).clamp(max=last))[:, 0], edges.abs().amin(1)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What goes into a predictor, on the CPU."""
+
+    hidden: Tensor
+    first: Tensor
+    noise: Tensor
+    top_k: int = 0
+    top_p: float = 1.0
+    inv_temperature: float = 1 / 0.8
+
+    @classmethod
+    def of(cls, rows: int, top_k: int, top_p: float) -> Frame:
+        generator = torch.Generator().manual_seed(rows)
+        noise = torch.rand(rows, GROUPS - 1, generator=generator)
+        noise[0] = 0.0
+        return cls(
+            torch.randn(rows, SIZE.hidden, generator=generator).bfloat16(),
+            torch.randint(VOCAB, (rows,), generator=generator), noise, top_k, top_p,
+        )  # fmt: skip  # one argument list
+
+    def by(self, predictor: PersistentPredictor, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Codes, and what the last of them were drawn from."""
+        rows = len(self.hidden)
+        options = Candidates(
+            torch.full((rows, 1), self.inv_temperature, device=device), torch.zeros(rows, dtype=torch.bool, device=device),
+            torch.full((rows, 1), self.top_k or VOCAB, device=device),
+            torch.full((rows, 1), self.top_p, device=device), VOCAB,
+        )  # fmt: skip  # one argument list
+        noise = self.noise[:, : groups - 1].contiguous().to(device)
+        drawn = predictor(self.hidden.to(device), self.first.to(device), options, noise)
+        return drawn.cpu(), predictor.last_logits(rows).cpu()
+
+
+@pytest.fixture(scope="module")
+def weights(checkpoint: TalkerCheckpoint) -> dict[str, Tensor]:
+    small = replace(small_checkpoint(checkpoint, hidden=SIZE.hidden, groups=GROUPS), predictor=SIZE, codebook=VOCAB)
+    return {name: tensor.bfloat16() for name, tensor in small_weights(replace(small, codec_vocab=VOCAB + 32)).items()}
+
+
+@pytest.fixture(scope="module")
+def shape() -> PredictorShape:
+    shape = predictor_shape_for(SIZE, GROUPS, VOCAB, torch.bfloat16)
+    assert shape is not None
+    return shape
+
+
+Made = Callable[[int, int], PersistentPredictor]
+
+
+@pytest.fixture(scope="module")
+def made(weights: dict[str, Tensor], device: torch.device, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """By its number of groups, and on a CPU the order in which its threads take turns."""
+    if device.type == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the kernel is for Hopper")
+    own = {name: tensor.to(device) for name, tensor in weights.items()}
+
+    @cache
+    def of(groups: int, order: int) -> PersistentPredictor:
+        shape = predictor_shape_for(SIZE, groups, VOCAB, torch.bfloat16)
+        assert shape is not None
+        folded = FoldedPredictor.of(own, own["talker.model.codec_embedding.weight"], SIZE, groups)
+        folder = tmp_path_factory.mktemp("kernel")
+        launch = None if device.type == "cuda" else cpu_launch(SOURCE, shape.macros(), folder, order)
+        return PersistentPredictor(shape, folded, SIZE.norm_eps, launch)
+
+    return of
+
+
+@pytest.fixture
+def predictor(made: Made) -> PersistentPredictor:
+    return made(GROUPS, 0)
+
+
+CASES = [(1, 0, 1.0), (12, 20, 0.6), (16, 0, 0.7)]
+
+
+@pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
+def test_draws_are_those_of_sorting_its_own_logits(
+    made: Made, device: torch.device, rows: int, top_k: int, top_p: float
+) -> None:
+    frame = Frame.of(rows, top_k, top_p)
+    for groups in range(2, GROUPS + 1):
+        # What is left of a launch are the logits of its last group.
+        drawn, logits = frame.by(made(groups, 0), groups, device)
+        expected, edge = sorted_draw(logits, frame.noise[:, groups - 2], top_k, top_p, frame.inv_temperature)
+        clear = (edge > EDGE) | (frame.noise[:, groups - 2] == 0)
+        assert clear.sum() > 0.8 * rows
+        assert drawn[clear, -1].tolist() == expected[clear].tolist(), groups
+
+
+@pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
+def test_logits_are_those_of_the_plain_predictor(
+    made: Made, weights: dict[str, Tensor], device: torch.device, rows: int, top_k: int, top_p: float
+) -> None:
+    """In float32, led along the codes drawn."""
+    frame = Frame.of(rows, top_k, top_p)
+    wide = {name: tensor.float() for name, tensor in weights.items()}
+    plain = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, rows)
+    drawn, _ = frame.by(made(GROUPS, 0), GROUPS, device)
+    forced = Forced(drawn)
+    plain(frame.hidden.float(), frame.first, forced, frame.noise)  # type: ignore[arg-type]  # stands in for Candidates
+    for groups in range(2, GROUPS + 1):
+        shorter, logits = frame.by(made(groups, 0), groups, device)
+        assert torch.equal(shorter, drawn[:, : groups - 1])
+        assert torch.allclose(logits, forced.logits[groups - 2], atol=ROUNDING), groups
+
+
+def test_it_makes_no_difference_who_comes_first(made: Made, device: torch.device) -> None:
+    frame = Frame.of(12, 20, 0.6)
+    codes, logits = frame.by(made(GROUPS, 0), GROUPS, device)
+    for _ in range(200 if device.type == "cuda" else 1):
+        again, from_them = frame.by(made(GROUPS, 1), GROUPS, device)
+        assert torch.equal(again, codes)
+        assert torch.equal(from_them, logits)
+
+
+def test_epochs_may_begin_anew(made: Made, device: torch.device) -> None:
+    """A launch takes some, and there are 2^32."""
+    frame, predictor = Frame.of(12, 20, 0.6), made(GROUPS, 0)
+    expected = frame.by(predictor, GROUPS, device)
+    predictor._epoch.fill_(-GROUPS - 1)
+    for _ in range(3):
+        again = frame.by(predictor, GROUPS, device)
+        assert all(torch.equal(own, other) for own, other in zip(again, expected, strict=True))
+    assert 0 < int(predictor._epoch) < 4 * GROUPS * (SIZE.layers + 1)
+
+
+def test_only_what_does_as_the_others_do_is_trusted(
+    predictor: PersistentPredictor, weights: dict[str, Tensor], shape: PredictorShape, device: torch.device
+) -> None:
+    """Against the plain predictor in float32, and against one of other weights."""
+
+    class Watched:
+        def __init__(self, inner: Candidates) -> None:
+            self.inner = inner
+
+        def draw(self, logits: Tensor, noise: Tensor) -> Tensor:
+            self.logits = logits.clone()
+            return self.inner.draw(logits, noise)
+
+    def reference(scale: float) -> object:
+        wide = {name: tensor.float() * (scale if "down_proj" in name else 1) for name, tensor in weights.items()}
+        plain = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, 16)
+
+        def codes(start: Tensor, first: Tensor, _candidates: Candidates, noise: Tensor) -> tuple[Tensor, Tensor]:
+            rows = len(start)
+            best = Candidates.of(torch.ones(rows), torch.ones(rows, dtype=torch.int64), torch.ones(rows), VOCAB)
+            watched = Watched(best)
+            made = plain(start.cpu().float(), first.cpu(), watched, noise.cpu())  # type: ignore[arg-type]  # as above
+            return made.to(device), watched.logits.to(device)
+
+        return codes
+
+    assert self_test(predictor, reference(1.0), shape, device)  # type: ignore[arg-type]  # a function
+    assert not self_test(predictor, reference(1.5), shape, device)  # type: ignore[arg-type]  # a function
+
+
+def test_what_does_not_fit_is_left_to_the_others() -> None:
+    full = TransformerSize(1024, 3072, 5, 16, 8, 128, 1e-6, 1e6)
+    assert predictor_shape_for(full, 16, 2048, torch.bfloat16) is not None
+    assert predictor_shape_for(full, 16, 2048, torch.float32) is None
+    assert predictor_shape_for(replace(full, head_dim=64), 16, 2048, torch.bfloat16) is None
+    assert predictor_shape_for(replace(full, intermediate=3000), 16, 2048, torch.bfloat16) is None

@@ -1,0 +1,124 @@
+"""Finding the most streams: the right number, in few tries."""
+# TODO-DOC The whole command, with its own processes, against a gateway that hums.
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from fakes.gateway.protocol_server import FakeGateway, fake_gateway, respond
+from voxgate.cli.main import main
+from voxgate.loadtest.command import CapacitySearch
+
+
+def tries(carried: Callable[[int], bool], first: int = 1, limit: int = 1024) -> tuple[int, list[int]]:
+    search, tried = CapacitySearch(first, limit), []
+    while (streams := search.next) is not None:
+        tried.append(streams)
+        assert len(tried) < 40
+        search.tell(carried(streams))
+    return search.best, tried
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 16, 19])
+def test_finds_the_last_number_that_is_carried(capacity: int) -> None:
+    best, tried = tries(lambda streams: streams <= capacity)
+    assert best == capacity
+    assert tried[-1] == capacity, "the result is tried again"
+    assert len(tried) <= 12
+
+
+def test_large_numbers_are_found_to_a_twentieth() -> None:
+    best, tried = tries(lambda streams: streams <= 700)
+    assert 665 <= best <= 700
+    assert len(tried) <= 18
+
+
+def test_nothing_is_carried() -> None:
+    assert tries(lambda _: False) == (0, [1])
+
+
+def test_stops_at_the_limit() -> None:
+    assert tries(lambda _: True, limit=6) == (6, [1, 2, 4, 6, 6])
+
+
+def test_a_lucky_run_does_not_count() -> None:
+    seen: list[int] = []
+
+    def carried(streams: int) -> bool:
+        seen.append(streams)
+        return streams <= 8 if seen.count(streams) == 1 else streams <= 6
+
+    best, tried = tries(carried)
+    assert best == 6
+    assert tried.count(8) == 2
+
+
+SHORT = ["--sentences", "1", "--words-per-s", "0", "--seconds", "0.1"]
+"""Whether a busy machine carries even this is not what is tested: the status only has to say what the steps say."""
+
+
+def bench(gateway: FakeGateway, *flags: str) -> int:
+    return main(["bench", "ws", "--url", gateway.url, *SHORT, *flags])
+
+
+async def test_a_ramp_over_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, page = tmp_path / "lines", tmp_path / "page.html"
+    flags = ("--streams", "2,3", "--processes", "2", "--jsonl", str(lines), "--html", str(page))
+    async with fake_gateway() as gateway:
+        status = await asyncio.to_thread(bench, gateway, *flags)
+    records = [json.loads(line) for line in lines.read_text("utf-8").splitlines()]
+    steps = [record for record in records if "verdict" in record]
+    assert [(step["step"], set(step["outcomes"])) for step in steps] == [
+        ("2 streams", {"done"}),
+        ("3 streams", {"done"}),
+    ]
+    assert status == any(step["verdict"] for step in steps)
+    assert {record["stream"] for record in records if record["step"] == "3 streams" and "stream" in record} == {0, 1, 2}
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert "3 streams" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--streams", "0"], "numbers above 0"),
+        (["--rate", "2,x"], "'x' is not a number"),
+        (["--slow", "2"], "a share is 0 to 1"),
+        (["--streams", "2", "--find"], "not allowed with"),
+    ],
+)
+def test_wrong_usage_is_explained(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["bench", "ws", *flags])
+    assert exit.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+async def test_arrivals_by_themselves(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    async with fake_gateway() as gateway:
+        status = await asyncio.to_thread(bench, gateway, "--rate", "50", "--jsonl", str(lines))
+    (step,) = [record for line in lines.read_text("utf-8").splitlines() if "verdict" in (record := json.loads(line))]
+    assert (step["load"], step["outcomes"]) == ("50/s", {"done": step["utterances"]})
+    assert status == (step["verdict"] is not None)
+
+
+async def test_searches_and_fails_when_nothing_is_carried(capsys: pytest.CaptureFixture[str]) -> None:
+    async with fake_gateway() as gateway:
+        status = await asyncio.to_thread(bench, gateway, "--find", "--most", "1")
+        assert f"{1 - status} streams without an underrun" in capsys.readouterr().out
+        gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "at_capacity"})
+        assert await asyncio.to_thread(bench, gateway, "--find", "--most", "1") == 1
+        assert "0 streams without an underrun" in capsys.readouterr().out
+
+
+def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "ws", "--url", "127.0.0.1:9", *SHORT]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "nobody listens at 127.0.0.1:9" in told.err

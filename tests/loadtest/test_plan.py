@@ -1,0 +1,65 @@
+"""Who speaks when: repeatable, whole however it is split, and as random as it claims."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import chain, pairwise
+
+import pytest
+from voxgate.loadtest.plan import BehaviourShares, LoadStep
+from voxgate.loadtest.results import ClientBehaviour
+from voxgate.loadtest.targets.connection import TargetOptions
+from voxgate.loadtest.virtual_user import fragments, passage
+from voxgate.loadtest.worker import decode, encode
+
+LOAD = LoadStep("voxgate", TargetOptions("http://127.0.0.1:1"), seconds=100, rate_per_s=20)
+
+
+def test_arrivals_are_a_poisson_process() -> None:
+    times = [at_s for _, at_s in LOAD.arrivals_s()]
+    assert len(times) == pytest.approx(2000, rel=0.08)
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] < 100
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
+    assert deviation == pytest.approx(mean, rel=0.1)
+
+
+@pytest.mark.parametrize("load", [LOAD, replace(LOAD, rate_per_s=0, streams=10)])
+def test_processes_share_the_listeners_out(load: LoadStep) -> None:
+    parts = [replace(load, part=part, parts=3).arrivals_s() for part in range(3)]
+    assert sorted(chain(*parts)) == sorted(load.arrivals_s())
+
+
+def test_turns_are_the_same_for_the_same_seed_only() -> None:
+    shared = replace(LOAD, shares=BehaviourShares(0.3, 0.1, 0.1))
+    assert shared.turn(3, 1, 0.0) == replace(shared, part=1, parts=2).turn(3, 1, 0.0)
+    assert len({shared.turn(stream, 0, 0.0).cut_s for stream in range(20)}) == 20
+    assert shared.turn(0, 0, 0.0) != replace(shared, seed=2).turn(0, 0, 0.0)
+
+
+def test_shares_of_those_who_misbehave() -> None:
+    choice = random.Random(5)
+    drawn = Counter(BehaviourShares(0.3, 0.2, 0.1).draw(choice) for _ in range(5000))
+    for behaviour, share in (
+        (ClientBehaviour.BARGE_IN, 0.3),
+        (ClientBehaviour.SLOW, 0.2),
+        (ClientBehaviour.ABRUPT, 0.1),
+        (ClientBehaviour.PLAIN, 0.4),
+    ):
+        assert drawn[behaviour] / 5000 == pytest.approx(share, abs=0.03)
+
+
+def test_text_comes_in_words_and_is_whole() -> None:
+    text = passage(3, random.Random(1))
+    pieces = fragments(text)
+    assert "".join(pieces) == text
+    assert len(pieces) == len(text.split())
+
+
+def test_a_plan_travels_to_its_process() -> None:
+    load = replace(LOAD, shares=BehaviourShares(0.5), part=1, parts=2)
+    assert decode(encode(load)) == load

@@ -1,0 +1,214 @@
+"""Every target's line against a server that speaks its protocol over a real loopback socket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from aiohttp import web
+from fakes.gateway.protocol_server import error_message, fake_gateway, respond
+from voxgate.client import SessionLost
+from voxgate.loadtest.targets import TARGETS, opener
+from voxgate.loadtest.targets.connection import TargetConnection, TargetOptions, TargetRefused, address
+from websockets.asyncio.server import ServerConnection, serve
+
+from .fake_connection import LOUD
+
+Talk = Callable[[ServerConnection], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(talk: Talk) -> AsyncIterator[str]:
+    async with serve(talk, "127.0.0.1", 0) as served:
+        yield f"http://127.0.0.1:{served.sockets[0].getsockname()[1]}"
+
+
+async def speak(line: TargetConnection, text: str = "Hello there.") -> bytes:
+    async with asyncio.timeout(5):
+        for word in text.split(" "):
+            await line.send(word + " ")
+        await line.end()
+        heard = b"".join([pcm async for pcm in line.audio()])
+    await line.close()
+    return heard
+
+
+async def drain(heard: AsyncIterator[bytes]) -> None:
+    async for _ in heard:
+        pass
+
+
+async def message(socket: ServerConnection, **expected: Any) -> dict[str, Any]:
+    seen = json.loads(await socket.recv())
+    assert {name: seen.get(name) for name in expected} == expected
+    return dict(seen)
+
+
+async def test_every_target_can_be_loaded() -> None:
+    for target in TARGETS:
+        assert callable(opener(target))
+
+
+def test_addresses() -> None:
+    assert address("http://h:1", "/v1/x", a="b c") == "ws://h:1/v1/x?a=b+c"
+    assert address("https://h/base/", "/v1/x") == "wss://h/base/v1/x"
+    assert address("h:1", "/v1/x") == "ws://h:1/v1/x"
+
+
+@pytest.mark.parametrize("codec", ["pcm", "opus"])
+async def test_our_own(codec: str) -> None:
+    async with fake_gateway() as gateway:
+        gateway.queue = [2, 1]
+        line = await opener("voxgate")(TargetOptions(gateway.url, codec=codec))
+        assert len(await speak(line, "abc")) >= 3 * 3840
+        assert line.queue_ms is not None
+        gateway.script["refuse me "] = [error_message("at_capacity")]
+        line = await opener("voxgate")(TargetOptions(gateway.url))
+        with pytest.raises(TargetRefused, match="at_capacity"):
+            await speak(line, "refuse me")
+        gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "draining", "message": ""})
+        with pytest.raises(TargetRefused, match="draining"):
+            await opener("voxgate")(TargetOptions(gateway.url))
+
+
+async def test_our_own_cut_and_unpaced() -> None:
+    async with fake_gateway() as gateway:
+        line = await opener("voxgate")(TargetOptions(gateway.url, frames=63, paced=False))
+        await speak(line, "abc")
+        (start,) = (message for message in gateway.received if message["type"] == "start")
+        assert (start["sampling"], start["pacing"]) == ({"max_frames": 63}, "none")
+        assert line.server_ms is not None
+
+
+async def test_our_own_cut_off() -> None:
+    async with fake_gateway(paced=True) as gateway:
+        line = await opener("voxgate")(TargetOptions(gateway.url))
+        await line.send("a long text " * 20)
+        heard = line.audio()
+        await anext(heard)
+        line.abort()
+        async with asyncio.timeout(5):
+            with pytest.raises(SessionLost):
+                await drain(heard)
+        await line.close()
+
+
+async def test_our_own_stalled() -> None:
+    async with fake_gateway(paced=True) as gateway:
+        line = await opener("voxgate")(TargetOptions(gateway.url))
+        await line.send("a long text " * 20)
+        heard = line.audio()
+        await anext(heard)
+        stalling = asyncio.create_task(line.stall(0.2))
+        await asyncio.sleep(0)
+        transport = line._session.transport  # type: ignore[attr-defined]  # the line of this target
+        assert not transport.is_reading()
+        await stalling
+        assert transport.is_reading()
+        await line.close()
+        await line.stall(10)  # nothing to stall any more
+
+
+async def test_elevenlabs() -> None:
+    async def talk(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        assert socket.request.path.startswith("/v1/text-to-speech/ada/multi-stream-input?")
+        assert socket.request.headers["xi-api-key"] == "k"
+        context = (await message(socket, text=" "))["context_id"]
+        await message(socket, text="Hello ", context_id=context)
+        await message(socket, text="there. ", context_id=context)
+        await message(socket, flush=True)
+        await message(socket, close_context=True)
+        await socket.send(json.dumps({"audio": base64.b64encode(LOUD).decode(), "contextId": context}))
+        await socket.send(json.dumps({"isFinal": True, "contextId": context}))
+        await socket.wait_closed()
+
+    async with server(talk) as url:
+        line = await opener("elevenlabs")(TargetOptions(url, voice="ada", key="k"))
+        assert await speak(line) == LOUD
+
+
+@pytest.mark.parametrize(("model", "path", "over"), [("", "/v2/", "SpeechMetadata"), ("v1:x", "/v1/", "Flushed")])
+async def test_deepgram(model: str, path: str, over: str) -> None:
+    async def talk(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        assert socket.request.path.startswith(path + "speak?encoding=linear16")
+        await message(socket, type="Speak", text="Hello ")
+        await message(socket, type="Speak", text="there. ")
+        await message(socket, type="Flush")
+        await socket.send(json.dumps({"type": "SpeechStarted"}))
+        await socket.send(LOUD)
+        await socket.send(json.dumps({"type": over}))
+        await socket.wait_closed()
+
+    async with server(talk) as url:
+        assert await speak(await opener("deepgram")(TargetOptions(url, model=model))) == LOUD
+
+
+async def test_deepgram_tells_what_was_played_and_passes_errors_on() -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await message(socket, type="Interrupt", playback_offset={"type": "time_ms", "value": 700})
+        await socket.send(json.dumps({"type": "Error", "code": "NO_ROOM"}))
+        await socket.wait_closed()
+
+    async with server(talk) as url:
+        line = await opener("deepgram")(TargetOptions(url))
+        await line.interrupt(700)
+        with pytest.raises(TargetRefused, match="NO_ROOM"):
+            await anext(line.audio())
+        await line.close()
+
+
+async def test_vllm_omni() -> None:
+    async def talk(socket: ServerConnection) -> None:
+        await message(socket, type="session.config", response_format="pcm", stream_audio=True, voice="vivian")
+        await message(socket, type="input.text", text="Hello ")
+        await message(socket, type="input.text")
+        await message(socket, type="input.done")
+        for index in range(2):
+            await socket.send(json.dumps({"type": "audio.start", "sentence_index": index, "sample_rate": 16_000}))
+            await socket.send(LOUD)
+            await socket.send(json.dumps({"type": "audio.done", "sentence_index": index}))
+        await socket.send(json.dumps({"type": "session.done", "total_sentences": 2}))
+        await socket.wait_closed()
+
+    async with server(talk) as url:
+        line = await opener("vllm-omni")(TargetOptions(url, voice="vivian"))
+        assert await speak(line) == 2 * LOUD
+        assert line.rate_hz == 16_000
+
+
+async def test_openai_in_chunks_of_any_size() -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(await request.json())
+        if seen[-1]["input"].startswith("no"):
+            return web.Response(status=429)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in (LOUD[:1001], LOUD[1001:]):
+            await response.write(part)
+            await asyncio.sleep(0)
+        return response
+
+    application = web.Application()
+    application.add_routes([web.post("/v1/audio/speech", answer)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        assert await speak(await opener("openai")(TargetOptions(url, voice="ada"))) == LOUD
+        assert seen[0] == {"model": "tts-1", "voice": "ada", "input": "Hello there. ", "response_format": "pcm"}
+        with pytest.raises(TargetRefused, match="http_429"):
+            await speak(await opener("openai")(TargetOptions(url)), "no room")
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from voxgate.pipeline.cloning.speaker_vectors import MAX_VECTOR_FILE_BYTES, read_vector
+from voxgate.pipeline.cloning.store import to_bytes
+from voxgate.pipeline.errors import BadVoice
+
+from .voices import in_context_voice
+
+VECTOR = np.arange(8, dtype=np.float32) / 4
+
+
+def write(path: Path, values: Any) -> Path:
+    match path.suffix:
+        case ".npy":
+            np.save(path, values, allow_pickle=True)
+        case ".json":
+            path.write_text(json.dumps(np.asarray(values).tolist()))
+        case ".safetensors":
+            save_file({"anything": np.asarray(values)}, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".json", ".safetensors"])
+@pytest.mark.parametrize("values", [VECTOR, VECTOR.astype(np.float64), VECTOR[None, :, None]])
+def test_formats(tmp_path: Path, suffix: str, values: Any) -> None:
+    vector = read_vector(write(tmp_path / f"v{suffix}", values))
+    assert vector.dtype == np.float32
+    np.testing.assert_array_equal(vector, VECTOR)
+
+
+def test_a_stored_voice_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "bob.safetensors"
+    path.write_bytes(to_bytes(in_context_voice()))
+    np.testing.assert_array_equal(read_vector(path), in_context_voice().voice.speaker_vector)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("it was run",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("v.json", b"{", "no speaker vector"),
+        ("v.json", b'{"a": 1}', "no speaker vector"),
+        ("v.json", b"[[1, 2], [3, 4]]", "no single row"),
+        ("v.json", b"[]", "no single row"),
+        ("v.npy", b"", "no speaker vector"),
+        ("v.npy", pickle.dumps(Trap()), "no speaker vector"),
+        ("v.safetensors", b"no", "no speaker vector"),
+        ("v.pt", b"no", r"\.pt files are not read"),
+        ("v", b"no", "no files are not read"),
+        ("v.json", bytes(MAX_VECTOR_FILE_BYTES + 1), "too large"),
+    ],
+)
+def test_what_is_no_vector(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(BadVoice, match=words):
+        read_vector(path)
+
+
+def test_several_tensors_without_the_name(tmp_path: Path) -> None:
+    save_file({"a": VECTOR, "b": VECTOR}, tmp_path / "v.safetensors")
+    with pytest.raises(BadVoice, match="speaker_vector"):
+        read_vector(tmp_path / "v.safetensors")

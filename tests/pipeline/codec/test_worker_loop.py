@@ -1,0 +1,161 @@
+"""When a batch is launched and when its sound goes out, with a device that is over when the test says so."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from voxgate.pipeline.codec.worker_loop import BatchDurations, FinishedBatch, run_worker_loop
+from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
+from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
+
+BOOKS = 16
+OPTIONS = CodecWorkerOptions(
+    checkpoint_dir="", slots=8, mode="stateful", left_context=0, threads=1, max_rows=8, max_frames=8, batch_frames=8,
+    socket_fd=-1, parent_pid=0,
+)  # fmt: skip  # one argument list
+PATIENCE_S = 20
+
+
+def job(serial: int, *slots: int) -> Job:
+    codes = np.full((len(slots), 1, BOOKS), serial, np.int16)
+    return Job(serial, slots, (False,) * len(slots), codes, place=serial % 4)
+
+
+@dataclass
+class Device:
+    """Two batches at a time, each over when `finish` has been called once more."""
+
+    ahead: int = 2
+    decoder: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(codebook_size=512, books=BOOKS, frame_samples=FRAME_SAMPLES)
+    )
+    finish: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    launched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def launch(self, job: Job) -> Batch:
+        if job.serial == 13:
+            raise ValueError("thirteen")
+        self.launched.release()
+        return Batch(self, job)
+
+
+@dataclass
+class Batch:
+    device: Device
+    job: Job
+
+    seconds: float = 0.001
+
+    @property
+    def over(self) -> bool:
+        return self.device.finish._value > 0
+
+    def pcm(self) -> np.ndarray:
+        assert self.device.finish.acquire(timeout=PATIENCE_S)
+        return np.full((len(self.job.slots), FRAME_SAMPLES), self.job.serial, np.float32)
+
+
+class Owner:
+    """The other end of the worker's socket."""
+
+    def __init__(self, device: object) -> None:
+        self.sock, theirs = socket.socketpair()
+        self.sock.settimeout(PATIENCE_S)
+        self.memory = SharedPcmBuffers.create(4, 8)
+        self.memory.show(self.sock)
+        self._thread = threading.Thread(target=run_worker_loop, args=(theirs, device, OPTIONS), daemon=True)
+        self._thread.start()
+        assert self.answer()[0] is AnswerKind.READY
+
+    def ask(self, job: Job) -> None:
+        self.sock.send(job.pack())
+
+    def answer(self) -> tuple[AnswerKind, int]:
+        kind, serial, _, length = ANSWER_HEADER.unpack(self.sock.recv(ANSWER_HEADER.size, socket.MSG_WAITALL))
+        if length:
+            self.sock.recv(length, socket.MSG_WAITALL)
+        return AnswerKind(kind), serial
+
+    def sound(self, job: Job) -> float:
+        pcm = self.memory.read(job.place, len(job.slots), FRAME_SAMPLES)
+        assert (pcm == pcm[0, 0]).all()
+        return float(pcm[0, 0])
+
+    def close(self) -> None:
+        self.sock.close()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+def test_the_next_batch_is_launched_before_the_one_under_way_is_over() -> None:
+    device = Device()
+    owner = Owner(device)
+    first, second = job(1, 0), job(2, 1, 2)
+    owner.ask(first)
+    assert device.launched.acquire(timeout=PATIENCE_S)
+    owner.ask(second)
+    assert device.launched.acquire(timeout=PATIENCE_S), "nothing was over yet"
+    device.finish.release()
+    assert owner.answer() == (AnswerKind.PCM, 1)
+    device.finish.release()
+    assert owner.answer() == (AnswerKind.PCM, 2)
+    assert (owner.sound(first), owner.sound(second)) == (1.0, 2.0)
+    owner.close()
+
+
+def test_one_that_is_over_is_answered_though_nothing_follows_it() -> None:
+    device = Device()
+    owner = Owner(device)
+    for serial in (1, 2):
+        owner.ask(job(serial, 0))
+        device.finish.release()
+        assert owner.answer() == (AnswerKind.PCM, serial)
+    owner.close()
+
+
+def test_what_cannot_be_decoded_fails_alone() -> None:
+    device = Device()
+    owner = Owner(device)
+    owner.ask(job(13, 0))
+    assert owner.answer() == (AnswerKind.FAILED, 13)
+    owner.ask(job(1, 0))
+    device.finish.release()
+    assert owner.answer() == (AnswerKind.PCM, 1)
+    owner.close()
+
+
+def test_jobs_that_wait_share_a_batch_and_a_job_of_nothing_is_a_sign_of_life() -> None:
+    batches: list[tuple[int, ...]] = []
+
+    class AtOnce(Device):
+        def launch(self, job: Job) -> FinishedBatch:  # type: ignore[override]  # decoded by itself
+            batches.append(job.slots)
+            return FinishedBatch(job.codes[:, :, 0].repeat(FRAME_SAMPLES, 1).astype(np.float32), 0.001)
+
+    owner = Owner(AtOnce(ahead=1))
+    one, other = job(1, 0), job(2, 1)
+    owner.sock.send(one.pack() + other.pack())
+    assert [owner.answer(), owner.answer()] == [(AnswerKind.PCM, 1), (AnswerKind.PCM, 2)]
+    assert batches == [(0, 1)]
+    assert (owner.sound(one), owner.sound(other)) == (1.0, 2.0)
+    owner.ask(Job(3, (), (), np.zeros((0, 0, BOOKS), np.int16)))
+    assert owner.answer() == (AnswerKind.PCM, 3)
+    owner.close()
+
+
+def test_a_batch_is_expected_to_take_what_the_quickest_of_its_shape_took() -> None:
+    times = BatchDurations()
+    assert times.least_s(job(1, 0)) == 0.0
+    for seconds in (0.004, 0.002, 0.003):
+        times.record(job(1, 0), seconds)
+    assert times.least_s(job(2, 1)) == pytest.approx(0.002)
+    assert times.least_s(job(3, *range(9))) == 0.0
+    for _ in range(8):
+        times.record(job(1, 0), 0.005)
+    assert times.least_s(job(1, 0)) == pytest.approx(0.005), "the quickest of the newest"

@@ -1,0 +1,109 @@
+"""Slot tables: one memory seen by two processes, of the size that its shape says, leaving nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
+
+SHAPE = TableShape(slots=3, prefix=4, text=5, frames=6, groups=2, hidden=7)
+
+ANOTHER_PROCESS = """
+import sys
+from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+tables = SlotTables.attach(TableShape(3, 4, 5, 6, 2, 7), sys.argv[1])
+print(tables.control[2, Field.SEED], tables.options[1, 4], tables.prefix[2, 3, 1], tables.text[2, 4])
+tables.control[0, Field.CREDIT] = 41
+"""
+
+
+def fill(tables: SlotTables) -> None:
+    for number, array in enumerate((tables.control, tables.options, tables.prefix, tables.text, tables.speaker), 1):
+        array[:] = (np.arange(array.size) + 1000 * number).reshape(array.shape)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_tables_begin_empty() -> None:
+    tables, _ = SlotTables.create(SHAPE)
+    for array in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker):
+        assert not array.any()
+
+
+def test_each_table_has_its_shape() -> None:
+    tables, _ = SlotTables.create(SHAPE)
+    assert tables.control.shape == (3, len(Field))
+    assert tables.options.shape == (3, len(Option))
+    assert tables.prefix.shape == (3, 4, 3)
+    assert tables.text.shape == (3, 5)
+    assert tables.speaker.shape == (3, 7)
+    assert [a.dtype for a in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)] == [
+        np.int64,
+        np.float32,
+        np.int32,
+        np.int32,
+        np.float32,
+    ]
+
+
+def test_the_tables_fill_their_memory_exactly_and_do_not_overlap() -> None:
+    tables, path = SlotTables.create(SHAPE)
+    arrays = (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)
+    assert sum(array.nbytes for array in arrays) == SHAPE.nbytes == Path(path).stat().st_size
+    fill(tables)
+    for number, array in enumerate(arrays, 1):
+        assert array.ravel().tolist() == [value + 1000 * number for value in range(array.size)]
+
+
+def test_attached_tables_see_what_was_written_before_and_after() -> None:
+    tables, path = SlotTables.create(SHAPE)
+    fill(tables)
+    seen = SlotTables.attach(SHAPE, path)
+    assert np.array_equal(seen.control, tables.control)
+    assert np.array_equal(seen.prefix, tables.prefix)
+    tables.text[1, 2] = 77
+    assert seen.text[1, 2] == 77
+
+
+def test_another_process_reads_and_writes_the_same_memory() -> None:
+    tables, path = SlotTables.create(SHAPE)
+    tables.control[2, Field.SEED] = 2**62 + 1
+    tables.options[1, 4] = 0.25
+    tables.prefix[2, 3, 1] = -1
+    tables.text[2, 4] = 151_935
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_PROCESS, path], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [str(2**62 + 1), "0.25", "-1", "151935"]
+    assert tables.control[0, Field.CREDIT] == 41
+
+
+def test_tables_have_no_name_on_any_disk() -> None:
+    _tables, path = SlotTables.create(SHAPE)
+    assert str(Path(path).readlink()).startswith("/memfd:")
+
+
+def test_tables_let_go_leave_no_open_file() -> None:
+    gc.collect()
+    before = open_files()
+    tables, path = SlotTables.create(SHAPE)
+    attached = SlotTables.attach(SHAPE, path)
+    del tables, attached
+    gc.collect()
+    assert open_files() == before
+
+
+def test_attaching_to_what_is_gone_is_an_error() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        SlotTables.attach(SHAPE, "/proc/self/fd/9999")
+
+
+def test_the_token_after_the_slots_means_end_of_speech() -> None:
+    assert SHAPE.end_token == 3

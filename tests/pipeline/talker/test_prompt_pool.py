@@ -1,0 +1,169 @@
+"""Prompts that are read before they are needed: which, how many, and who goes on from them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.talker.prompt import NO_ENTRY, SPEAKER
+from voxgate.pipeline.talker.prompt_pool import MAX_PREFIX_POSITIONS, REFILL_DELAY_S, PrefilledPromptPool, PromptPrefix
+
+from ...fakes.virtual_time import run
+
+SHAPE = TableShape(slots=8, prefix=100, text=4, frames=4, groups=2, hidden=3, prefilled_prompts=4)
+
+
+class Engine:
+    """Reads prompts when it is told to; requests end when they are cancelled."""
+
+    def __init__(self) -> None:
+        self.tables, _ = SlotTables.create(SHAPE)
+        self.pool = PrefilledPromptPool(self, self.tables, SHAPE.slots, SHAPE.prefilled_prompts)
+        self.reading: list[int] = []
+        self.aborted: list[int] = []
+
+    def read(self, row: int, positions: int) -> asyncio.Task[int]:
+        assert positions == self.tables.control[row, Field.PREFIX_LEN]
+        self.reading.append(row)
+
+        async def go_on() -> int:
+            try:
+                return await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                self.aborted.append(row)
+                raise
+
+        return asyncio.create_task(go_on())
+
+    def read_all(self) -> None:
+        reading, self.reading = self.reading, []
+        for row in reading:
+            self.pool.heard(row)
+
+    def write(self, slot: int, voice: int, *, begin: int = 5, lead: int = 0) -> None:
+        self.tables.control[slot] = 0
+        self.tables.control[slot, Field.PREFIX_LEN], self.tables.control[slot, Field.TEXT_LEAD] = begin, lead
+        self.tables.prefix[slot, :begin] = voice
+        self.tables.prefix[slot, :begin, 2] = NO_ENTRY
+
+    async def begin(self, slot: int, voice: int) -> asyncio.Task[int] | None:
+        """An utterance; then what was missing is made again."""
+        self.write(slot, voice)
+        taken = self.pool.take(slot)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        return taken
+
+
+def test_the_next_utterance_finds_its_prompt_read() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        assert await engine.begin(0, 7) is None, "nobody knew of it"
+        assert engine.reading == [8, 9, 10, 11]
+        assert engine.tables.prefix[8, :5].tolist() == engine.tables.prefix[0, :5].tolist()
+        engine.write(1, 7)
+        assert engine.pool.take(1) is None, "it is still being read"
+        engine.read_all()
+        request = engine.pool.take(1)
+        assert request is not None
+        assert not request.done()
+        assert engine.tables.control[8:, Field.SUCCESSOR].tolist() == [2, 0, 0, 0]
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert not engine.reading, "the row is read by its heir's first step"
+        engine.pool.heard(8)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert engine.reading == [8]
+        assert engine.tables.control[8, Field.SUCCESSOR] == 0
+
+    run(scene())
+
+
+def test_rows_are_shared_as_prompts_came_lately() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        await engine.begin(0, 7)
+        engine.read_all()
+        assert await engine.begin(1, 6) is None, "another prompt"
+        await asyncio.sleep(0.01)
+        assert len(engine.aborted) == 2, "half of the rows are for it now"
+        for row in engine.aborted:
+            engine.pool.heard(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert sorted(engine.reading) == sorted(engine.aborted)
+        engine.read_all()
+        assert [await engine.begin(slot, voice) is not None for slot, voice in ((2, 6), (3, 7))] == [True, True]
+
+    run(scene())
+
+
+def test_more_than_there_are_rows_begin_as_ever() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        await engine.begin(0, 7)
+        engine.read_all()
+        taken = []
+        for slot in range(1, 7):
+            engine.write(slot, 7)
+            taken.append(engine.pool.take(slot))
+        assert [each is not None for each in taken] == [True] * 4 + [False] * 2
+        assert len({id(each) for each in taken[:4]}) == 4
+
+    run(scene())
+
+
+def test_what_needs_its_text_or_is_long_is_not_read_before() -> None:
+    engine = Engine()
+    engine.write(0, 7, lead=1)
+    assert PromptPrefix.of(engine.tables, 0) is None
+    engine.write(0, 7, begin=MAX_PREFIX_POSITIONS + 1)
+    assert PromptPrefix.of(engine.tables, 0) is None
+    engine.write(0, 7, begin=MAX_PREFIX_POSITIONS, lead=-2)
+    assert PromptPrefix.of(engine.tables, 0) is not None
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_voices_made_of_recordings_differ_by_their_vector(named: bool) -> None:
+    engine = Engine()
+    for slot, value in ((0, 1.0), (1, 2.0)):
+        engine.write(slot, 7)
+        engine.tables.prefix[slot, 2, 1] = SPEAKER if named else 3
+        engine.tables.speaker[slot] = value
+    one, other = PromptPrefix.of(engine.tables, 0), PromptPrefix.of(engine.tables, 1)
+    assert one is not None
+    assert other is not None
+    assert (one == other) is not named
+    one.write(engine.tables, 9)
+    assert engine.tables.speaker[9].tolist() == [1.0 if named else 0.0] * 3
+    assert np.array_equal(engine.tables.prefix[9, :5], engine.tables.prefix[0, :5])
+
+
+def test_a_closed_pool_reads_nothing() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        engine.write(0, 7)
+        engine.pool.take(0)
+        engine.pool.close()
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert not engine.reading
+        engine.pool.heard(8)
+        assert engine.pool.take(0) is None
+
+    run(scene())
+
+
+def test_what_was_read_for_nobody_ends_with_the_pool() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        await engine.begin(0, 7)
+        engine.read_all()
+        engine.write(1, 7)
+        request = engine.pool.take(1)
+        assert request is not None
+        engine.pool.close()
+        await asyncio.sleep(0.01)
+        assert engine.aborted == [9, 10, 11]
+        assert not request.done(), "it is a generation's now"
+        request.cancel()
+
+    run(scene())

@@ -1,0 +1,143 @@
+"""A scheduler over a plain one that runs whatever it finds, and the gateway that it reports to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.talker.vllm.config import EngineConfig
+from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
+
+PREFIX = 9
+SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8, prefilled_prompts=2)
+
+
+def row(*, tokens: int, closed: bool, credit: int, lead: int = 0) -> list[int]:
+    values = [0] * len(Field)
+    values[Field.TEXT_LEAD] = lead
+    values[Field.PREFIX_LEN], values[Field.TEXT_LEN] = PREFIX, tokens
+    values[Field.CLOSED], values[Field.CREDIT] = int(closed), credit
+    return values
+
+
+@dataclass
+class FakeRequest:
+    name: str
+    slot: int
+    num_computed_tokens: int = PREFIX
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return [self.slot] * (PREFIX + 1)
+
+
+class Order(list[str]):
+    """What vLLM's scheduler returns, as far as it is looked at."""
+
+    @property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        return dict.fromkeys(self, 1)
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return len(self)
+
+
+@dataclass
+class PlainScheduler:
+    """What vLLM's scheduler is to the one under test: it runs whatever it finds in `running`."""
+
+    vllm_config: Any
+    running: list[FakeRequest] = field(default_factory=list)
+    waiting: list[FakeRequest] = field(default_factory=list)
+    finished: bool = False
+    ended: list[Any] = field(default_factory=list)
+    broken: bool = False
+    requests: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[int, Any] = field(default_factory=dict)
+
+    def schedule(self) -> Order:
+        if self.broken:
+            raise RuntimeError("no blocks")
+        self.running = self.running + self.waiting
+        self.waiting = []
+        return Order(request.name for request in self.running)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:  # noqa: ARG002 - as vLLM's
+        return self.outputs
+
+    def has_requests(self) -> bool:
+        return bool(self.running or self.waiting or self.finished)
+
+    def has_finished_requests(self) -> bool:
+        return self.finished
+
+    def get_num_unfinished_requests(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    def add_request(self, request: Any) -> None:
+        pass
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> str:
+        self.ended.append((request_ids, finished_status))
+        return "done"
+
+
+class HeldPlainScheduler(CreditScheduling, PlainScheduler):
+    pass
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.tables, path = SlotTables.create(SHAPE)
+        address = f"voxgate-test-{uuid.uuid4().hex}"
+        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door.settimeout(5)
+        self.door.bind(f"\0{address}")
+        self.door.listen()
+        self.told: socket.socket | None = None
+        self.wiring = wiring = EngineConfig("nowhere", path, (address,), os.getpid(), SHAPE)
+        self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
+        for slot in range(SHAPE.slots):
+            self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
+
+    def report(self) -> bytes:
+        """The next thing that it tells the gateway."""
+        if self.told is None:
+            self.told, _ = self.door.accept()
+            self.told.settimeout(5)
+        return self.told.recv(1 << 16)
+
+    def close(self) -> None:
+        self.scheduler._reports.close()
+        for sock in (self.told, self.door):
+            if sock is not None:
+                sock.close()
+
+    def hold(self, *slots: int) -> None:
+        self.tables.control[list(slots), Field.CREDIT] = 0
+
+    def run(self, *requests: FakeRequest) -> None:
+        self.scheduler.running = list(requests)
+
+    def running(self) -> list[str]:
+        return [request.name for request in self.scheduler.running]
+
+
+def told(bench: Bench) -> list[list[int]]:
+    """What it has told the gateway up to now, without codes."""
+    bench.scheduler.finish_requests([HEARTBEAT_MARKER], "aborted")
+    records: list[list[int]] = []
+    while not records or records[-1][3] != RecordFlag.HEARTBEAT:
+        records += unpack_records(bench.report(), 16).tolist()
+    return [record for record in records[:-1] if record[3] & (RecordFlag.RELEASED | RecordFlag.PREFILL)]
+
+
+def stepped(*names: str) -> SimpleNamespace:
+    return SimpleNamespace(num_scheduled_tokens=dict.fromkeys(names, 2))

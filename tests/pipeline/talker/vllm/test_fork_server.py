@@ -1,0 +1,79 @@
+"""The process that runs ahead: what is forked from it finds its imports and settings; who owns an engine may go."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from voxgate.pipeline.talker.forerunner import multiprocessing_context, start_fork_server
+
+SETTINGS = {"VOXGATE_TEST_AHEAD": "1"}
+
+def tell(name):
+    parent = open(f"/proc/{os.getppid()}/cmdline").read()
+    print(name, "forkserver" in parent, "colorsys" in sys.modules, os.environ.get("VOXGATE_TEST_AHEAD"), flush=True)
+
+if __name__ == "__main__":
+    os.environ |= SETTINGS
+    start_fork_server(["colorsys"], SETTINGS, Path(sys.argv[1]))
+    os.environ |= {"VOXGATE_TEST_AHEAD": "2"}
+    for name, settings in (("same", SETTINGS), ("other", {"VOXGATE_TEST_AHEAD": "2"})):
+        process = multiprocessing_context(settings).Process(target=tell, args=(name,))
+        process.start()
+        process.join()
+"""
+
+SLOW = """
+import os, sys
+print("importing", os.getpid(), flush=True)
+sys.stdin.read(1)
+print("imported", flush=True)
+"""
+
+AHEAD = """
+import os, sys, time
+from pathlib import Path
+from voxgate.pipeline.talker.forerunner import start_fork_server
+
+if __name__ == "__main__":
+    start_fork_server(["slow_to_import"], {}, Path(sys.argv[1]))
+    time.sleep(60)
+"""
+
+
+def test_a_process_with_the_same_settings_is_forked_from_the_one_ahead(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(SCRIPT)
+    ran = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.splitlines() == ["same True True 1", "other False False 2"]
+
+
+def test_an_interrupt_from_the_terminal_does_not_end_the_imports(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    (script := tmp_path / "main.py").write_text(AHEAD)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, script, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    ) as gateway:
+        assert gateway.stdin is not None
+        assert gateway.stdout is not None
+        ahead = int(gateway.stdout.readline().split()[1])
+        os.kill(ahead, signal.SIGINT)
+        gateway.stdin.write("x")
+        gateway.stdin.flush()
+        assert gateway.stdout.readline() == "imported\n"
+        gone = os.pidfd_open(ahead)
+        gateway.kill()
+        assert select.select([gone], [], [], 10.0)[0]
+    os.close(gone)

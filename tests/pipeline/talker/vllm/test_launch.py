@@ -1,0 +1,115 @@
+"""How much of a GPU's memory is asked for, and what requests are made of."""
+# TODO-DOC The folder that vLLM is started on.
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.errors import CheckpointError, EngineError
+from voxgate.pipeline.talker.vllm.launch import (
+    DESCRIPTORS_NEEDED,
+    GpuMemoryPlan,
+    check_descriptor_limit,
+    plan_gpu_memory,
+    write_engine_folder,
+)
+from voxgate.pipeline.talker.vllm.plugin import ARCHITECTURE
+
+GB = 1 << 30
+
+
+def test_a_cache_that_fits_is_all_that_is_taken() -> None:
+    memory = plan_gpu_memory(total=140 * GB, most=0.7, weights=4 * GB, cache=20 * GB)
+    assert memory.cache_bytes == 20 * GB
+    assert memory.share == pytest.approx(28 / 140)
+
+
+def test_where_it_does_not_fit_the_rest_of_the_share_is_taken() -> None:
+    assert plan_gpu_memory(total=24 * GB, most=0.7, weights=4 * GB, cache=20 * GB) == GpuMemoryPlan(None, 0.7)
+    assert plan_gpu_memory(total=34 * GB, most=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == GpuMemoryPlan(
+        None, 0.9
+    )
+
+
+def test_copies_of_weights_are_counted() -> None:
+    assert plan_gpu_memory(total=140 * GB, most=0.7, weights=4 * GB, cache=20 * GB, copies=4 * GB).share == 32 / 140
+
+
+def test_weights_are_linked_not_copied(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    link = tmp_path / "model.safetensors"
+    assert link.is_symlink()
+    assert link.resolve() == (checkpoint.folder / "model.safetensors").resolve()
+
+
+def test_nothing_but_configuration_and_weights_is_there(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_the_backbone_has_the_talkers_sizes(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [ARCHITECTURE]
+    assert config["model_type"] == "qwen3"
+    assert (config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]) == (320, 896, 7)
+    assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (6, 2, 64)
+    assert (config["rms_norm_eps"], config["rope_theta"]) == (1e-6, 1e4)
+    assert config["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
+    assert config["max_position_embeddings"] == 900
+
+
+def test_the_vocabulary_is_the_slots_and_end_of_speech(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 17
+
+
+def test_what_vllm_would_read_besides_is_left_out(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    source, folder = tmp_path / "source", tmp_path / "engine"
+    source.mkdir()
+    folder.mkdir()
+    (source / "model.safetensors").symlink_to(checkpoint.folder / "model.safetensors")
+    (source / "consolidated.safetensors").touch()
+    write_engine_folder(replace(checkpoint, folder=source), 4, 100, folder)
+    assert [path.name for path in folder.iterdir() if path.is_symlink()] == ["model.safetensors"]
+
+
+def test_weights_of_other_sizes_are_refused_before_vllm_sees_them(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+    wider = replace(checkpoint, text_vocab=checkpoint.text_vocab + 1)
+    with pytest.raises(CheckpointError, match=r"talker\.model\.text_embedding\.weight \[2048, 256\] instead of \[2049"):
+        write_engine_folder(wider, 16, 900, tmp_path)
+
+
+def open_files() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+
+
+@pytest.fixture
+def _few_left() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = set(open_files())
+    free = [number for number in range(len(taken) + DESCRIPTORS_NEEDED) if number not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[DESCRIPTORS_NEEDED // 2], limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_with_enough_left_nothing_stays_open() -> None:
+    before = set(open_files())
+    check_descriptor_limit()
+    # Fewer may be: what others have left open goes when it is collected.
+    assert set(open_files()) <= before
+
+
+@pytest.mark.usefixtures("_few_left")
+def test_without_the_engine_is_not_started() -> None:
+    before = set(open_files())
+    with pytest.raises(EngineError, match="too many files are open"):
+        check_descriptor_limit()
+    assert set(open_files()) <= before

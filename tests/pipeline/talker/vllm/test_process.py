@@ -1,0 +1,139 @@
+"""An engine whose process is a fake: watched, asked, told, given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from voxgate.pipeline.errors import EngineLost
+from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, release_marker
+from voxgate.pipeline.talker.vllm.process import HANG_S, EngineProcess, RequestTemplate
+
+from ....fakes.virtual_time import run
+
+
+class FakeVllm:
+    """vLLM's front, its channel and its process in one; answers a pulse while it `answers`."""
+
+    def __init__(self, process: EngineProcess) -> None:
+        self.errored = False
+        self.answers = True
+        self.told: list[str] = []
+        self.killed = 0
+        self.engine_core = self
+        process.llm, process._processes = self, {self}  # type: ignore[assignment] # a fake
+        self._process = process
+
+    async def abort_requests_async(self, names: list[str]) -> None:
+        self.told += names
+        if self.answers:
+            self._process.heard()
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+def test_a_silent_process_is_asked_and_then_taken_for_dead() -> None:
+    async def scene() -> None:
+        losses: list[str] = []
+        process = EngineProcess(lambda: 0.0, losses.append)
+        vllm = FakeVllm(process)
+        watching = asyncio.create_task(process._watch())
+        await asyncio.sleep(60)
+        assert process.alive
+        assert 60 <= vllm.told.count(HEARTBEAT_MARKER) <= 240
+        vllm.answers = False
+        hangs_s = asyncio.get_running_loop().time()
+        await watching
+        assert HANG_S <= asyncio.get_running_loop().time() - hangs_s <= HANG_S + 1
+        assert (process.alive, vllm.killed, losses) == (False, 1, ["the talker's engine hangs"])
+
+    run(scene())
+
+
+def test_a_long_step_is_waited_for() -> None:
+    async def scene() -> None:
+        process = EngineProcess(lambda: 20.0, lambda _: None)
+        FakeVllm(process).answers = False
+        await process._watch()
+        assert HANG_S + 20 <= asyncio.get_running_loop().time() <= HANG_S + 21
+
+    run(scene())
+
+
+def test_it_is_lost_once_and_for_the_first_reason() -> None:
+    losses: list[str] = []
+    process = EngineProcess(lambda: 0.0, losses.append)
+    process.lose("before it was there")
+    vllm = FakeVllm(process)
+    process.lose("first")
+    process.lose("second")
+    assert (losses, vllm.killed, process.alive) == (["first"], 1, False)
+
+
+def test_marks_travel_as_aborts_and_one_that_cannot_be_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        process = EngineProcess(lambda: 0.0, lambda _: None)
+        process.send_marker(release_marker(1, 17))  # nobody is there
+        vllm = FakeVllm(process)
+        process.send_marker(release_marker(2, 18))
+        await asyncio.sleep(0)
+        assert vllm.told == [release_marker(2, 18)]
+
+        async def broken(_: list[str]) -> None:
+            raise OSError("gone")
+
+        vllm.abort_requests_async = broken  # type: ignore[method-assign] # a fake
+        with caplog.at_level(logging.WARNING):
+            process.send_marker(release_marker(3, 19))
+            await asyncio.sleep(0.01)
+        assert "gone" in caplog.text
+
+    run(scene())
+
+
+async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    shut_down: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr("voxgate.pipeline.talker.vllm.process.shut_down_engine", shut_down.set_result)
+    may_load, loaded = threading.Event(), object()
+
+    def load() -> object:
+        may_load.wait(10)
+        return loaded
+
+    process = EngineProcess(lambda: 0.0, lambda _: None)
+    with pytest.raises(TimeoutError):
+        await process.start(load, 0.0)  # type: ignore[arg-type] # a fake
+    assert not process.alive
+    assert not shut_down.done()
+    may_load.set()
+    assert await asyncio.wait_for(shut_down, 10) is loaded
+
+
+async def test_nobody_is_asked_where_nothing_runs() -> None:
+    process = EngineProcess(lambda: 0.0, lambda _: None)
+    with pytest.raises(EngineLost, match="not running"):
+        await process.ask_worker(lambda worker: worker)
+    await process.close()
+    await process.close()
+
+
+@dataclass
+class Template:
+    request_id: str = ""
+    prompt_token_ids: list[int] = field(default_factory=list)
+    arrival_time: float = 0.0
+    sampling_params: str = "the engine's"
+
+
+def test_requests_differ_in_what_is_their_own_and_share_the_rest() -> None:
+    requests = RequestTemplate(template := Template())  # type: ignore[arg-type]  # vLLM's
+    one, other = requests.make("17", 3, 4), requests.make("18", 5, 2)
+    assert (one.request_id, one.prompt_token_ids) == ("17", [3, 3, 3, 3])
+    assert (other.request_id, other.prompt_token_ids) == ("18", [5, 5])
+    assert one.sampling_params == other.sampling_params == template.sampling_params
+    assert one.arrival_time > 0
+    assert template == Template()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from voxgate.pipeline.gc_freeze import freeze_gc
+
+
+class Engine:
+    """Held only by itself once it is let go, as an engine that was lost is."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_what_lives_is_spared() -> None:
+    engine = Engine()
+    freeze_gc()
+    assert all(engine is not looked_at for looked_at in gc.get_objects())
+
+
+def test_what_was_spared_and_died_since_is_removed() -> None:
+    engine = Engine()
+    freeze_gc()
+    lost = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert lost() is not None, "spared it is, dead or not"
+    freeze_gc()
+    assert lost() is None

@@ -1,0 +1,175 @@
+"""Which voices a model of each kind offers, what it refuses, and how a request becomes a prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
+from voxgate.pipeline.interface import SpeechRequest, TextLayout
+from voxgate.pipeline.talker.prompt import MAX_INSTRUCTION_TOKENS, MAX_REFERENCE_TEXT_TOKENS, SPEAKER
+from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
+from voxgate.pipeline.voice_config import VoiceConfig, VoiceEntry
+from voxgate.pipeline.voices import ModelVoices
+
+
+@pytest.fixture(scope="session")
+def text_tokenizer(demo_folder: Path) -> TextTokenizer:
+    return load_tokenizer(demo_folder)
+
+
+@pytest.fixture
+def named(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> ModelVoices:
+    entry = VoiceEntry(display="Slate", description="A calm voice.", languages=("english",))
+    large = replace(checkpoint, model_size="1b7", languages={"german": 530, "sichuan_dialect": 531})
+    return ModelVoices(large, VoiceConfig(voice={"slt": entry}), text_tokenizer)
+
+
+@pytest.fixture
+def base(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> ModelVoices:
+    return ModelVoices(replace(checkpoint, model_type="base", speakers={}), VoiceConfig(), text_tokenizer)
+
+
+@pytest.fixture
+def designing(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> ModelVoices:
+    design = replace(checkpoint, model_type="voice_design", speakers={})
+    return ModelVoices(design, VoiceConfig(), text_tokenizer)
+
+
+def voice(name: str = "Ada", **changes: Any) -> ClonedVoice:
+    return ClonedVoice(name, np.ones(320, np.float32), **changes)
+
+
+def in_context(text: str = "Hello there.") -> ClonedVoice:
+    return voice(reference_text=text, reference_codes=np.ones((5, 16), int))
+
+
+def test_named_voices_are_described_by_the_voice_file(named: ModelVoices) -> None:
+    slt = named.voices["slt"]
+    assert slt.languages == ("auto", "german", "english")
+    assert (slt.display, slt.description) == ("Slate", "A calm voice.")
+    assert (slt.instructions, slt.needs_instructions) == (True, False)
+    assert named.default == "slt"
+
+
+def test_voices_come_as_the_voice_file_names_them(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> None:
+    speakers = {"ann": 520, "bob": 521, "cat": 522, "dan": 523}
+    rules = VoiceConfig(voice={"dan": VoiceEntry(), "eve": VoiceEntry(), "bob": VoiceEntry()})
+    catalog = ModelVoices(replace(checkpoint, speakers=speakers), rules, text_tokenizer)
+    assert list(catalog.voices) == ["dan", "bob", "ann", "cat"]
+    assert catalog.default == "dan"
+
+
+def test_names_are_matched_in_any_case(named: ModelVoices) -> None:
+    assert named.check(SpeechRequest("SLT", "German")).name == "slt"
+    assert named.prompt(SpeechRequest("SLT", "German")).text == named.prompt(SpeechRequest("slt", "german")).text
+
+
+def test_a_language_without_a_tag_is_spoken_without_one(named: ModelVoices) -> None:
+    untagged, auto, tagged = (named.prompt(SpeechRequest("slt", name)) for name in ("english", "auto", "german"))
+    assert np.array_equal(untagged.head, auto.head)
+    assert len(tagged.head) == len(auto.head) + 1
+
+
+def test_instructions_become_the_first_tokens(named: ModelVoices, text_tokenizer: TextTokenizer) -> None:
+    plain = named.prompt(SpeechRequest("slt"))
+    told = named.prompt(SpeechRequest("slt", instructions="speak softly."))
+    whole = "<|im_start|>user\nspeak softly.<|im_end|>\n"
+    expected = text_tokenizer.tokenizer.encode(whole, add_special_tokens=False).ids
+    assert list(told.text) == [*expected, *plain.text]
+
+
+def test_what_is_wrong_with_a_request_is_named(named: ModelVoices) -> None:
+    wrong = {
+        "voice": (SpeechRequest("bob"), UnknownVoice),
+        "language": (SpeechRequest("slt", "sichuan_dialect"), UnknownLanguage),
+        "instructions": (SpeechRequest("slt", instructions="calm " * MAX_INSTRUCTION_TOKENS), UnsupportedOption),
+    }
+    for param, (request, error) in wrong.items():
+        with pytest.raises(error) as caught:
+            named.prompt(request)
+        assert caught.value.param == param
+
+
+def test_a_base_model_has_no_voice_until_one_is_added(base: ModelVoices) -> None:
+    assert not base.voices
+    assert base.default == ""
+    with pytest.raises(UnknownVoice, match="none yet"):
+        base.check(SpeechRequest(""))
+    base.add(voice(description="Mine."))
+    assert base.default == "ada"
+    assert base.voices["ada"].description == "Mine."
+    assert not base.voices["ada"].instructions
+    assert base.prompt(SpeechRequest("")).head[-2, 0] == SPEAKER
+
+
+def test_an_added_voice_takes_the_place_of_an_earlier_one(base: ModelVoices) -> None:
+    base.add(voice())
+    base.add(voice("ADA", languages=("english", "klingon")))
+    assert base.voices["ada"].languages == ("auto", "english", "klingon")
+    found = base.cloned("Ada")
+    assert found is not None
+    assert found.name == "ADA"
+
+
+def test_a_removed_voice_is_gone(base: ModelVoices) -> None:
+    base.add(voice())
+    base.remove("Ada")
+    assert base.cloned("ada") is None
+    with pytest.raises(UnknownVoice):
+        base.check(SpeechRequest("ada"))
+    with pytest.raises(UnknownVoice):
+        base.remove("ada")
+
+
+def test_the_models_own_voices_cannot_be_replaced_or_removed(named: ModelVoices) -> None:
+    with pytest.raises(BadVoice) as caught:
+        named.add(voice("SLT"))
+    assert caught.value.param == "name"
+    with pytest.raises(UnknownVoice):
+        named.remove("slt")
+
+
+def test_a_voice_that_does_not_fit_changes_nothing(base: ModelVoices) -> None:
+    for bad in (ClonedVoice("ada", np.ones(8, np.float32)), in_context("word " * 2 * MAX_REFERENCE_TEXT_TOKENS)):
+        with pytest.raises(BadVoice):
+            base.add(bad)
+    assert not base.voices
+
+
+def test_in_context_the_reference_text_comes_before_the_text(base: ModelVoices, text_tokenizer: TextTokenizer) -> None:
+    base.add(in_context("\n Hello there."))
+    prompt = base.prompt(SpeechRequest("ada"))
+    reference = text_tokenizer.encode_plain("Hello there.")
+    assert list(prompt.text[-len(reference) :]) == reference
+    assert len(prompt.context) == 6
+
+
+def test_control_tokens_in_a_reference_text_are_mere_characters(
+    base: ModelVoices, checkpoint: TalkerCheckpoint
+) -> None:
+    base.add(in_context("Hello <|im_end|> there."))
+    prompt = base.prompt(SpeechRequest("ada"))
+    assert checkpoint.text_ids.im_end not in prompt.text[len(prompt.head) :]
+
+
+def test_a_designed_voice_must_be_described(designing: ModelVoices) -> None:
+    assert list(designing.voices) == ["designed"]
+    assert designing.voices["designed"].needs_instructions
+    for nothing in (None, "", "  "):
+        with pytest.raises(UnsupportedOption) as caught:
+            designing.prompt(SpeechRequest("designed", instructions=nothing))
+        assert caught.value.param == "instructions"
+    assert designing.prompt(SpeechRequest("designed", instructions="an old man.")).speaker_vector is None
+    with pytest.raises(BadVoice):
+        designing.add(voice())
+
+
+def test_the_layout_is_the_requests(named: ModelVoices) -> None:
+    for layout in TextLayout:
+        assert named.prompt(SpeechRequest("slt", layout=layout)).layout is layout

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eval import texts
+from eval.publish import BEGIN, END, SAMPLES, replaced, spectrograms
+from PIL import Image
+
+
+def test_the_figures_are_replaced_and_the_rest_is_kept() -> None:
+    page = f"# Voice\n\n{BEGIN}\n\nold\n\n{END}\n\nmore\n"
+    once = replaced(page, ["new", "figures"])
+    assert once == f"# Voice\n\n{BEGIN}\n\nnew\n\nfigures\n\n{END}\n\nmore\n"
+    assert replaced(once, ["new", "figures"]) == once
+
+
+def test_a_page_without_a_place_for_them_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        replaced("# Voice", ["figures"])
+
+
+def test_samples_are_of_no_set() -> None:
+    measured = {line.spoken for group in texts.SETS for line in texts.load(group)}
+    assert not measured & set(map(texts.spoken, SAMPLES))
+
+
+def test_a_picture_shows_each_sound_on_one_scale(tmp_path: Path) -> None:
+    time_s = np.arange(24_000) / 24_000
+    loud = np.sin(2 * np.pi * 1000 * time_s).astype(np.float32)
+    spectrograms([("loud", loud), ("half as long", loud[:12_000] * np.float32(0.03))], tmp_path / "picture.png")
+    pixels = np.asarray(Image.open(tmp_path / "picture.png").convert("L"), int)
+    assert pixels.shape[1] == 100
+    upper, lower = pixels[16:116], pixels[-100:]
+    line = 100 - 100 * 1000 // 8000
+    assert abs(int(upper[:, 50].argmin()) - line) <= 2
+    assert abs(int(lower[:, 25].argmin()) - line) <= 2
+    assert upper.min() < lower.min()
+    assert lower[:, 75].min() > 240

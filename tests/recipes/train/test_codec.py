@@ -1,0 +1,288 @@
+"""Tokenizer and codec decoder in training: they are the published ones in another form, and they learn."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from train import sizes
+from train.codec.decoder import CodecDecoderNetwork
+from train.codec.decoder_training import DecoderTraining
+from train.codec.losses import Discriminators, discriminator_loss, envelope_loss, generator_loss
+from train.codec.mel_tokenizer import Codebooks, MelTokenizer
+from train.codec.train_decoder import start_from_tokenizer
+from train.collect import collect
+from train.export import codec_config, export, read_parts
+from train.run_files import load_weights, save_weights
+from train.speech.audio import resample_16_to_24, tokenizer_mel
+from train.store import ChunkReader, SpeechStore, encode, finished, read_chunk
+from train.talker.model import TalkerNetwork
+from voxgate.codecs.neural.decoder import CodecDecoder as ProjectDecoder
+
+CPU = torch.device("cpu")
+SMALL = dataclasses.replace(
+    sizes.DECODER, transformer=dataclasses.replace(sizes.DECODER.transformer, layers=1), vocoder=32
+)
+
+
+def write_chunk(folder, name, voice="slt", frames=(5, 7), seed=0):
+    rng = np.random.default_rng(seed)
+    total = sum(frames)
+    np.save(folder / f"{name}.npy", (rng.standard_normal(total * 1280) * 3000).astype(np.int16))
+    np.save(folder / f"{name}.ph.npy", rng.integers(0, 41, (total, 4)).astype(np.uint8))
+    about = {"voice": voice, "idx": list(range(len(frames))), "frames": list(frames), "words": [[] for _ in frames]}
+    (folder / f"{name}.json").write_text(json.dumps(about))
+    return folder / f"{name}.json"
+
+
+def test_the_exported_decoder_says_the_same_in_the_project(tmp_path):
+    torch.manual_seed(0)
+    decoder = CodecDecoderNetwork().eval()
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.copy_(parameter.half().float())
+        for level in (*decoder.quantizer.rvq_first.vq.layers, *decoder.quantizer.rvq_rest.vq.layers):
+            level._codebook.embedding_sum.copy_(torch.randn(512, 96).half().float())
+    save_weights(tmp_path / "work" / "talker.safetensors", TalkerNetwork().state_dict())
+    save_weights(tmp_path / "work" / "decoder.safetensors", decoder.state_dict())
+    (tmp_path / "tokenizer.json").write_text("{}")
+
+    export(tmp_path / "work", tmp_path / "tokenizer.json", tmp_path / "voice", 0.6, 0.6)
+
+    project = ProjectDecoder.from_checkpoint(tmp_path / "voice" / "speech_tokenizer")
+    codes = torch.randint(0, 512, (1, 16, 6))
+    with torch.no_grad():
+        ours = decoder(codes).clamp(-1, 1)
+        theirs = project.decode_all(codes.transpose(1, 2))
+    torch.testing.assert_close(theirs.reshape(1, -1), ours, atol=1e-5, rtol=1e-4)
+    assert codec_config()["decode_upsample_rate"] == ours.shape[1] // 6
+
+
+def test_what_was_collected_in_parts_is_what_was_saved(tmp_path):
+    talker = TalkerNetwork().state_dict()
+    save_weights(tmp_path / "work" / "talker.safetensors", talker)
+    (tmp_path / "work" / "logs").mkdir()
+    (tmp_path / "work" / "logs" / "talker.jsonl").write_text("{}\n")
+
+    written = collect(tmp_path / "work", tmp_path / "out")
+
+    assert [path.name for path in written] == ["talker.0.safetensors", "talker.1.safetensors", "logs.tar.gz"]
+    assert all(path.stat().st_size < 16 * 2**20 for path in written)
+    parts = read_parts(tmp_path / "out", "talker")
+    assert parts.keys() == talker.keys()
+    assert all(torch.equal(parts[name], value.half()) for name, value in talker.items())
+    TalkerNetwork().load_state_dict(load_weights(tmp_path / "work" / "talker.safetensors"))
+
+
+def test_nothing_to_read_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="decoder"):
+        read_parts(tmp_path, "decoder")
+
+
+def test_an_unfinished_save_leaves_the_old_weights(tmp_path):
+    path = tmp_path / "talker.safetensors"
+    save_weights(path, {"a": torch.ones(2)})
+    with pytest.raises(AttributeError):
+        save_weights(path, {"a": "no tensor"})
+    assert load_weights(path)["a"].tolist() == [1, 1]
+
+
+def test_chunks_come_in_the_order_they_were_finished(tmp_path):
+    import os
+
+    late, early = write_chunk(tmp_path, "awb_00000", "awb"), write_chunk(tmp_path, "slt_00000")
+    os.utime(early, ns=(1, 1))
+    assert finished(tmp_path, set()) == [early, late]
+    assert finished(tmp_path, {early}) == [late]
+
+
+def test_a_chunk_that_does_not_add_up_is_refused(tmp_path):
+    path = write_chunk(tmp_path, "slt_00000")
+    np.save(path.with_suffix(".npy"), np.zeros(100, np.int16))
+    with pytest.raises(ValueError, match="100 samples"):
+        read_chunk(path)
+
+
+def test_the_reader_hands_on_what_is_there(tmp_path):
+    for index in range(3):
+        write_chunk(tmp_path, f"slt_{index:05d}")
+    reader = ChunkReader(tmp_path)
+    taken = []
+    try:
+        while len(taken) < 3:
+            taken += reader.take(2)
+    finally:
+        reader.close()
+    assert [chunk.lines for chunk in taken] == [[0, 1]] * 3
+
+
+def test_the_store_keeps_sentences_where_it_says(tmp_path):
+    torch.manual_seed(0)
+    tokenizer = MelTokenizer().eval()
+    store = SpeechStore(CPU, 0.001, audio=True, codes=True)
+    first, second = (read_chunk(write_chunk(tmp_path, f"slt_{i}", frames=(6, 9), seed=i)) for i in range(2))
+    store.add(first, tokenizer)
+    told = store.add(second, tokenizer)
+    assert [(part.start, part.frames) for part in told] == [(15, 6), (21, 9)]
+    audio = resample_16_to_24(torch.from_numpy(second.audio).float())
+    kept = store.audio[15 * 1920 : 30 * 1920].float()
+    assert (kept - audio.clamp(-32767, 32767)).abs().max() <= 1
+    assert torch.equal(store.codes[15:30].long(), encode(tokenizer, audio / 32768))
+    assert store.phones[15:30].numpy().tolist() == second.phones.tolist()
+    assert store.add(read_chunk(write_chunk(tmp_path, "slt_9", frames=(40,))), tokenizer) == []
+
+
+def test_encoding_in_pieces_is_encoding_the_whole(monkeypatch):
+    from train import store
+
+    torch.manual_seed(0)
+    tokenizer = MelTokenizer().eval()
+    audio = torch.randn(60 * 1920) * 0.1
+    whole = tokenizer.encode(tokenizer_mel(audio[None]))[0]
+    monkeypatch.setattr(store, "_PIECE", 20)
+    assert torch.equal(encode(tokenizer, audio), whole)
+
+
+def test_resampling_keeps_a_tone():
+    t = torch.arange(3200) / 16_000
+    out = resample_16_to_24(torch.sin(2 * torch.pi * 440 * t))
+    expected = torch.sin(2 * torch.pi * 440 * torch.arange(4800) / 24_000)
+    assert out.shape == (4800,)
+    assert (out - expected)[100:-100].abs().max() < 1e-3
+
+
+def test_codebooks_come_to_lie_where_the_frames_are():
+    torch.manual_seed(0)
+    centres = torch.randn(24, 8) * 3
+    books = Codebooks(8).train()
+
+    def frames(n):
+        return centres[torch.randint(24, (n,))] + 0.05 * torch.randn(n, 8)
+
+    books.initialise(frames(2048), frames(2048))
+    for _ in range(5):
+        first, rest = frames(512)[None], frames(512)[None]
+        quantised, summed, _commitment, codes, heard = books(first, rest)
+        books.learn(codes, heard, 0.9)
+    assert (quantised - first).square().mean() < 0.01
+    books.eval()
+    _, summed, _, codes, _ = books(first, rest)
+    assert (summed - rest).square().mean() < 1e-3
+    assert torch.equal(books.encode(first, rest)[0].t(), codes)
+
+
+def test_gradients_pass_straight_through_the_codebooks():
+    torch.manual_seed(0)
+    books = Codebooks(8).eval()
+    first, rest = torch.randn(1, 4, 8, requires_grad=True), torch.randn(1, 4, 8, requires_grad=True)
+    quantised, summed, _, _, _ = books(first, rest)
+    (quantised.sum() + 2 * summed.sum()).backward()
+    torch.testing.assert_close(first.grad, torch.ones(1, 4, 8))
+    torch.testing.assert_close(rest.grad, torch.full((1, 4, 8), 2.0))
+
+
+def test_the_decoder_begins_with_what_the_codes_mean():
+    torch.manual_seed(0)
+    tokenizer, decoder = MelTokenizer().eval(), CodecDecoderNetwork()
+    start_from_tokenizer(decoder, tokenizer)
+    codes = torch.randint(0, 512, (1, 5, 16))
+    entries = tokenizer.codebooks.entries
+    rest = sum(entries[level][codes[..., level]] for level in range(1, 16))
+    expected = tokenizer.out_first(entries[0][codes[..., 0]]) + tokenizer.out_rest(rest)
+    torch.testing.assert_close(decoder.quantizer.decode(codes.transpose(1, 2)).transpose(1, 2), expected)
+
+
+def test_levels_that_are_not_kept_do_not_count():
+    torch.manual_seed(0)
+    decoder = CodecDecoderNetwork()
+    start_from_tokenizer(decoder, MelTokenizer())
+    codes = torch.randint(0, 512, (2, 16, 3))
+    other = codes.clone()
+    other[:, 5:] = 0
+    kept = torch.tensor([4, 16])
+    a, b = decoder.quantizer.decode(codes, kept), decoder.quantizer.decode(other, kept)
+    assert torch.equal(a[0], b[0])
+    assert not torch.equal(a[1], b[1])
+
+
+def test_judges_tell_real_from_made_and_the_maker_hears_of_it():
+    torch.manual_seed(0)
+    judges = Discriminators((2,), (256,))
+    optimizer = torch.optim.AdamW(judges.parameters(), 3e-3)
+    real, made = torch.randn(2, 3840) * 0.1, torch.zeros(2, 3840, requires_grad=True)
+    losses = []
+    for _ in range(10):
+        loss, seen = discriminator_loss(judges, judges.images(torch.cat([real, made.detach()])))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.8 * losses[0]
+    assert made.grad is None
+    fooling, likeness = generator_loss(judges, judges.images(made), seen)
+    (fooling + likeness).backward()
+    assert made.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_few_updates_bring_the_decoder_nearer(judged):
+    torch.manual_seed(0)
+    decoder = CodecDecoderNetwork(SMALL)
+    training = DecoderTraining(decoder, Discriminators((3,), (256,)), CPU, 2)
+    codes = torch.randint(0, 512, (1, 16, 2))
+    t = torch.arange(2 * sizes.FRAME_SAMPLES) / sizes.SAMPLE_RATE_HZ
+    audio = (0.2 * torch.sin(2 * torch.pi * 200 * t))[None]
+    training.set_rates(0.0, 199, judged=judged)
+    told = [training.step(codes, audio, 1, judged=judged) for _ in range(5)]
+    assert told[-1]["spectral"] < 0.98 * told[0]["spectral"]
+    assert ("fooling" in told[0]) == judged
+
+
+@pytest.mark.parametrize("gain", [0.5, 2.0])
+def test_the_envelope_hears_loudness_and_not_the_phase(gain):
+    torch.manual_seed(0)
+    t = torch.arange(9600) / sizes.SAMPLE_RATE_HZ
+    tones = torch.tensor([200.0, 900.0, 2500.0])[:, None]
+
+    def sound(phases):
+        return 0.1 * torch.sin(2 * torch.pi * tones * t + phases[:, None]).sum(0, keepdim=True)
+
+    real, turned = sound(torch.zeros(3)), sound(torch.rand(3) * 6)
+    assert envelope_loss(real, real) == 0
+    assert envelope_loss(turned, real) < 0.2 * envelope_loss(gain * real, real)
+
+
+def test_nothing_is_learnt_before_a_rate_is_set():
+    torch.manual_seed(0)
+    training = DecoderTraining(CodecDecoderNetwork(SMALL), Discriminators((3,), (256,)), CPU, 1)
+    before = {name: value.clone() for name, value in training.decoder.state_dict().items()}
+    codes, audio = torch.randint(0, 512, (1, 16, 2)), torch.randn(1, 2 * sizes.FRAME_SAMPLES) * 0.1
+    training.step(codes, audio, 1, judged=True)
+    assert all(torch.equal(before[name], value) for name, value in training.decoder.state_dict().items())
+    training.set_rates(0.0, 199, judged=True)
+    training.step(codes, audio, 1, judged=True)
+    assert not all(torch.equal(before[name], value) for name, value in training.decoder.state_dict().items())
+
+
+def test_windows_begin_with_sentences_where_asked(tmp_path):
+    torch.manual_seed(0)
+    store = SpeechStore(CPU, 0.001, audio=True, codes=False)
+    store.add(read_chunk(write_chunk(tmp_path, "slt_0", frames=(5, 7, 6, 8))))
+    audio, covered = store.windows(40, 3, from_start=30)
+    assert set(covered[:30, 0].tolist()) == {0, 5, 12, 18}
+    assert not set(covered[30:, 0].tolist()) <= {0, 5, 12, 18}
+    first = int(covered[35, 0])
+    assert torch.equal(audio[35], store.audio[first * 1920 : (first + 3) * 1920].float() / 32768)
+
+
+def test_what_a_window_begins_with_teaches_nothing_unless_a_sentence_begins_there():
+    torch.manual_seed(0)
+    training = DecoderTraining(CodecDecoderNetwork(SMALL), Discriminators((3,), (256,)), CPU, 1)
+    made = (torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.01).requires_grad_()
+    training.decode = lambda *_: made
+    audio = torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.1
+    training.step(torch.zeros(2, 16, 2, dtype=torch.int64), audio, 1, judged=False)
+    assert made.grad[0, : sizes.FRAME_SAMPLES].abs().sum() > 0
+    assert made.grad[1, : sizes.FRAME_SAMPLES].abs().sum() == 0
+    assert made.grad[1, sizes.FRAME_SAMPLES :].abs().sum() > 0

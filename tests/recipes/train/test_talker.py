@@ -1,0 +1,135 @@
+"""The talker's training: what it hears, what it is taught, and that it learns."""
+
+import numpy as np
+import pytest
+import torch
+from train import sizes
+from train.sizes import LayerStackSize
+from train.store import StoredUtterance
+from train.talker.loss import (
+    IGNORED,
+    SPAN,
+    TalkerLoss,
+    choose_spans,
+    disturb,
+    make_talker_batch,
+    replace_history,
+    sample,
+)
+from train.talker.model import TalkerNetwork
+from train.talker.packing import END, PROMPT, Packer, TokenLines, empty_batch, place
+from train.talker.train_talker import TalkerTraining
+
+CPU = torch.device("cpu")
+SMALL = LayerStackSize(sizes.TALKER.hidden, 64, 1, 2, 1, 16, 1e-6)
+SMALL_PREDICTOR = LayerStackSize(32, 64, 1, 2, 1, 16, 1e-6)
+
+
+@pytest.fixture
+def lesson():
+    rng = np.random.default_rng(0)
+    codes = torch.from_numpy(rng.integers(0, 512, (64, 16)).astype(np.int16))
+    phones = torch.from_numpy(rng.integers(0, 41, (64, 4)).astype(np.uint8))
+    batch = empty_batch(2, 64)
+    tokens = np.array([40, 41], np.int16)
+    end = place(batch, 0, 0, "slt", tokens, [StoredUtterance("slt", 0, 10, 6), StoredUtterance("slt", 1, 40, 5)])
+    place(batch, 0, end, "awb", tokens, [StoredUtterance("awb", 2, 20, 8)])
+    place(batch, 1, 0, "rms", tokens, [StoredUtterance("rms", 3, 50, 14)])
+    torch.manual_seed(0)
+    return make_talker_batch(torch.from_numpy(batch.fields), codes, phones, 32), batch, codes, phones
+
+
+def test_a_lesson_looks_up_frames_and_phones(lesson):
+    made, batch, codes, phones = lesson
+    for row, t in np.argwhere(batch.target >= 0):
+        frame = int(batch.target[row, t])
+        assert made.codes[row, t].tolist() == codes[frame].tolist()
+        assert made.phones[row, t, :4].tolist() == phones[frame].tolist()
+        after = int(batch.target[row, t + 1])
+        expected = [IGNORED] * 4 if after == END else phones[after].tolist()
+        assert made.phones[row, t, 4:].tolist() == expected
+    for row, t in np.argwhere(batch.target < 0):
+        assert (made.phones[row, t] == IGNORED).all()
+    assert made.fed.numpy().tolist() == (batch.history >= 0).tolist()
+    assert (made.target.flatten()[made.picked] >= 0).all()
+
+
+def test_documents_do_not_hear_one_another(lesson):
+    made, batch, _, _ = lesson
+    torch.manual_seed(0)
+    model = TalkerLoss(TalkerNetwork(SMALL, SMALL_PREDICTOR)).eval()
+    before = model.states(made)
+    other = made.history.clone()
+    other[0, PROMPT + 2] = (other[0, PROMPT + 2] + 1) % 512
+    after = model.states(made._replace(history=other))
+    changed = (before - after).abs().amax(-1) > 1e-6
+    second = int(np.argmax(batch.document[0] > 0))
+    assert changed[0, PROMPT + 2 : second].all()
+    assert not changed[0, : PROMPT + 2].any()
+    assert not changed[0, second:].any()
+    assert not changed[1].any()
+
+
+def test_own_codes_are_heard_where_the_said_frame_would_be(lesson):
+    made, batch, _, _ = lesson
+    said = torch.full((64 * 2, 16), 7)
+    history = replace_history(made.history, made.fed, torch.arange(128), (made.target >= 0).flatten(), said)
+    for row in range(2):
+        for t in range(64):
+            expected = [7] * 16 if batch.history[row, t] >= 0 else made.history[row, t].tolist()
+            assert history[row, t].tolist() == expected
+
+
+def test_unusable_positions_replace_nothing(lesson):
+    made, _, _, _ = lesson
+    positions = torch.arange(64)
+    said = torch.full((64, 16), 7)
+    kept = replace_history(made.history, made.fed, positions, torch.zeros(64, dtype=torch.bool), said)
+    assert torch.equal(kept, made.history)
+
+
+def test_spans_lie_where_frames_are_said():
+    torch.manual_seed(0)
+    has_frame = torch.zeros(4, 64, dtype=torch.bool)
+    has_frame[1, 10:40] = True
+    positions, usable = choose_spans(has_frame, 3)
+    assert len(positions) == 3 * SPAN
+    assert ((positions // 64) == 1).all()
+    assert torch.equal(usable, has_frame.flatten()[positions])
+
+
+def test_samples_follow_the_distribution():
+    torch.manual_seed(0)
+    logits = torch.tensor([2.0, 1.0, 0.0]).expand(20_000, 3)
+    counts = torch.bincount(sample(logits, 0.5), minlength=3) / 20_000
+    torch.testing.assert_close(counts, torch.softmax(logits[0] / 0.5, -1), atol=0.02, rtol=0)
+
+
+def test_disturbed_history_stays_mostly_true():
+    torch.manual_seed(0)
+    history = torch.randint(0, 512, (64, 100, 16))
+    wrong = (disturb(history) != history).float().mean((1, 2))
+    assert 0.01 < wrong.mean() < 0.05
+    assert wrong.max() < 0.08
+    assert wrong.std() > 0.005
+
+
+@pytest.mark.parametrize("own", [0.0, 1.0])
+def test_ten_updates_lower_the_loss(own):
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    lines = TokenLines.of([rng.integers(20, 200, 6) for _ in range(20)])
+    spoken = [StoredUtterance("slt", line, 12 * line, 12) for line in range(20)]
+    packer = Packer([lines], 2, 128, seed=0)
+    packer.add(spoken)
+    codes = torch.from_numpy(rng.integers(0, 8, (240, 16)).astype(np.int16))
+    phones = torch.zeros(240, 4, dtype=torch.uint8)
+    model = TalkerLoss(TalkerNetwork(SMALL, SMALL_PREDICTOR))
+    training = TalkerTraining(model, CPU, 3e-3, 4, compiled=False)
+    losses = []
+    for _ in range(10):
+        made = make_talker_batch(torch.from_numpy(packer.batch().fields), codes, phones, 64)
+        told = training.update(made, 1.0, own)
+        losses.append(float(told["first"] + told["residual"].mean()))
+    assert losses[-1] < losses[0] - 1.0
+    assert torch.isfinite(torch.tensor(losses)).all()

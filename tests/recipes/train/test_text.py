@@ -1,0 +1,223 @@
+"""The voice learns from whole English sentences, in the very form in which the gateway will send them to it."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+from train.text import corpus, further, prose, readers, templates, tokens, words
+from train.text.corpus import spoken
+from train.text.sources import SOURCES, TextSource, packages
+from train.text.templates import Templates
+from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
+from voxgate.pipeline.text.utterance_text import UtteranceText
+from voxgate.pipeline.voice_config import load_voice_config
+
+VOICE = Path(__file__).parents[3] / "voices" / "demo"
+KNOWN = frozenset(
+    ["the", "dog", "we", "cat", "saw", "and", "it", "was", "a", "very", "long", "day", "so", "they", "went", "home"]
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return load_tokenizer(VOICE)
+
+
+@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
+def test_what_is_trained_on_is_what_the_gateway_serves(tokenizer: TextTokenizer, file: str) -> None:
+    rules = load_voice_config(VOICE).text
+    for written in Templates(random.Random(1)).sentences(file, 200):
+        text = UtteranceText(rules, tokenizer, 10_000)
+        served = [token.id for token in text.push(written) + text.end()]
+        assert tokenizer.tokenizer.encode(spoken(written)).ids == served
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "want"),
+    [
+        ("It rained. We stayed in!  Why not?", ["It rained.", "We stayed in!", "Why not?"]),
+        ("Dr. J. Smith met Mrs. Jones at St. Mary's, e.g. Monday.", None),
+        ('He said "No." Then he left.', ['He said "No."', "Then he left."]),
+        ("We live at No. 5. It is small.", ["We live at No. 5.", "It is small."]),
+        ("It costs 3.50 dollars. 12 people paid.", ["It costs 3.50 dollars.", "12 people paid."]),
+        ("The dog (a big one) barked.", ["The dog, a big one, barked."]),
+        ("The dog barked (twice).", ["The dog barked, twice."]),
+        ("He came -- too late -- and left.", ["He came\u2014too late\u2014and left."]),
+        ("No mark at its end", None),
+    ],
+)
+def test_sentences_end_where_a_reader_would_end_them(paragraph: str, want: list[str] | None) -> None:
+    assert list(prose.sentences(paragraph)) == (want or [paragraph])
+
+
+@pytest.mark.parametrize(
+    ("written", "is_prose"),
+    [
+        ("The weather is fine today.", True),
+        ("We'll see what she's found in 1987.", True),
+        ('"Come in," he said.', True),
+        ("the middle of a sentence.", False),
+        ("No mark at its end", False),
+        ("Trailing off...", False),
+        ("See https://example.org for more.", False),
+        ("Call foo() with two arguments.", False),
+        ("The myVariable of the class is set.", False),
+        ("The NASA and ESA meet.", False),
+        ("An open (parenthesis is a fragment.", False),
+        ('An open "quotation is one too.', False),
+        ("Too short.", False),
+        ("Use <b> for that purpose.", False),
+    ],
+)
+def test_only_whole_plain_sentences_are_prose(written: str, is_prose: bool) -> None:
+    assert prose.is_prose(written) is is_prose
+
+
+@pytest.mark.parametrize(
+    ("said", "readable"),
+    [
+        ("we'll see what they've done, i'd say.", True),
+        ("hmm.", True),
+        ("the h t m l page is on the stick.", True),
+        ("the xkcd of it.", False),
+        ("aaah!", False),
+        ("x.", True),
+        ("x y z q r s.", False),
+        ("", False),
+        ("so long " * 30 + ".", False),
+    ],
+)
+def test_what_flite_would_spell_out_is_left_out(said: str, readable: bool) -> None:
+    assert prose.is_readable(said) is readable
+
+
+def test_other_languages_are_told_by_their_words() -> None:
+    assert prose.is_english("the dog saw ygraine, and it was a very long day.", KNOWN)
+    assert not prose.is_english("der hund sah die katze und lief nach haus.", KNOWN)
+
+
+@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
+def test_every_template_can_be_filled_and_read(file: str) -> None:
+    filling = Templates(random.Random(2))
+    for template in templates.lines(file):
+        for _ in range(3):
+            written = filling.fill(template)
+            said = spoken(written)
+            assert not set("{}_") & set(written)
+            assert re.fullmatch(r"[a-z][a-z ',.?!;:]*[.?!]", said), written
+
+
+def test_numbers_are_written_in_digits_and_learnt_in_words() -> None:
+    written = list(Templates(random.Random(3)).sentences("numbers.txt", 2000))
+    assert len(set(written)) == len(written) == 2000
+    assert sum(bool(re.search(r"\d", sentence)) for sentence in written) > 1900
+
+
+def test_the_same_seed_fills_the_same() -> None:
+    first, second = (list(Templates(random.Random(4)).sentences("replies.txt", 50)) for _ in range(2))
+    assert first == second
+
+
+def test_an_unknown_slot_is_named() -> None:
+    with pytest.raises(KeyError, match="nonsense"):
+        Templates(random.Random(0)).fill("A {nonsense} here.")
+
+
+def test_every_word_is_carried_once() -> None:
+    rare = [f"w{'ab'[n % 2]}rd{n}x" for n in range(500)]
+    text = " ".join(words.carried(rare, random.Random(5)))
+    found = re.findall(r"w[ab]rd\d+x", text.lower())
+    assert sorted(found) == sorted(rare)
+
+
+def test_definitions_become_sentences_about_their_words() -> None:
+    (line,) = [
+        '00001740 03 n 02 abacus 0 counting_frame 0 000 | a calculator with beads; "she moved the abacus\'s beads"'
+    ]
+    fields, _, _ = line.partition(" | ")
+    assert readers.lemmas(fields) == ["abacus", "counting frame"]
+    assert readers.defined("noun", "abacus", "a calculator with beads") == "An abacus is a calculator with beads."
+    assert readers.defined("noun", "rowing", "the act of rowing") == "Rowing is the act of rowing."
+    for part in ("verb", "adj", "adv", "noun"):
+        for word in ("fast", "slow", "even", "odd"):
+            assert prose.is_prose(readers.defined(part, word, "calm in manner"))
+
+
+def fake_source(name: str, most: int, *paragraphs: str) -> TextSource:
+    return TextSource(name, ("package",), "none", most, lambda _: iter(paragraphs))
+
+
+def test_the_corpus_takes_each_sentence_once_and_none_of_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        corpus,
+        "SOURCES",
+        (
+            fake_source("one", 10, "The dog saw the cat. It was a very long day.", "So they went home."),
+            fake_source("two", 10, "The dog saw the cat! The Dog Saw the Cat. We saw it (and so went home)."),
+            fake_source("three", 2, "The cat went home. The dog went home. They went home. We went home."),
+            fake_source("odd", 10, "Der Hund sah eine dicke Katze."),
+        ),
+    )
+    monkeypatch.setattr(corpus, "REPLIES", 20)
+    monkeypatch.setattr(corpus, "NUMBERS", 20)
+    monkeypatch.setattr(words, "sentences", lambda *_: iter(["The word is dog."]))
+    monkeypatch.setattr(words, "known", lambda _: KNOWN)
+    evaluation = tmp_path / "sentences.txt"
+    evaluation.write_text("# held out\n\nSo they went home.\n")
+
+    lines = corpus.collect(tmp_path, corpus.evaluation_sentences(tmp_path))
+
+    found = {name: [said for source, said in lines if source == name] for name in ("one", "two", "three", "odd")}
+    assert sorted(found["one"]) == ["it was a very long day.", "the dog saw the cat."]
+    assert sorted(found["two"]) == ["the dog saw the cat!", "we saw it, and so went home."]
+    assert len(found["three"]) == 2
+    assert not found["odd"]
+    fixed = [said for source, said in lines if source == "replies" and said == "yes."]
+    assert len(fixed) == corpus.FIXED_REPLIES
+    assert lines == corpus.collect(tmp_path, corpus.evaluation_sentences(tmp_path))
+
+
+def test_a_few_in_a_thousand_are_held_out_whatever_else_there_is() -> None:
+    held = sum(corpus.is_held_out(f"sentence number {n}.") for n in range(20_000))
+    assert 50 < held < 110
+
+
+def test_evaluation_sentences_are_kept_out_in_their_spoken_form() -> None:
+    held_out = corpus.evaluation_sentences(corpus.EVALUATION)
+    assert spoken("It is 7:30.") in held_out
+    assert len(held_out) > 200
+    assert not any(sentence.startswith("#") for sentence in held_out)
+
+
+def test_the_tokenizer_has_the_tokens_that_the_checkpoint_names(tmp_path: Path) -> None:
+    trained = tokens.train([spoken(line) for line in templates.lines("replies.txt") if "{" not in line])
+    trained.save(str(tmp_path / "tokenizer.json"))
+    shipped = Tokenizer.from_file(str(VOICE / "tokenizer.json"))
+    for token in tokens.SPECIAL:
+        assert trained.token_to_id(token) == shipped.token_to_id(token) == tokens.SPECIAL.index(token)
+    for text in ("Hello, Zoë!", "don't; it's: fine?"):
+        assert trained.normalizer.normalize_str(text) == shipped.normalizer.normalize_str(text)
+        assert trained.decode(trained.encode(text).ids).strip() == shipped.decode(shipped.encode(text).ids).strip()
+    assert load_tokenizer(tmp_path).vocabulary <= tokens.VOCABULARY
+
+
+def test_every_source_says_where_it_is_from() -> None:
+    assert len({source.name for source in SOURCES}) == len(SOURCES)
+    assert all(source.packages and source.licence and source.most for source in SOURCES)
+    assert "wordnet-base" in packages()
+
+
+def test_a_further_run_reads_prose_that_is_neither_from_templates_nor_long() -> None:
+    lines = ["wordnet\tit is a dog.", "replies\tyes.", "words\tdog, cat.", "fortunes\t" + "so " * 40 + "on."]
+    assert further.unread(lines) == [("wordnet", "it is a dog.")]
+
+
+def test_a_further_run_carries_every_name_in_what_is_said_of_people() -> None:
+    names = [f"N{n:03}x" for n in range(300)]
+    sentences = list(words.carried(names, random.Random(3), words.PEOPLE))
+    assert sorted(re.findall(r"N\d+x", " ".join(sentences))) == names
+    assert all(sentence[-1] in ".!?" for sentence in sentences)

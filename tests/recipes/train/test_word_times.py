@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from train.speech import synthesis as speech
+from train.speech.check_word_times import known
+from train.speech.flite import PHONES, FlitePhone, FliteReading, FliteWord
+from train.speech.letters import LETTERS, PhoneIndices, train_letters
+from train.speech.synthesis import sentence
+from train.speech.word_times import PhoneCounts, tables
+from voxgate.pipeline.alignment.phones import Pronunciation
+
+PAU, DH, AX, S, IY = (PHONES.index(name) for name in ("pau", "dh", "ax", "s", "iy"))
+
+READING = FliteReading(
+    np.zeros(16_000, np.int16),
+    [
+        FlitePhone("pau", 0.2),
+        FlitePhone("dh", 0.24),
+        FlitePhone("ax", 0.3),
+        FlitePhone("s", 0.46),
+        FlitePhone("iy", 0.62),
+        FlitePhone("pau", 0.9),
+    ],
+    [FliteWord("the", 0.2, 0.3), FliteWord("sea", 0.3, 0.62)],
+)
+"""The sea: 40, 60, 160 and 160 ms, behind 200 ms of silence."""
+LEAD_S = 0.1
+SILENT = 5
+"""Moments of 20 ms before the first sound."""
+
+
+@pytest.fixture(autouse=True)
+def _lead_of_whole_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech, "LEAD_S", LEAD_S)
+    monkeypatch.setattr(speech, "HEARD_BY_S", LEAD_S)
+
+
+def counted() -> PhoneCounts:
+    counts = PhoneCounts()
+    read = sentence(READING)
+    counts.add(READING, read, np.arange(read.frames, dtype=np.int16))
+    return counts
+
+
+def test_codes_are_counted_with_the_phones_of_their_frames() -> None:
+    counts = counted()
+    frames = sentence(READING).frames
+    heard = counts.codes[:frames].argmax(axis=2).ravel().tolist()
+    lead = SILENT
+    spoken = [DH] * 2 + [AX] * 3 + [S] * 8 + [IY] * 8
+    assert heard == [PAU] * lead + spoken + [PAU] * (4 * frames - lead - len(spoken))
+    assert counts.codes.sum() == 4 * frames
+    assert counts.phones[[PAU, DH, AX, S, IY]].tolist() == [2, 1, 1, 1, 1]
+
+
+def test_words_are_counted_with_their_phones() -> None:
+    assert counted().words == {("the", (DH, AX)): 1, ("sea", (S, IY)): 1}
+
+
+def test_a_code_tells_what_was_heard_with_it_and_an_unheard_one_nothing() -> None:
+    made = tables(counted())
+    likelier, usual = made["likelier"], made["usual"]
+    np.testing.assert_allclose((likelier * usual).sum(axis=2), 1)
+    np.testing.assert_allclose(likelier[500], 1)
+    frame, moment = divmod(SILENT + 2, 4)
+    assert likelier[frame, moment].argmax() == AX
+    assert likelier[frame, moment, AX] > 1 > likelier[frame, moment, S]
+    assert made["moments"][[AX, S]].tolist() == [3, 8]
+
+
+def test_the_truth_is_in_the_time_of_the_sentence() -> None:
+    np.testing.assert_allclose(
+        known(READING, sentence(READING)), np.array([[0, 100], [100, 420]]) + 1000 * LEAD_S, atol=1
+    )
+
+
+LEXICON_PHONES = 27
+"""Silence, and one for each letter from a to z."""
+
+
+def said(word: str) -> PhoneIndices:
+    """A spelling with rules: "x" is "k" and "s", "c" is "k", or "s" ahead of "e"; an "e" at the end is silent."""
+    phones: list[int] = []
+    for at, letter in enumerate(word):
+        after = word[at + 1 : at + 2]
+        if letter == "e" and not after:
+            continue
+        heard = {"x": "ks", "c": "s" if after == "e" else "k"}.get(letter, letter)
+        phones += [1 + LETTERS.index(one) for one in heard]
+    return tuple(phones)
+
+
+def likeliest(learnt: Pronunciation, word: str) -> PhoneIndices:
+    heard = learnt.of(word)
+    return tuple(heard.phones[heard.silent < 0.5].argmax(axis=1))
+
+
+def lexicon(count: int, seed: int) -> Counter[tuple[str, PhoneIndices]]:
+    chance = random.Random(seed)
+    words = ("".join(chance.choices("abcdexks", k=chance.randint(2, 7))) for _ in range(count))
+    return Counter((word, said(word)) for word in words if said(word))
+
+
+def test_rules_of_spelling_are_found_in_words_and_their_phones() -> None:
+    tensors = {name: tensor.numpy() for name, tensor in train_letters(lexicon(3000, 1), LEXICON_PHONES, seed=1).items()}
+    learnt = Pronunciation(
+        LETTERS,
+        tensors["letters.inputs"],
+        tensors["letters.hidden_bias"],
+        tensors["letters.outputs"],
+        tensors["letters.output_bias"],
+    )
+    unseen = [word for word, _ in lexicon(300, 2) - lexicon(3000, 1)]
+    assert len(unseen) > 100
+    right = [likeliest(learnt, word) == said(word) for word in unseen]
+    assert np.mean(right) > 0.95
+
+
+def test_the_same_words_and_seed_make_the_same_network() -> None:
+    one, two = (train_letters(lexicon(300, 1), LEXICON_PHONES, seed=1) for _ in range(2))
+    assert all(bool((one[name] == two[name]).all()) for name in one)
+
+
+def test_a_word_with_more_phones_than_its_letters_could_make_is_left_out() -> None:
+    odd = Counter({("ab", (1, 2, 3, 4, 5)): 1})
+    tensors = train_letters(lexicon(300, 1) + odd, LEXICON_PHONES, seed=1)
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
