@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from voxgate.codecs.neural.stream_state import StreamState
 from voxgate.codecs.neural.streaming import StreamingMode, load_streaming_decoder
+from voxgate.codecs.pcm import FRAME_MS
 
-FRAME_MS = 80
 SIZES = (1, 2, 4, 8)
 
 

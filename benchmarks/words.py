@@ -26,14 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 from voxgate.cli.connection import gateway_unreachable_message, http_url
 from voxgate.client import DEFAULT_URL, Audio, ClientError, Session, SpeechError, Unreachable, Words, connect
-from voxgate.codecs.pcm import decode_s16le
+from voxgate.codecs.pcm import FRAME_SAMPLES, SAMPLE_RATE_HZ, Pcm, decode_s16le
 from voxgate.codecs.resample import Resampler
 from voxgate.pipeline.alignment.word_timing import WordAligner
-from voxgate.pipeline.interface import FRAME_SAMPLES
 
-Pcm = NDArray[np.float32]
-
-RATE_HZ = 24_000
 VOICES = ("slt", "rms", "awb")
 """Flite's voices that the demo voices of the same names learnt from."""
 PAUSE = "pau"
@@ -60,7 +56,7 @@ def read(text: str, voice: str) -> FliteReading:
         with wave.open(str(path)) as recording:
             rate_hz = recording.getframerate()
             samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2")
-    resampler = Resampler(rate_hz, RATE_HZ)
+    resampler = Resampler(rate_hz, SAMPLE_RATE_HZ)
     pcm = np.concatenate([resampler.push(samples.astype(np.float32) / np.float32(32768)), resampler.finish()])
     ends_ms = [1000 * float(end) for _, end in timed]
     sounds = [
@@ -140,7 +136,7 @@ def _owners(words: list[tuple[str, ...]], phones: list[str]) -> list[int]:
 
 def _features(pcm: Pcm) -> NDArray[np.float64]:
     """Log energies in mel bands every 10 ms, without each band's mean; float64 [t, 40]."""
-    hop, size = RATE_HZ * HOP_MS // 1000, RATE_HZ * _WINDOW_MS // 1000
+    hop, size = SAMPLE_RATE_HZ * HOP_MS // 1000, SAMPLE_RATE_HZ * _WINDOW_MS // 1000
     padded = np.pad(pcm.astype(np.float64), (size // 2, size))
     count = len(pcm) // hop + 1
     frames = np.stack([padded[n * hop : n * hop + size] for n in range(count)]) * np.hanning(size)
@@ -154,7 +150,7 @@ def _features(pcm: Pcm) -> NDArray[np.float64]:
 def _mel_bands() -> NDArray[np.float64]:
     mel = np.linspace(0, 2595 * np.log10(1 + 7600 / 700), _BANDS + 2)
     edges = 700 * (10 ** (mel / 2595) - 1)
-    hz = np.fft.rfftfreq(1024, 1 / RATE_HZ)
+    hz = np.fft.rfftfreq(1024, 1 / SAMPLE_RATE_HZ)
     up = (hz - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     down = (edges[2:, None] - hz) / (edges[2:] - edges[1:-1])[:, None]
     bands: NDArray[np.float64] = np.clip(np.minimum(up, down), 0, None)

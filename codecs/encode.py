@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .format import SOURCE_RATE_HZ, OutputFormat
+from .format import OutputFormat
 from .g711 import encode_alaw, encode_mulaw
 from .mp3 import Mp3Coder
 from .ogg import OggOpusCoder
 from .opus import OpusCoder, OpusEncoder
-from .packet import Coder, Packet, Pcm, SampleCoder
-from .pcm import encode_s16le, stream_header
+from .packet import Coder, Packet, SampleCoder
+from .pcm import SAMPLE_RATE_HZ, Pcm, encode_s16le, stream_header
 from .resample import Resampler
 
 __all__ = ["Packet", "PacketEncoder"]
@@ -25,7 +25,7 @@ class PacketEncoder:
     def __init__(self, audio_format: OutputFormat) -> None:
         """Raises OpusUnavailable when Opus is asked for without libopus."""
         self.format = audio_format
-        self._resampler = Resampler(SOURCE_RATE_HZ, audio_format.sample_rate_hz)
+        self._resampler = Resampler(SAMPLE_RATE_HZ, audio_format.sample_rate_hz)
         self._coder = _coder(audio_format)
         self._waiting: Pcm = np.zeros(0, np.float32)
         self._parts = 0

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SOURCE_RATE_HZ = 24_000
-"""The rate the neural codec speaks at."""
+from .pcm import SAMPLE_RATE_HZ
 
 OPUS_RATES_HZ = (8000, 12000, 16000, 24000, 48000)
 PCM_RATES_HZ = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
@@ -55,7 +54,7 @@ class OutputFormat:
     """How audio is coded for the client; `bitrate` is for Opus and MP3. Raises FormatError for what is not offered."""
 
     codec: str = "opus"
-    sample_rate_hz: int = SOURCE_RATE_HZ
+    sample_rate_hz: int = SAMPLE_RATE_HZ
     bitrate: int = DEFAULT_BITRATE
     packet_ms: int = 80
 

@@ -7,9 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .pcm import quantize_s16
-
-Pcm = NDArray[np.float32]
+from .pcm import Pcm, quantize_s16
 
 _MU_BIAS = 132
 """Added to a magnitude of 16 bits, it makes every mu-law segment begin at a power of two."""

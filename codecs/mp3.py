@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .packet import Packet, Pcm
-from .pcm import encode_s16le
+from .packet import Packet
+from .pcm import Pcm, encode_s16le
 
 DECODER_DELAY_SAMPLES = 529
 """What every decoder adds to the encoder's own delay."""

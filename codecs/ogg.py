@@ -8,7 +8,8 @@ import struct
 from functools import cache
 
 from .opus import OpusCoder
-from .packet import Packet, Pcm
+from .packet import Packet
+from .pcm import Pcm
 
 GRANULE_RATE_HZ = 48_000
 """Positions and the pre-skip count at this rate, whatever rate was encoded."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .format import FormatError
-from .packet import Packet, Pcm
+from .packet import Packet
+from .pcm import Pcm
 
 MUSIC_FROM_BITRATE = 32_000
 """Below it the encoder is tuned for speech (VOIP), from it on for fidelity (AUDIO)."""

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-Pcm = NDArray[np.float32]
+from .pcm import Pcm
 
 
 @dataclass(frozen=True, slots=True)

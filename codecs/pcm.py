@@ -1,5 +1,7 @@
-"""Signed 16 bit PCM."""
-# TODO-DOC The header of a WAV file whose length is not known yet.
+"""Audio as every package of the project holds it, and its coding as signed 16-bit samples and WAV.
+
+Only numpy is imported here, so any process can use these names.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,22 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+Pcm = NDArray[np.float32]
+"""Mono audio, float32 [n] in [-1, 1], at SAMPLE_RATE_HZ unless another rate is stated."""
 
-def quantize_s16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Turn pcm (float32 [n] in [-1, 1]) into int16 [n]: scaled by 32767, clipped after rounding, NaN is 0."""
-    # Every packet of every PCM listener comes through here: one look is cheaper than cleaning what is clean.
+SAMPLE_RATE_HZ = 24_000
+"""Sample rate of the neural codec."""
+
+FRAME_SAMPLES = 1920
+"""Samples of one talker frame (one row of codes) at SAMPLE_RATE_HZ."""
+
+FRAME_MS = 80
+"""Duration of one talker frame: FRAME_SAMPLES at SAMPLE_RATE_HZ."""
+
+
+def quantize_s16(pcm: Pcm) -> NDArray[np.int16]:
+    """Converts samples to int16 [n]: scaled by 32767, rounded, clipped to the range of int16; NaN becomes 0."""
+    # One check is cheaper than cleaning, and nearly all audio is finite.
     if not np.isfinite(pcm).all():
         pcm = np.nan_to_num(pcm, nan=0.0, posinf=1.0, neginf=-1.0)
     scaled = np.rint(pcm * np.float32(32767))
@@ -21,37 +35,40 @@ def quantize_s16(pcm: NDArray[np.float32]) -> NDArray[np.int16]:
     return quantized
 
 
-def encode_s16le(pcm: NDArray[np.float32]) -> bytes:
-    """Turn pcm (float32 [n] in [-1, 1]) into little-endian bytes."""
+def encode_s16le(pcm: Pcm) -> bytes:
+    """Encodes samples as 2n bytes of little-endian signed 16-bit PCM."""
     payload: bytes = quantize_s16(pcm).astype("<i2", copy=False).tobytes()
     return payload
 
 
-def decode_s16le(payload: bytes) -> NDArray[np.float32]:
-    """The inverse: float32 [n]."""
+def decode_s16le(payload: bytes) -> Pcm:
+    """Decodes little-endian signed 16-bit PCM to float32 [n]; the inverse of `encode_s16le`."""
     return np.frombuffer(payload, "<i2").astype(np.float32) / np.float32(32767)
 
 
-_UNKNOWN = 0xFFFFFFFF
-"""What players take for "until the stream ends"."""
+_UNKNOWN_LENGTH = 0xFFFFFFFF
+"""Chunk length that players take for "until the end of the stream"."""
 
 
 def stream_header(sample_rate_hz: int) -> bytes:
-    """44 bytes ahead of s16le mono samples (RIFF, chunks `fmt ` and `data`)."""
+    """Builds the 44 header bytes of a WAV stream of mono s16le samples whose length is not known yet.
+
+    The standard module `wave` cannot write it: it computes the RIFF length as 36 + length, which overflows here.
+    """
     block_bytes = 2
     return struct.pack(
         "<4sI4s4sIHHIIHH4sI",
         b"RIFF",
-        _UNKNOWN,
+        _UNKNOWN_LENGTH,
         b"WAVE",
         b"fmt ",
-        16,  # bytes of this chunk
+        16,  # length of this chunk in bytes
         1,  # PCM
         1,  # channel
         sample_rate_hz,
         sample_rate_hz * block_bytes,
         block_bytes,
-        16,  # bits a sample
+        16,  # bits per sample
         b"data",
-        _UNKNOWN,
+        _UNKNOWN_LENGTH,
     )

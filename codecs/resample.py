@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import soxr
-from numpy.typing import NDArray
 
-Pcm = NDArray[np.float32]
+from .pcm import Pcm
 
 _NOTHING = np.zeros(0, np.float32)
 

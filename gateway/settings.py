@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from voxgate.pipeline.interface import FRAME_MS
+from voxgate.codecs.pcm import FRAME_MS
 
 from .messages import Limits
 

@@ -16,8 +16,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from voxgate.codecs.pcm import FRAME_MS
+
 from .errors import EngineError, RequestError
-from .interface import FRAME_MS, Speech
+from .interface import Speech
 from .step_times import LatencyCurve, StepTimes
 
 RAISE_BELOW = 0.90

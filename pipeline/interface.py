@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 from .step_times import StepSummary
-
-SAMPLE_RATE_HZ = 24_000
-FRAME_SAMPLES = 1920
-"""One talker frame: 80 ms at 24 kHz."""
-FRAME_MS = 80
-
-Pcm = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

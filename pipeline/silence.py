@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from .interface import FRAME_SAMPLES, Pcm
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 QUIET_RMS = 10 ** (-50 / 20)
 """A frame below -50 dBFS is silent: breath and the room of a recording are louder than that, digital silence is not."""

@@ -16,11 +16,12 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 
 from .alignment.word_timing import WordTiming, WordTimingFeed
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
-from .interface import FRAME_MS, FRAME_SAMPLES, FinishReason, Milestones, Pcm, SpeechChunk
+from .interface import FinishReason, Milestones, SpeechChunk
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt

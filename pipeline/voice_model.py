@@ -12,6 +12,7 @@ from pathlib import Path
 from voxgate.codecs.neural.checkpoint import CodecFormatError
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import check_tensors
+from voxgate.codecs.pcm import FRAME_MS
 
 from .alignment.coarse import CoarseScorer
 from .alignment.lazy import LazyWordAligner
@@ -21,7 +22,7 @@ from .checkpoint import TalkerCheckpoint, load_checkpoint
 from .checkpoint_weights import check_weights
 from .cloned_voice import ClonedVoice
 from .errors import CheckpointError
-from .interface import FRAME_MS, SamplingOptions, SpeechRequest, VoiceInfo
+from .interface import SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Sampling
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText

@@ -19,9 +19,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.loadtest.results import Percentiles
 from voxgate.loadtest.virtual_user import SENTENCES
-from voxgate.pipeline.interface import FRAME_MS, Speech, SpeechRequest
+from voxgate.pipeline.interface import Speech, SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling

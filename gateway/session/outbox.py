@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from voxgate.codecs.format import OutputFormat
-from voxgate.pipeline.interface import Pcm
+from voxgate.codecs.pcm import Pcm
 
 from ..messages import AudioHeader
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from voxgate.pipeline.interface import FRAME_MS
+from voxgate.codecs.pcm import FRAME_MS
 
 ACK_HORIZON_MS = 2000
 

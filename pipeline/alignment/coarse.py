@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
-from ..interface import SAMPLE_RATE_HZ, Pcm
 from .scorer import HOP_MS, Codes, CommitPolicy, Costs, Features, StateSequence
 
 Vector = NDArray[np.float64]

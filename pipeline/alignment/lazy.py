@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
-from ..interface import FRAME_SAMPLES, Pcm, WordTime
+from ..interface import WordTime
 from .scorer import Codes, Features
 from .word_timing import NO_CODES, WordAligner
 

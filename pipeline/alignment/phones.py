@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from voxgate.codecs.neural.checkpoint import CodecFormatError, weight_files
+from voxgate.codecs.pcm import FRAME_MS, Pcm
 
 from ..checkpoint import TalkerCheckpoint
 from ..errors import CheckpointError
-from ..interface import FRAME_MS, Pcm
 from ..text.english import MAGNITUDES, MONEY, spoken_english
 from .scorer import HOP_MS, Codes, CommitPolicy, Costs, Features, StateSequence
 

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ..interface import Pcm
+from voxgate.codecs.pcm import Pcm
 
 Vector = NDArray[np.float64]
 Costs = NDArray[np.floating[Any]]

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
-from ..interface import FRAME_SAMPLES, Pcm, WordTime
+from ..interface import WordTime
 from .aligner import ForcedAligner
 from .coarse import CoarseScorer
 from .scorer import HOP_MS, AcousticScorer, Codes, Features

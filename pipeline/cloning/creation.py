@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 from ..cloned_voice import ClonedVoice
 from ..errors import BadVoice, CheckpointError
-from ..interface import SAMPLE_RATE_HZ, Pcm
 from .speaker_vectors import speaker_space_id
 from .store import StoredVoice, VoiceOrigin, validated_name
 

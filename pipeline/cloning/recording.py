@@ -9,6 +9,7 @@ import numpy as np
 import soundfile
 import soxr
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 from ..cloned_voice import MAX_REFERENCE_FRAMES
 from ..errors import (
@@ -19,7 +20,6 @@ from ..errors import (
     SilentAudio,
     UnreadableAudio,
 )
-from ..interface import SAMPLE_RATE_HZ, Pcm
 
 LEAST_S = 1.0
 MOST_S = MAX_REFERENCE_FRAMES * 0.08

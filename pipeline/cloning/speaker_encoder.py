@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 from voxgate.codecs.neural.checkpoint import CodecFormatError, config_values
 from voxgate.codecs.neural.weights import load_module_weights
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
 from ..checkpoint import read_json_object
 from ..errors import CheckpointError
@@ -25,7 +26,6 @@ from ..errors import CheckpointError
 MEL_WINDOW = 1024
 MEL_HOP = 256
 MEL_BINS = 128
-MEL_RATE_HZ = 24_000
 MEL_FLOOR = 1e-5
 LEAST_SAMPLES = (MEL_WINDOW - MEL_HOP) // 2 + 1
 """Reflection at the edges needs more samples than it adds."""
@@ -45,8 +45,8 @@ def log_mel(pcm: Tensor) -> Tensor:
 @cache
 def mel_filters() -> Tensor:
     """Triangles of equal area, evenly spaced on Slaney's mel scale from 0 to 12 kHz: float32 [128, 513]."""
-    frequencies_hz = np.linspace(0, MEL_RATE_HZ / 2, MEL_WINDOW // 2 + 1)
-    corners_hz = _mel_to_hz(np.linspace(0, _hz_to_mel(MEL_RATE_HZ / 2), MEL_BINS + 2))
+    frequencies_hz = np.linspace(0, SAMPLE_RATE_HZ / 2, MEL_WINDOW // 2 + 1)
+    corners_hz = _mel_to_hz(np.linspace(0, _hz_to_mel(SAMPLE_RATE_HZ / 2), MEL_BINS + 2))
     left, centre, right = corners_hz[:-2, None], corners_hz[1:-1, None], corners_hz[2:, None]
     rising = (frequencies_hz - left) / (centre - left)
     falling = (right - frequencies_hz) / (right - centre)
@@ -102,8 +102,8 @@ class SpeakerEncoderConfig:
             raise CheckpointError(f"{path}: speaker_encoder_config.enc_dim is missing")
         config = cls(**values)
         complaints = []
-        if section.get("mel_dim", MEL_BINS) != MEL_BINS or section.get("sample_rate", MEL_RATE_HZ) != MEL_RATE_HZ:
-            complaints.append(f"other input than {MEL_BINS} mel bins at {MEL_RATE_HZ} Hz")
+        if section.get("mel_dim", MEL_BINS) != MEL_BINS or section.get("sample_rate", SAMPLE_RATE_HZ) != SAMPLE_RATE_HZ:
+            complaints.append(f"other input than {MEL_BINS} mel bins at {SAMPLE_RATE_HZ} Hz")
         widths = config.enc_channels
         if not len(widths) == len(config.enc_kernel_sizes) == len(config.enc_dilations) >= 3:
             complaints.append("enc_channels, enc_kernel_sizes and enc_dilations of different or too small lengths")

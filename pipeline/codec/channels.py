@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..interface import Pcm
+from voxgate.codecs.pcm import Pcm
+
 from ..ipc.codec_wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
 from ..ipc.pcm_buffers import SharedPcmBuffers
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_MS, Pcm
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
-from ..interface import FRAME_MS, Pcm
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job
 from ..ipc.pcm_buffers import SharedPcmBuffers
 from ..step_times import StepTimes

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.decoder import GpuDecoder
 from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.pcm import Pcm
 
 from ..cuda.graphs import capture, new_event, new_stream
-from ..interface import Pcm
 from ..ipc.codec_wire import Job
 from .planner import CHUNK_FRAMES
 from .residual_unit import FusedResidualUnits, unit_launches

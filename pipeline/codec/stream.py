@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_MS, Pcm
 
 from ..errors import EngineError, GenerationFailed
-from ..interface import FRAME_MS, Pcm
 from ..ipc.codec_wire import Codes
 from .planner import StreamView
 

@@ -26,8 +26,8 @@ import torch
 from voxgate.codecs.neural.checkpoint import CodecFormatError
 from voxgate.codecs.neural.stream_state import StreamState
 from voxgate.codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
+from voxgate.codecs.pcm import Pcm
 
-from ..interface import Pcm
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
 from .planner import usual_shapes
 from .worker_loop import DECODE_ERRORS, FinishedBatch, run_worker_loop

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import torch
+from voxgate.codecs.pcm import Pcm
 
-from ..interface import Pcm
 from ..ipc.codec_wire import AnswerKind, CodecDescription, CodecWorkerOptions, Job
 from .channels import JobChannel, JobChannels, QueuedJob
 

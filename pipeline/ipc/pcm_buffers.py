@@ -14,8 +14,7 @@ import struct
 import weakref
 
 import numpy as np
-
-from ..interface import FRAME_SAMPLES, Pcm
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 _SHOWN = struct.Struct("<II")
 """Places and frames, which the descriptor travels with."""

@@ -9,8 +9,7 @@ from enum import IntFlag
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ..interface import Pcm
+from voxgate.codecs.pcm import Pcm
 
 HEADER = 4
 """Columns before the codes: slot, epoch, frame number, flags."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import Pcm
 
 from ..checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
-from ..interface import Pcm
 from ..ipc.records import HEADER, RecordFlag, epoch_after, release_marker, unpack_pcm, unpack_records
 from ..ipc.report_channel import ReportReceiver
 from ..ipc.slot_tables import Field, SlotTables, TableShape

@@ -11,9 +11,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import Pcm
 
 from ..errors import EngineLost, GenerationFailed
-from ..interface import FinishReason, Pcm
+from ..interface import FinishReason
 from ..ipc.records import RecordFlag
 from ..ipc.slot_tables import Field, Option, SlotTables
 from .prompt import Prompt

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ..interface import Pcm
+from voxgate.codecs.pcm import Pcm
 
 MAX_PREFILL_S = 10.0
 """By then an engine that lives has read a prompt."""

@@ -7,8 +7,8 @@ import pytest
 from voxgate.codecs.encode import Packet, PacketEncoder
 from voxgate.codecs.format import CODECS, OPUS_RATES_HZ, PACKETS_MS, PCM_RATES_HZ, FormatError, OutputFormat
 from voxgate.codecs.opus import OpusDecoder
-from voxgate.codecs.pcm import decode_s16le
-from voxgate.codecs.resample import Pcm, Resampler
+from voxgate.codecs.pcm import Pcm, decode_s16le
+from voxgate.codecs.resample import Resampler
 
 
 def speechlike(seconds: float) -> Pcm:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import MP3_BITRATES_FROM_32_KHZ, MP3_RATES_HZ, FormatError, OutputFormat
-from voxgate.codecs.packet import Packet, Pcm
+from voxgate.codecs.packet import Packet
+from voxgate.codecs.pcm import Pcm
 from voxgate.codecs.resample import Resampler
 
 # Kilobits a second by the index in a frame's header, layer III (ISO 11172-3 table 2.4.2.3, ISO 13818-3).

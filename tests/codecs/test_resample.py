@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from voxgate.codecs.format import PCM_RATES_HZ
-from voxgate.codecs.resample import Pcm, Resampler
+from voxgate.codecs.pcm import Pcm
+from voxgate.codecs.resample import Resampler
 
 
 def stream(pcm: Pcm, rate: int, chunk: int) -> Pcm:

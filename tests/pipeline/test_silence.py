@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.silence import QUIET_RMS, LeadingSilence, SilenceRun, quiet_frames
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from voxgate.codecs.pcm import FRAME_MS
 
-from ...interface import FRAME_MS
 from ...ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
 from ...ipc.slot_tables import Field
 from ...step_times import StepTimes

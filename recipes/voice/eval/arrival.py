@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 from voxgate.pipeline.interface import SamplingOptions
 
 from . import texts
 from .figures import FRAME_S
 from .session import Speaker, SynthesizedUtterance
-from .sound import RATE_HZ, shape
+from .sound import shape
 from .texts import EvaluationText
 
 WORDS_PER_S = (3.0, 6.0, 12.0)
@@ -76,7 +77,7 @@ def figures(
         waits=sum(map(len, waits)) / len(lines),
         wait_s=waited_s / len(lines),
         first_sound_s=sum(
-            utterance.arrivals_s[min(int(form.lead_s / FRAME_S), len(utterance.pcm) * 12 // RATE_HZ)]
+            utterance.arrivals_s[min(int(form.lead_s / FRAME_S), len(utterance.pcm) * 12 // SAMPLE_RATE_HZ)]
             for utterance, form in zip(spoken, forms, strict=True)
         )
         / len(lines),

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch.nn import functional
 from train.codec.mel_tokenizer import MelTokenizer
 from train.speech.audio import tokenizer_mel
 from train.speech.synthesis import GAINS
 from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.pcm import Pcm
 
 from . import sources
 from .plan import Task
-
-Pcm = NDArray[np.float32]
 
 
 class RoundTrip:

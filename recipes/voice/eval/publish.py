@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 from . import report, sources, texts
 from .run import Results, Run
 from .session import speaker
-from .sound import RATE_HZ
 
-Pcm = NDArray[np.float32]
 _WINDOW, _HOP = 600, 240
 """25 ms and 10 ms."""
 _UP_TO_HZ, _RANGE_DB = 8000, 70
@@ -45,7 +44,7 @@ def _levels_db(pcm: Pcm) -> NDArray[np.float64]:
     """[frequency, time], low frequencies last."""
     padded = np.pad(pcm.astype(np.float64), (0, _WINDOW))
     frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[: len(pcm) : _HOP] * np.hanning(_WINDOW)
-    spectrum = np.abs(np.fft.rfft(frames, 1024))[:, : 1024 * _UP_TO_HZ // RATE_HZ]
+    spectrum = np.abs(np.fft.rfft(frames, 1024))[:, : 1024 * _UP_TO_HZ // SAMPLE_RATE_HZ]
     levels: NDArray[np.float64] = 20 * np.log10(spectrum + 1e-5).T[::-1]
     return levels
 

@@ -19,13 +19,14 @@ from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, SpeechRequest, Synthesizer
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
 from . import listener, sources
 from .plan import Task
-from .sound import RATE_HZ, for_listening, shape
+from .sound import for_listening, shape
 from .takes import Take, TakeLog
 
 AT_ONCE = 12
@@ -100,7 +101,6 @@ async def speaker(checkpoint: Path, at_once: int = AT_ONCE) -> AsyncIterator[Spe
         await synthesizer.close()
 
 
-Pcm = NDArray[np.float32]
 Make = Callable[[Task], Awaitable[tuple[Pcm, bool]]]
 """Makes the sound of a task: float32 [n] at 24 kHz, and whether it ended by itself."""
 _REPORT_S = 15.0
@@ -161,7 +161,9 @@ async def perform(
         form = shape(pcm)
         chosen = heard.choice == 0 if task.candidates else None
         ledger.add(
-            Take(task.said, ended, len(pcm) / RATE_HZ, form.lead_s, form.span_s, form.pauses_s, heard.text, chosen)
+            Take(
+                task.said, ended, len(pcm) / SAMPLE_RATE_HZ, form.lead_s, form.span_s, form.pauses_s, heard.text, chosen
+            )
         )
         progress.step(name)
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 from voxgate.codecs.resample import Resampler
 from voxgate.pipeline.silence import QUIET_RMS
 
-Pcm = NDArray[np.float32]
-RATE_HZ = 24_000
 LISTENING_HZ = 16_000
-_WINDOW = RATE_HZ // 100
+_WINDOW = SAMPLE_RATE_HZ // 100
 PAUSE_S = 0.15
 """A shorter silence belongs to a word (the closure of a stop lasts about 0.1 s)."""
 
@@ -53,5 +52,5 @@ def resampled(pcm: Pcm, in_hz: int, out_hz: int) -> Pcm:
 
 def for_listening(pcm: Pcm) -> NDArray[np.int16]:
     """Float32 [n] at 24 kHz as the recogniser takes it: int16 at 16 kHz."""
-    sound = resampled(pcm, RATE_HZ, LISTENING_HZ)
+    sound = resampled(pcm, SAMPLE_RATE_HZ, LISTENING_HZ)
     return (np.clip(sound, -1, 1) * 32767).astype(np.int16)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from train.speech.flite import RATE_HZ as FLITE_HZ
 from train.speech.flite import VOICES, Flite
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
-from .sound import RATE_HZ, resampled
+from .sound import resampled
 
 __all__ = ["VOICES", "read"]
 
@@ -19,4 +20,4 @@ def read(voice: str, spoken: str) -> NDArray[np.float32]:
     if voice not in _readers:
         _readers[voice] = Flite(voice)
     samples = _readers[voice].read(spoken).samples
-    return resampled(samples.astype(np.float32) / np.float32(32768), FLITE_HZ, RATE_HZ)
+    return resampled(samples.astype(np.float32) / np.float32(32768), FLITE_HZ, SAMPLE_RATE_HZ)

@@ -36,11 +36,11 @@ def measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
 
 
 async def _measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
+    from voxgate.codecs.pcm import SAMPLE_RATE_HZ
     from voxgate.pipeline.interface import SamplingOptions
 
     from . import texts
     from .session import speaker
-    from .sound import RATE_HZ
 
     lines = texts.load(texts.SENTENCES)[:: 212 // _SENTENCES][: _SENTENCES + 1]
     async with speaker(checkpoint, at_once=1) as speaking:
@@ -48,7 +48,7 @@ async def _measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
         began_s, used_s, samples = time.monotonic(), _used_s(), 0
         for line in lines[1:]:
             samples += len((await speaking.speak(voice, line.written, 0, SamplingOptions())).pcm)
-        seconds = samples / RATE_HZ
+        seconds = samples / SAMPLE_RATE_HZ
         return SynthesisSpeed((time.monotonic() - began_s) / seconds, (_used_s() - used_s) / seconds, seconds)
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import PROMPT
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
-from voxgate.pipeline.interface import FRAME_SAMPLES, EngineState, Pcm, SpeechRequest, VoiceInfo
+from voxgate.pipeline.interface import EngineState, SpeechRequest, VoiceInfo
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer

@@ -19,9 +19,9 @@ from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
+from voxgate.codecs.pcm import Pcm
 from voxgate.gateway.messages import unpack_audio
 from voxgate.pipeline.errors import GenerationFailed
-from voxgate.pipeline.interface import Pcm
 
 from .model_free_pipeline import ModelFreePipeline, Said, offline
 

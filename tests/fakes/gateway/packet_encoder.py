@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from voxgate.codecs.format import OutputFormat
-from voxgate.pipeline.interface import SAMPLE_RATE_HZ, Pcm
+from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 
 @dataclass(frozen=True, slots=True)

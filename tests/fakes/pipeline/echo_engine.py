@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.errors import AtCapacity, EngineLost
-from voxgate.pipeline.interface import FRAME_SAMPLES
 from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation

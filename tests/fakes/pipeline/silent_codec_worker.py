@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 
-from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, CodecDescription, Job
 
 BOOKS = 16

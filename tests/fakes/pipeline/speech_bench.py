@@ -9,10 +9,11 @@ from collections.abc import Callable
 import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
-from voxgate.pipeline.interface import FRAME_SAMPLES, SpeechChunk, TextLayout
+from voxgate.pipeline.interface import SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.tokenizer import TextTokenizer

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.alignment.phones import HOPS_PER_FRAME, PHONE_TABLE_FILE, PhoneScorer, PhoneTable, Pronunciation
-from voxgate.pipeline.interface import FRAME_MS, FRAME_SAMPLES
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
 SILENT = "'"

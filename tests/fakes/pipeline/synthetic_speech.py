@@ -6,8 +6,8 @@ import random
 import re
 
 import numpy as np
+from voxgate.codecs.pcm import Pcm
 from voxgate.pipeline.alignment.coarse import PhoneClass, class_spans
-from voxgate.pipeline.interface import Pcm
 
 SOURCE = "the quick brown fox jumps, over the lazy dog. And then it sleeps a little."
 

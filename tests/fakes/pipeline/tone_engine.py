@@ -16,9 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
-from voxgate.pipeline.interface import FRAME_SAMPLES, SAMPLE_RATE_HZ, EngineState, SpeechRequest
+from voxgate.pipeline.interface import EngineState, SpeechRequest
 from voxgate.pipeline.ipc.codec_wire import CodecWorkerOptions, Job
 from voxgate.pipeline.ipc.engine_messages import Attach
 from voxgate.pipeline.ipc.records import HEADER, RecordFlag, pack_pcm, pack_release, unpack_records

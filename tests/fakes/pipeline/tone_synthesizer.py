@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ, Pcm
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.errors import (
     AtCapacity,
@@ -21,13 +22,9 @@ from voxgate.pipeline.errors import (
     UnknownVoice,
 )
 from voxgate.pipeline.interface import (
-    FRAME_MS,
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
     EngineState,
     FinishReason,
     Milestones,
-    Pcm,
     SpeechChunk,
     SpeechRequest,
     VoiceInfo,

@@ -12,12 +12,13 @@ from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, tone_pcm
 from fakes.virtual_time import run
 from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.session.admission import AdmissionQueue
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.gateway.transport.connection import SpeechCloser
-from voxgate.pipeline.interface import FRAME_MS, FRAME_SAMPLES, SpeechRequest
+from voxgate.pipeline.interface import SpeechRequest
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 

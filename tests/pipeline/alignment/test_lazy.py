@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fakes.pipeline.synthetic_speech import SOURCE, spoken
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.alignment.coarse import CoarseFeatureExtractor
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
-from voxgate.pipeline.interface import FRAME_MS, FRAME_SAMPLES
 
 SPEECH, ENDS = spoken(SOURCE)
 CUT = SOURCE.index(" And")

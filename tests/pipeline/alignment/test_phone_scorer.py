@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fakes.pipeline.synthetic_codes import Codes, ear, no_sound, spoken
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
 from voxgate.pipeline.alignment.phones import spoken as as_spoken
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
-from voxgate.pipeline.interface import FRAME_MS, WordTime
+from voxgate.pipeline.interface import WordTime
 
 SOURCE = "the quick brown fox jumps, over the lazy dog. And then it sleeps a little."
 WORDS = SOURCE.split()

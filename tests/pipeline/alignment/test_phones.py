@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fakes.pipeline.synthetic_codes import LETTERS, PHONES, pronunciation, table, write
 from safetensors.numpy import load_file, save_file
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.alignment.phones import (
     FIRST_CODEBOOK_TENSOR,
     PHONE_TABLE_FILE,
@@ -19,7 +20,6 @@ from voxgate.pipeline.alignment.phones import (
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
 from voxgate.pipeline.errors import CheckpointError
-from voxgate.pipeline.interface import FRAME_MS
 from voxgate.pipeline.text.english import spoken_english
 
 import voices

@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 from fakes.pipeline.synthetic_speech import SOURCE, silence, spoken, tone
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 from voxgate.pipeline.alignment.word_timing import WordAligner
-from voxgate.pipeline.interface import FRAME_SAMPLES, Pcm, WordTime
+from voxgate.pipeline.interface import WordTime
 
 
 def clock_for(source: str, pace: float = 1.0) -> WordAligner:

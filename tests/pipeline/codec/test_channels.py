@@ -8,9 +8,9 @@ import uuid
 
 import numpy as np
 import pytest
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec import channels as channels_module
 from voxgate.pipeline.codec.channels import UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, together
-from voxgate.pipeline.interface import FRAME_SAMPLES
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, Job
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 

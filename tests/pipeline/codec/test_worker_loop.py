@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec.worker_loop import BatchDurations, FinishedBatch, run_worker_loop
-from voxgate.pipeline.interface import FRAME_SAMPLES
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
 SHOWN_FRAMES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from voxgate.pipeline.interface import FRAME_SAMPLES
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.ipc.records import (
     HEADER,
     MAX_PROCESSES,

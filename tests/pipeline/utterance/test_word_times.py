@@ -11,8 +11,8 @@ from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench, turns
 from fakes.virtual_time import run
 from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner
-from voxgate.pipeline.interface import FRAME_SAMPLES
 from voxgate.pipeline.voice_config import TextRules
 
 

@@ -13,7 +13,8 @@ from eval.takes import VOICE, TakeKey, TakeLog
 from eval.texts import EvaluationText
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.pipeline.interface import FRAME_SAMPLES, SamplingOptions
+from voxgate.codecs.pcm import FRAME_SAMPLES
+from voxgate.pipeline.interface import SamplingOptions
 
 TASKS = [
     Task(EvaluationText("sentences", text, text), TakeKey(VOICE, "slt", text), candidates)

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from voxgate.benchmarks.words import Spans, errors, shown
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.alignment.coarse import CoarseScorer
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
 from voxgate.pipeline.alignment.phones import PhoneScorer, load_phone_table
 from voxgate.pipeline.alignment.scorer import AcousticScorer
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint import load_checkpoint
-from voxgate.pipeline.interface import FRAME_MS, FRAME_SAMPLES
 
 from .audio import resample_16_to_24
 from .flite import VOICES, FliteReading

@@ -9,8 +9,8 @@ import math
 import random
 from dataclasses import dataclass
 
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S
-from voxgate.pipeline.interface import FRAME_MS
 from voxgate.pipeline.talker.vllm.step_timing import JustInTimeEstimator
 
 FRAMES = 63
