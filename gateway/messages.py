@@ -134,7 +134,7 @@ ClientMessage = Start | Text | Flush | End | Interrupt | Ack | Ping
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
 
-def parse(text: str) -> ClientMessage:
+def parse_message(text: str) -> ClientMessage:
     """Read one client message. Raises BadMessage, whose `param` is the path of the first bad field."""
     try:
         return _CLIENT_MESSAGE.validate_json(text)
@@ -339,16 +339,16 @@ class AudioHeader:
         flags = (_FIRST_FLAG if self.first else 0) | (_LAST_FLAG if self.last else 0)
         return _AUDIO_HEADER.pack(AUDIO_HEADER_VERSION, flags, self.samples, self.number, self.seq, self.pts)
 
-
-def unpack_audio(message: bytes) -> tuple[AudioHeader, bytes]:
-    """Split a binary message into header and payload. Raises ValueError when it is none of this version."""
-    if len(message) < AUDIO_HEADER_BYTES:
-        raise ValueError(f"an audio message has at least {AUDIO_HEADER_BYTES} bytes, this one has {len(message)}")
-    version, flags, samples, number, seq, pts = _AUDIO_HEADER.unpack_from(message)
-    if version != AUDIO_HEADER_VERSION:
-        raise ValueError(f"audio header version {version} is not {AUDIO_HEADER_VERSION}")
-    header = AudioHeader(number, seq, pts, samples, first=bool(flags & _FIRST_FLAG), last=bool(flags & _LAST_FLAG))
-    return header, message[AUDIO_HEADER_BYTES:]
+    @classmethod
+    def unpack(cls, message: bytes) -> tuple[AudioHeader, bytes]:
+        """Splits a binary message into header and payload. Raises ValueError for anything but a message of this version."""
+        if len(message) < AUDIO_HEADER_BYTES:
+            raise ValueError(f"an audio message must have at least {AUDIO_HEADER_BYTES} bytes, got {len(message)}")
+        version, flags, samples, number, seq, pts = _AUDIO_HEADER.unpack_from(message)
+        if version != AUDIO_HEADER_VERSION:
+            raise ValueError(f"audio header version must be {AUDIO_HEADER_VERSION}, got {version}")
+        header = cls(number, seq, pts, samples, first=bool(flags & _FIRST_FLAG), last=bool(flags & _LAST_FLAG))
+        return header, message[AUDIO_HEADER_BYTES:]
 
 
 _QUOTED_CHARACTERS = 200

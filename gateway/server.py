@@ -14,6 +14,7 @@ from voxgate.pipeline.interface import Synthesizer
 
 from .access.auth import access_from_settings
 from .engine import EngineSupervisor
+from .listener import GatewayListener
 from .observability.events import CompositeObserver, Observer, UsageLog
 from .observability.metrics import Metrics, watch_lag
 from .observability.state import GatewayState
@@ -23,7 +24,6 @@ from .session.outbox import EncoderFactory
 from .session.utterance_factory import UtteranceFactory
 from .settings import Settings
 from .transport.haproxy_agent import HAProxyAgent
-from .transport.listener import GatewayListener
 
 
 class Gateway:

@@ -187,7 +187,7 @@ class Settings(BaseModel):
         return {name.strip(): voice.strip() for name, _, voice in pairs}
 
     @property
-    def keyed(self) -> bool:
+    def requires_key(self) -> bool:
         """Keys are configured: everyone needs one."""
         return self.keys_file is not None or bool(self.keys)
 

@@ -25,12 +25,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 """Packages of the project that each package may import, besides itself."""
 
 CORNERS: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("gateway/http/", "gateway/dialects/", "gateway/transport/listener.py", "cli/load/targets/"),
+    "aiohttp": ("gateway/http/", "gateway/dialects/", "gateway/listener.py", "cli/load/targets/"),
     "vllm": ("pipeline/talker/",),
     "opuslib": ("codecs/",),
     "lameenc": ("codecs/",),
     "websockets": (
-        "gateway/transport/listener.py",
+        "gateway/listener.py",
         "gateway/transport/handshake.py",
         "gateway/transport/websocket.py",
         "client/",

@@ -54,10 +54,10 @@ class StatusRoutes:
     def _limits(self) -> Reply:
         settings, admission, draining = self._factory.settings, self._admission, self._sessions.draining
         document = {
-            "accepting": not draining and self._sessions.open_everywhere < settings.sockets,
+            "accepting": not draining and self._sessions.total_open < settings.sockets,
             "ready": not draining and self._engine.reason is None,
-            "key_needed": settings.keyed,
-            "sockets": {"open": self._sessions.open_everywhere, "limit": settings.sockets},
+            "key_needed": settings.requires_key,
+            "sockets": {"open": self._sessions.total_open, "limit": settings.sockets},
             "utterances": {"active": admission.active, "limit": admission.slots},
             "queue": {"waiting": admission.queued, "limit": settings.queue_length},
             "session": self._factory.limits.model_dump(),

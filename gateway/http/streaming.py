@@ -54,7 +54,7 @@ class HttpStream:
     def blocked(self) -> bool:
         return bool(self._waiting) or self._request.protocol.writing_paused
 
-    async def drained(self) -> None:
+    async def wait_writable(self) -> None:
         # A task of its own: the library's wait for the client cannot be begun again once it was cancelled.
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
@@ -77,13 +77,13 @@ class HttpStream:
         """Nothing of HTTP tells more than a write that waits."""
         on_read()
 
-    async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:  # noqa: ARG002 - the interface's signature
         self.close_code = code
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(timeout_s):
                     while self._waiting:
-                        await self.drained()
+                        await self.wait_writable()
         finally:
             self._closed.set()
 

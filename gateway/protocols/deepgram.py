@@ -146,7 +146,7 @@ class Deepgram(WireProtocol):
     """What both versions have in common."""
 
     name = "deepgram"
-    serial = True
+    plays_in_order = True
 
     def __init__(self, options: DeepgramOptions) -> None:
         self._options = options
@@ -191,7 +191,7 @@ class Deepgram(WireProtocol):
     def next_wake_s(self) -> float:
         return self._turns.next_wake_s()
 
-    def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
+    def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, SessionMessage):
             return (self._greeting(),)
         if isinstance(message, WarningMessage):
@@ -249,7 +249,7 @@ class Deepgram(WireProtocol):
             nothing = InterruptedMessage(utterance=turn.name, played_ms=0, text_spoken="", text_remaining="")
             yield from self._interrupted(turn, nothing)
 
-    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes | None:
+    def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes | None:
         del now_s
         turn = self._turns.live
         if turn is None or turn.name != utterance:

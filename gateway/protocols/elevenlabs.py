@@ -261,7 +261,7 @@ class ElevenLabs(WireProtocol):
 
     # From the session
 
-    def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
+    def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, ErrorMessage) and message.utterance is None:
             return (SendPayload(json.dumps(error_fields(slug_of(message), message.message))),)
         context = self._contexts.get(getattr(message, "utterance", None) or "")
@@ -301,7 +301,7 @@ class ElevenLabs(WireProtocol):
         del self._contexts[context.name]
         yield context.tell(isFinal=True) if context.id is not None else context.tell(audio=None, isFinal=True)
 
-    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | None:
+    def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | None:
         context = self._contexts.get(utterance)
         if context is None:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..messages import CloseCode, ServerMessage, parse
+from ..messages import CloseCode, ServerMessage, parse_message
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from .endpoint import Endpoint
@@ -14,15 +14,15 @@ class NativeProtocol(WireProtocol):
     """Stateless: it says what the session says."""
 
     name = "native"
-    slow_consumer = CloseCode.SLOW_CONSUMER
+    slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - nothing here takes time
-        return (parse(payload),)
+        return (parse_message(payload),)
 
-    def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
+    def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         return (SendPayload(message.encode()),)
 
-    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
+    def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
         return packet.header.pack() + packet.payload
 
 

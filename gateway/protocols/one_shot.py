@@ -56,7 +56,7 @@ class OneShotProtocol(WireProtocol):
     def next_wake_s(self) -> float:
         return -math.inf if self._steps else math.inf
 
-    def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
+    def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         match message:
             case WordsMessage():
                 self.body.hear(message.words)
@@ -68,6 +68,6 @@ class OneShotProtocol(WireProtocol):
                 return (Disconnect(CloseCode.NORMAL),)
         return ()
 
-    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes | None:
+    def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes | None:
         del utterance, now_s
         return self.body.audio(packet)

@@ -39,9 +39,9 @@ class Ticket:
     """1 is next; 0 while it holds a slot, and before it is known."""
     eta_ms: int = 0
     granted_s: float | None = None
-    place: LeasedSlots | None = None
+    lease: LeasedSlots | None = None
     """The slot's own place, where slots are another process's."""
-    refused: VoxgateError | None = None
+    error: VoxgateError | None = None
     """Why it will never be granted, where that was not known at once."""
     closed: bool = False
 
@@ -65,13 +65,13 @@ class Admission(Protocol):
     def slots(self) -> int:
         """Utterances that may hold one now."""
 
-    def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
         """Take a slot or a place in the queue. Raises KeyLimit, AtCapacity, unless that is told by the ticket later."""
 
-    def leave(self, ticket: Ticket, now_s: float) -> None:
+    def release(self, ticket: Ticket, now_s: float) -> None:
         """Give the slot back, or stop waiting. Safe to call twice."""
 
-    def refusal(self, why: str) -> AtCapacity:
+    def capacity_error(self, why: str) -> AtCapacity:
         """The error for one who cannot wait here any longer."""
 
 
@@ -110,7 +110,7 @@ class AdmissionQueue:
     def slots(self) -> int:
         return self._slots()
 
-    def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
         """Take a slot or a place in the queue. Raises KeyLimit, and AtCapacity when the queue is full."""
         caller.check_utterance()
         ticket = Ticket(caller, now_s + self._wait_s, on_change)
@@ -119,14 +119,16 @@ class AdmissionQueue:
             self._hold(ticket, now_s)
             return ticket
         if self._queued >= self._queue_length:
-            raise self.refusal("as many speak as can be heard without a gap, and every place in the queue is taken")
+            raise self.capacity_error(
+                "as many speak as can be heard without a gap, and every place in the queue is taken"
+            )
         self._waiting.setdefault(caller.name, deque()).append(ticket)
         caller.utterances += 1
         self._queued += 1
         self._renumber(now_s, quiet=ticket)
         return ticket
 
-    def leave(self, ticket: Ticket, now_s: float) -> None:
+    def release(self, ticket: Ticket, now_s: float) -> None:
         """Give the slot back, or stop waiting. Safe to call twice."""
         if ticket.closed:
             return
@@ -164,7 +166,7 @@ class AdmissionQueue:
         for ticket in granted:
             ticket.on_change(ticket, now_s)
 
-    def refusal(self, why: str) -> AtCapacity:
+    def capacity_error(self, why: str) -> AtCapacity:
         """The error for one who cannot wait here any longer."""
         return AtCapacity(why, retry_after_ms=max(_RETRY_MIN_MS, self._eta_ms(self._queued + 1)))
 

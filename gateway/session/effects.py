@@ -50,11 +50,11 @@ class SendProbe:
 
 @dataclass(frozen=True, slots=True)
 class CloseSocket:
-    """Close the socket; nothing follows. After `patience_s` it is cut, whether or not the client agreed."""
+    """Close the socket; nothing follows. After `timeout_s` it is cut, whether or not the client agreed."""
 
     code: CloseCode
     reason: str
-    patience_s: float = 1.0
+    timeout_s: float = 1.0
 
 
 Effect = SendMessage | SendAudio | ReadSpeech | CloseSpeech | SendProbe | CloseSocket
@@ -82,7 +82,7 @@ class EffectQueue:
     def send(self, message: ServerMessage) -> None:
         """What the session has to say; the protocol finds the words."""
         if not self.closed:
-            for output in self._protocol.tell(message):
+            for output in self._protocol.encode(message):
                 self.put(output)
 
     def send_error(self, error: VoxgateError, name: str | None, *, partial_audio: bool | None = None) -> None:
@@ -100,10 +100,10 @@ class EffectQueue:
             case Disconnect():
                 self.close(output.code, output.reason)
 
-    def close(self, code: CloseCode, reason: str, patience_s: float = 1.0) -> None:
-        """The last effect: close the socket, waiting `patience_s` for the other side."""
+    def close(self, code: CloseCode, reason: str, timeout_s: float = 1.0) -> None:
+        """The last effect: close the socket, waiting `timeout_s` for the other side."""
         if not self.closed:
-            self._effects.append(CloseSocket(code, reason, patience_s))
+            self._effects.append(CloseSocket(code, reason, timeout_s))
             self.closed = True
 
     def silence(self, utterance: ServerUtterance) -> None:

@@ -43,9 +43,9 @@ class WireProtocol:
 
     name: str
     """In logs and metrics."""
-    serial: ClassVar[bool] = False
+    plays_in_order: ClassVar[bool] = False
     """Its utterances are heard one after another, so the lead of one counts for the next."""
-    slow_consumer: ClassVar[CloseCode] = CloseCode.POLICY
+    slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
     """What closes a socket whose client stopped reading."""
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:
@@ -55,11 +55,11 @@ class WireProtocol:
         """
         raise NotImplementedError
 
-    def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
+    def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         """What the session has to say."""
         raise NotImplementedError
 
-    def audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | bytes | None:
+    def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | bytes | None:
         """The message that carries a packet leaving now; None when there is nothing to send for it."""
         raise NotImplementedError
 

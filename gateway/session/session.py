@@ -195,9 +195,9 @@ class ServerSession:
             raise Draining("the gateway is shutting down")
         self._utterances.check_limit()
         utterance = self._factory.utterance(message, self._next_number)
-        if self._protocol.serial:
+        if self._protocol.plays_in_order:
             utterance.pacer.wait_until(self._timers.busy_until_s)
-        ticket = self._admission.join(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
+        ticket = self._admission.enqueue(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
         utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._utterances.add(utterance)
@@ -205,8 +205,8 @@ class ServerSession:
         self._place(utterance, ticket)
 
     def _place(self, utterance: ServerUtterance, ticket: Ticket) -> None:
-        if ticket.refused is not None:
-            self._termination.fail(utterance, ticket.refused)
+        if ticket.error is not None:
+            self._termination.fail(utterance, ticket.error)
             return
         if not ticket.granted:
             if not ticket.position:
@@ -262,7 +262,7 @@ class ServerSession:
             self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms))
             self._wake()
 
-    def end_now(self) -> None:
+    def abort(self) -> None:
         """The drain's deadline: give every utterance up and close."""
         self._termination.fail_all(Draining("the gateway is shutting down"))
         self._effects.close(CloseCode.RESTARTING, "shutting down")
@@ -314,7 +314,7 @@ class ServerSession:
     def _expire(self, utterance: ServerUtterance, now_s: float) -> None:
         assert utterance.ticket is not None
         if now_s >= utterance.ticket.deadline_s:
-            self._termination.fail(utterance, self._admission.refusal("no talker slot became free in time"))
+            self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free in time"))
 
     def _complete(self, utterance: ServerUtterance, now_s: float) -> None:
         """Its client forgot to end it, or is gone without a word: others want the slot."""

@@ -37,7 +37,7 @@ class UtteranceTimers:
         """Send the next packet, if it is due, and end what has come to its end."""
         slow_s, cut_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s < slow_s and (packet := utterance.release(now_s)) is not None:
-            message = self._protocol.audio(utterance.name, packet, now_s)
+            message = self._protocol.encode_audio(utterance.name, packet, now_s)
             self._effects.add(SendAudio(utterance, message))
             if message is not None and utterance.paced and self._read_probe.ask(now_s):
                 self._effects.add(SendProbe())
@@ -68,7 +68,7 @@ class UtteranceTimers:
         """Warn about, then give up, a client that takes no audio."""
         if now_s >= cut_s:
             self._termination.fail_all(SlowConsumer("the client stopped reading"))
-            self._effects.close(self._protocol.slow_consumer, "slow consumer", _STALLED_PATIENCE_S)
+            self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _STALLED_PATIENCE_S)
         elif now_s >= slow_s and not utterance.warned:
             utterance.warned = True
             message = "audio waits for the client to read and play it; generation is paused"

@@ -56,9 +56,9 @@ class UtteranceFactory:
 
     def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
         """Begin to speak with the slot that `ticket` was granted. Raises what `Synthesizer.open` does."""
-        if ticket.place is None:
+        if ticket.lease is None:
             return self.synthesizer.open(request)
-        return self.synthesizer.open(request, ticket.place)
+        return self.synthesizer.open(request, ticket.lease)
 
     def utterance(self, message: Start, number: int) -> ServerUtterance:
         """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""

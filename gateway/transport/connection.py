@@ -110,7 +110,7 @@ class Connection:
             case SendProbe():
                 self._socket.probe(self._on_probe_answered)
             case CloseSocket():
-                await self._socket.shut(effect.code, effect.reason, effect.patience_s)
+                await self._socket.close_within(effect.code, effect.reason, effect.timeout_s)
                 raise SocketClosed
 
     def _on_probe_answered(self) -> None:
@@ -124,7 +124,7 @@ class Connection:
         while self._socket.blocked and not self._session.closing:
             try:
                 async with asyncio.timeout(_BLOCKED_LOOK_S):
-                    await self._socket.drained()
+                    await self._socket.wait_writable()
             except TimeoutError:
                 self._session.blocked(self._loop.time(), since_s)
 
@@ -194,7 +194,7 @@ class SpeechCloser:
 
     def _leave(self, utterance: ServerUtterance) -> None:
         if utterance.ticket is not None:
-            self._admission.leave(utterance.ticket, asyncio.get_running_loop().time())
+            self._admission.release(utterance.ticket, asyncio.get_running_loop().time())
 
 
 class Socket(Protocol):
@@ -214,13 +214,13 @@ class Socket(Protocol):
     def blocked(self) -> bool:
         """More is in the write buffer than should be: wait with `drained` before sending on."""
 
-    async def drained(self) -> None:
+    async def wait_writable(self) -> None:
         """Wait until the write buffer is nearly empty, or the socket closed. Cancelling it loses nothing."""
 
     def probe(self, on_read: Callable[[], None]) -> None:
         """Have `on_read` called once the client has read all that was sent so far. Raises SocketClosed."""
 
-    async def shut(self, code: int, reason: str, patience_s: float) -> None:
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
         """Close with `code`; returns at the latest after `patience_s`, then the connection is cut."""
 
 

@@ -92,11 +92,11 @@ class HandshakeAuthenticator:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
                 connection.send(late.tell(error))
-            await connection.shut(CloseCode.POLICY, error.code, _SHUT_S)
+            await connection.close_within(CloseCode.POLICY, error.code, _SHUT_S)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
             # In a crowd nobody is waited for.
-            await connection.shut(CloseCode.POLICY, Unauthorized.code, 0.0 if crowded_out else _SHUT_S)
+            await connection.close_within(CloseCode.POLICY, Unauthorized.code, 0.0 if crowded_out else _SHUT_S)
         except SocketClosed:
             pass
         else:

@@ -65,7 +65,7 @@ class Sessions:
         return len(self._open)
 
     @property
-    def open_everywhere(self) -> int:
+    def total_open(self) -> int:
         """Sockets of this gateway, those of its other processes included."""
         return self._taken if self._shared_usage is None else self._shared_usage.open_sockets
 
@@ -80,7 +80,7 @@ class Sessions:
     def check_capacity(self) -> None:
         """Raises Draining, AtCapacity."""
         self._check_open()
-        if self.open_everywhere >= self._factory.settings.sockets:
+        if self.total_open >= self._factory.settings.sockets:
             raise _full()
 
     def reserve_slot(self, caller: Caller) -> ConnectionSlot:
@@ -129,7 +129,7 @@ class Sessions:
                 self._empty.set()
             log.info("session closed", extra={"session": name, "code": socket.close_code})
 
-    def shut(self) -> None:
+    def stop_accepting(self) -> None:
         """Take nothing new."""
         if self._drained_s is None:
             self._drained_s = asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class Sessions:
             self._tell_drain(session)
         if not await self._emptied(deadline_s):
             for session in self:
-                session.end_now()
+                session.abort()
             await self._emptied(_LAST_S)
 
     def _tell_drain(self, session: ServerSession) -> None:

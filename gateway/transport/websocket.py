@@ -121,7 +121,7 @@ class BoundedConnection(ServerConnection):
     def blocked(self) -> bool:
         return self.paused
 
-    async def drained(self) -> None:
+    async def wait_writable(self) -> None:
         await self.drain()
 
     def probe(self, on_read: Callable[[], None]) -> None:
@@ -135,9 +135,9 @@ class BoundedConnection(ServerConnection):
         self.protocol.send_ping(name)
         self.send_data()
 
-    async def shut(self, code: int, reason: str, patience_s: float) -> None:
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await self.close(code, reason)
         except TimeoutError:
             self.transport.abort()

@@ -55,7 +55,7 @@ class Broker:
         number = asked.ticket
         caller = self._callers.find(asked.caller, asked.limit)
         try:
-            ticket = self._admission.join(caller, lambda ticket, _: self._tell(number, ticket), now_s)
+            ticket = self._admission.enqueue(caller, lambda ticket, _: self._tell(number, ticket), now_s)
         except VoxgateError as error:
             self._refuse(number, error)
             return
@@ -67,7 +67,7 @@ class Broker:
         if (loan := self._loans.pop(number, None)) is not None:
             loan.release()
         if (ticket := self._tickets.pop(number, None)) is not None:
-            self._admission.leave(ticket, now_s)
+            self._admission.release(ticket, now_s)
 
     def gone(self, now_s: float) -> None:
         """The worker is no more: its utterances are cut, and their places are given to others."""
@@ -78,7 +78,7 @@ class Broker:
         tickets, self._tickets = self._tickets, {}
         # First those that wait: what the others leave is for other workers'.
         for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):
-            self._admission.leave(ticket, now_s)
+            self._admission.release(ticket, now_s)
 
     def engine_lost(self) -> None:
         """The slots that were lent are no more; another engine lends others by the same numbers."""

@@ -43,7 +43,7 @@ class RemoteAdmission:
         self.active, self.queued, self.slots = status.active, status.queued, status.slots
         self._retry_ms = status.retry_ms
 
-    def join(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
         ticket = Ticket(caller, now_s + max(self._wait_s, FIRST_REPLY_S), on_change)
         number = next(self._numbers)
         self._open[number] = ticket
@@ -53,7 +53,7 @@ class RemoteAdmission:
         self._send(Join(number, caller.name, caller.limits.utterances))
         return ticket
 
-    def leave(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the gate's signature
+    def release(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the gate's signature
         if ticket.closed:
             return
         ticket.closed = True
@@ -62,7 +62,7 @@ class RemoteAdmission:
         del self._open[number], self._wait_until_s[number]
         self._send(Leave(number))
 
-    def refusal(self, why: str) -> AtCapacity:
+    def capacity_error(self, why: str) -> AtCapacity:
         return AtCapacity(why, retry_after_ms=self._retry_ms)
 
     def take(self, word: TicketGranted | TicketMoved | TicketRefused, now_s: float) -> None:
@@ -72,11 +72,11 @@ class RemoteAdmission:
         match word:
             case TicketGranted():
                 ticket.granted_s, ticket.position, ticket.eta_ms = now_s, 0, 0
-                ticket.place = None if word.place is None else LeasedSlots(*word.place)
+                ticket.lease = None if word.place is None else LeasedSlots(*word.place)
             case TicketMoved():
                 ticket.position, ticket.eta_ms = word.position, word.eta_ms
                 ticket.deadline_s = self._wait_until_s[word.ticket]
             case TicketRefused():
                 error = _REFUSALS.get(word.code, AtCapacity)
-                ticket.refused = error(word.message, retry_after_ms=word.retry_after_ms)
+                ticket.error = error(word.message, retry_after_ms=word.retry_after_ms)
         ticket.on_change(ticket, now_s)

@@ -19,6 +19,7 @@ from voxgate.pipeline.ipc.engine_messages import Attach
 from ..access.auth import access_from_settings
 from ..access.usage import SharedUsage
 from ..engine import EngineSupervisor
+from ..listener import tls_context
 from ..observability.merged_metrics import MergedMetrics
 from ..observability.metrics import Metrics, watch_lag
 from ..observability.state import GatewayState
@@ -26,7 +27,6 @@ from ..protocols.registry import PROTOCOL_NAMES
 from ..session.admission import AdmissionQueue, CapacityPolicy
 from ..settings import Settings
 from ..transport.haproxy_agent import HAProxyAgent
-from ..transport.listener import tls_context
 from .broker import Broker, CallerRegistry, SlotLender
 from .messages import Question, Reload, Status, WorkerInit
 from .supervisor import Supervisor
@@ -266,7 +266,7 @@ class SpeechProcess:
     def _tell(self) -> None:
         """Tell the workers how things are, if that is new."""
         admission = self._admission
-        retry_ms = admission.refusal("").retry_after_ms or 0
+        retry_ms = admission.capacity_error("").retry_after_ms or 0
         reason = self._engine.reason
         status = Status(
             self._synthesizer.state.value, reason, admission.slots, admission.active, admission.queued, retry_ms

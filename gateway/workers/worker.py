@@ -19,6 +19,7 @@ from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
 
 from ..access.auth import access_from_settings
 from ..access.usage import SharedUsage
+from ..listener import GatewayListener
 from ..observability.events import CompositeObserver, Observer, UsageLog
 from ..observability.merged_metrics import WorkerMetrics, additive_samples
 from ..observability.metrics import Metrics, watch_lag
@@ -26,7 +27,6 @@ from ..protocols.registry import PROTOCOL_NAMES
 from ..session.outbox import EncoderFactory
 from ..session.utterance_factory import UtteranceFactory
 from ..settings import Settings
-from ..transport.listener import GatewayListener
 from .link import Link, LinkClosed
 from .messages import (
     Answer,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway import messages
-from voxgate.gateway.messages import AUDIO_HEADER_BYTES, AudioHeader, parse, unpack_audio
+from voxgate.gateway.messages import AUDIO_HEADER_BYTES, AudioHeader, parse_message
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 from voxgate.pipeline.interface import TextLayout
 
@@ -90,7 +90,7 @@ BAD: list[tuple[str, str | None]] = [
 
 @pytest.mark.parametrize("fields", GOOD, ids=lambda f: f["type"])
 def test_good_messages_are_read_whole(fields: dict[str, Any]) -> None:
-    message = parse(json.dumps(fields))
+    message = parse_message(json.dumps(fields))
     assert message.type == fields["type"]
     assert message.model_dump(exclude_unset=True) == fields
 
@@ -98,13 +98,13 @@ def test_good_messages_are_read_whole(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("text", "param"), BAD, ids=lambda v: repr(v)[:60])
 def test_bad_messages_name_the_field(text: str, param: str | None) -> None:
     with pytest.raises(BadMessage) as refused:
-        parse(text)
+        parse_message(text)
     assert refused.value.param == param
     assert 0 < len(refused.value.message) <= 200
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    start = parse(json.dumps(START))
+    start = parse_message(json.dumps(START))
     assert isinstance(start, messages.Start)
     assert start.format.audio_format() == messages.OutputFormat("opus", 24_000, 32_000, 80)
     request = start.request("bob")
@@ -113,7 +113,7 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_a_request_carries_every_option() -> None:
-    start = parse(json.dumps(GOOD[1]))
+    start = parse_message(json.dumps(GOOD[1]))
     assert isinstance(start, messages.Start)
     request = start.request("bob")
     assert (request.voice, request.language, request.instructions) == ("ada", "english", "slowly")
@@ -124,7 +124,7 @@ def test_a_request_carries_every_option() -> None:
 @given(st.text())
 def test_any_text_is_a_message_or_a_bad_message(text: str) -> None:
     try:
-        parse(text)
+        parse_message(text)
     except BadMessage:
         return
     assert json.loads(text)["type"]
@@ -157,7 +157,7 @@ def test_fuzz_raises_nothing_undocumented_and_is_fast() -> None:
     for text in mutations(10_000):
         begin_s = time.perf_counter()
         try:
-            parse(text)
+            parse_message(text)
         except BadMessage as bad:
             refused.append(len(bad.message))
         times_s.append(time.perf_counter() - begin_s)
@@ -207,10 +207,10 @@ def test_layout_is_the_documented_one() -> None:
        st.booleans(), st.booleans(), st.binary(max_size=8))  # fmt: skip
 def test_there_and_back(number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes) -> None:
     header = AudioHeader(number, seq, pts, samples, first, last)
-    assert unpack_audio(header.pack() + payload) == (header, payload)
+    assert AudioHeader.unpack(header.pack() + payload) == (header, payload)
 
 
 @pytest.mark.parametrize("message", [b"", bytes(19), b"\x02" + bytes(19)])
 def test_foreign_bytes_are_refused(message: bytes) -> None:
     with pytest.raises(ValueError, match="audio"):
-        unpack_audio(message)
+        AudioHeader.unpack(message)

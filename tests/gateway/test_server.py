@@ -14,7 +14,7 @@ import pytest
 from fakes.gateway.loopback import ask, dial, gateway, next_of
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
-from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.server import Gateway, serve
 from voxgate.gateway.session import timers as patience
 from voxgate.gateway.settings import Settings
@@ -48,7 +48,7 @@ async def test_an_utterance_over_a_real_socket() -> None:
         assert json.loads(await socket.recv())["type"] == "started"
         audio = b""
         while isinstance(message := await socket.recv(), bytes):
-            audio += unpack_audio(message)[1]
+            audio += AudioHeader.unpack(message)[1]
         assert audio == s16le(tone_pcm(TEXT))
         assert json.loads(message)["type"] == "done"
 
@@ -321,7 +321,7 @@ async def test_the_first_signal_lets_speech_finish() -> None:
             while True:
                 message = await socket.recv()
                 if isinstance(message, bytes):
-                    audio += unpack_audio(message)[1]
+                    audio += AudioHeader.unpack(message)[1]
                 elif json.loads(message)["type"] == "going_away":
                     await ask(socket, type="end", utterance="a")
                 elif json.loads(message)["type"] == "done":

@@ -211,4 +211,4 @@ class FuzzedSession:
         if (speech := utterance.speech) is not None:
             self._synthesizer.open_speeches.pop(speech, None)  # type: ignore[call-overload]  # always a ToneSpeech
         if utterance.ticket is not None:
-            self._admission.leave(utterance.ticket, now_s)
+            self._admission.release(utterance.ticket, now_s)

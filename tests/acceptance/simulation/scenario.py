@@ -20,7 +20,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.codecs.pcm import Pcm
-from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.messages import AudioHeader
 from voxgate.pipeline.errors import GenerationFailed
 
 from .model_free_pipeline import ModelFreePipeline, Said, offline
@@ -123,7 +123,7 @@ class SimulatedClient:
         over = False
         for message in self.socket.sent:
             if isinstance(message, bytes):
-                assert not over or unpack_audio(message)[0].number != number, "audio after the end"
+                assert not over or AudioHeader.unpack(message)[0].number != number, "audio after the end"
             elif (told := json.loads(message)).get("utterance") == name:
                 over |= told["type"] in ENDS_BY or (
                     told["type"] == "error" and told["code"] not in MESSAGE_REFUSED_CODES

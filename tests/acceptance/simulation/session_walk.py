@@ -13,7 +13,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.usage import Caller
-from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module
 from voxgate.gateway.session.admission import AdmissionQueue
@@ -141,14 +141,14 @@ class SessionWalk:
             if isinstance(utterance.speech, ToneSpeech):
                 self.synthesizer.open_speeches.pop(utterance.speech, None)
             assert utterance.ticket is not None
-            self.admission.leave(utterance.ticket, self.now_s)
+            self.admission.release(utterance.ticket, self.now_s)
 
     def end(self) -> None:
         kind = self.chance.randrange(8)
         if kind == 0:
             self.session.drain(1000, self.now_s + 0.1)
         elif kind == 1:
-            self.session.end_now()
+            self.session.abort()
         elif kind == 2:
             for utterance in self.session.on_disconnect():
                 self.retire(utterance)
@@ -166,7 +166,7 @@ class SessionWalk:
                     self.told(json.loads(message))
                 case SendAudio(utterance=utterance, message=message):
                     assert isinstance(message, bytes)
-                    header, _ = unpack_audio(message)
+                    header, _ = AudioHeader.unpack(message)
                     assert not self.closed
                     assert header.number not in self.ended
                     assert header.number == utterance.number

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from voxgate.gateway.messages import AudioHeader, unpack_audio
+from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.transport.connection import SocketClosed
 
 
@@ -53,7 +53,7 @@ class FakeSocket:
     def blocked(self) -> bool:
         return not self._reads.is_set() and not self._buffers
 
-    async def drained(self) -> None:
+    async def wait_writable(self) -> None:
         await self._reads.wait()
 
     def probe(self, on_read: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class FakeSocket:
                 asyncio.get_running_loop().call_soon(on_read)
             self._unread.clear()
 
-    async def shut(self, code: int, reason: str, patience_s: float) -> None:  # noqa: ARG002 - the interface's signature
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:  # noqa: ARG002 - the interface's signature
         self.close_code = code
         self.disconnect()
 
@@ -110,7 +110,7 @@ class FakeSocket:
         return [m for m in self.messages if m.get("type") == kind]
 
     def audio(self, number: int = 1) -> list[tuple[AudioHeader, bytes]]:
-        parts = [unpack_audio(m) for m in self.sent if isinstance(m, bytes)]
+        parts = [AudioHeader.unpack(m) for m in self.sent if isinstance(m, bytes)]
         return [part for part in parts if part[0].number == number]
 
     async def until(self, kind: str, count: int = 1) -> dict[str, Any]:

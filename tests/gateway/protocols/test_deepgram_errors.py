@@ -155,7 +155,7 @@ def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
             socket = bench.dial(url)
             speak(socket, TEXT * 4)
             await asyncio.sleep(1)
-            bench.sessions[0].end_now()
+            bench.sessions[0].abort()
             assert await socket.hung_up() == 1012
             assert kinds(socket)[-1] == "Flushed"
 

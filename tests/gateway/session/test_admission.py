@@ -31,7 +31,7 @@ class Desk:
 
     def join(self, key: str = "k", now_s: float = 0.0) -> Ticket:
         caller = self.callers.setdefault(key, Caller(key, KeyLimits(utterances=self.key_limit)))
-        return self.admission.join(caller, self._changed, now_s)
+        return self.admission.enqueue(caller, self._changed, now_s)
 
     def _changed(self, ticket: Ticket, now_s: float) -> None:
         if ticket.granted:
@@ -53,7 +53,7 @@ def test_the_queue_moves_up_and_everybody_is_told() -> None:
     holder, first, second = desk.join(), desk.join(), desk.join()
     assert (first.position, second.position) == (1, 2)
     assert 0 < first.eta_ms < second.eta_ms
-    desk.admission.leave(holder, 1.0)
+    desk.admission.release(holder, 1.0)
     assert desk.granted == [first]
     assert desk.moves == [(second, 1)]
     assert first.position == 0
@@ -66,9 +66,9 @@ def test_keys_take_turns() -> None:
     modest = desk.join("b")
     assert modest.position == 2, "right behind the other key's first"
     assert [t.position for t in greedy] == [1, 3, 4]
-    desk.admission.leave(holder, 1.0)
-    desk.admission.leave(greedy[0], 2.0)
-    desk.admission.leave(modest, 3.0)
+    desk.admission.release(holder, 1.0)
+    desk.admission.release(greedy[0], 2.0)
+    desk.admission.release(modest, 3.0)
     assert desk.granted == [greedy[0], modest, greedy[1]]
 
 
@@ -85,18 +85,18 @@ def test_a_full_queue_refuses_with_a_time() -> None:
 def test_leaving_twice_or_from_the_queue() -> None:
     desk = Desk()
     holder, waiting, last = desk.join(), desk.join(), desk.join()
-    desk.admission.leave(waiting, 1.0)
-    desk.admission.leave(waiting, 1.0)
+    desk.admission.release(waiting, 1.0)
+    desk.admission.release(waiting, 1.0)
     assert last.position == 1
-    desk.admission.leave(holder, 1.0)
-    desk.admission.leave(holder, 1.0)
+    desk.admission.release(holder, 1.0)
+    desk.admission.release(holder, 1.0)
     assert (desk.granted, desk.admission.active) == ([last], 1)
 
 
 def test_the_estimate_learns_how_long_speech_takes() -> None:
     desk = Desk()
     for i in range(100):
-        desk.admission.leave(desk.join(now_s=float(i)), i + 0.5)
+        desk.admission.release(desk.join(now_s=float(i)), i + 0.5)
     desk.join(now_s=200.0)
     assert desk.join(now_s=200.0).eta_ms == pytest.approx(500, rel=0.01)
 
@@ -117,10 +117,10 @@ def test_fewer_slots_stop_nobody_and_let_nobody_in_until_enough_have_left() -> N
     usual_ms = waiting.eta_ms
     desk.slots = 2
     assert desk.join().eta_ms == pytest.approx(4 * usual_ms), "two more have to leave first"
-    desk.admission.leave(holders[0], 1.0)
-    desk.admission.leave(holders[1], 1.0)
+    desk.admission.release(holders[0], 1.0)
+    desk.admission.release(holders[1], 1.0)
     assert desk.granted == []
-    desk.admission.leave(holders[2], 1.0)
+    desk.admission.release(holders[2], 1.0)
     assert desk.granted == [waiting]
 
 
@@ -152,7 +152,7 @@ def test_random_traffic_keeps_the_books() -> None:
             except AtCapacity:
                 assert desk.admission.queued == 6
         elif open_tickets:
-            desk.admission.leave(open_tickets.pop(chance.randrange(len(open_tickets))), now)
+            desk.admission.release(open_tickets.pop(chance.randrange(len(open_tickets))), now)
         holding = [t for t in open_tickets if t.granted]
         waiting = [t for t in open_tickets if not t.granted]
         assert desk.admission.active == len(holding) <= 3
@@ -167,12 +167,12 @@ def test_a_key_holds_and_queues_no_more_than_its_limit_until_slots_come_back() -
     with pytest.raises(KeyLimit, match="at most 2 utterances"):
         desk.join("a")
     assert not desk.join("b").granted, "another key is not concerned"
-    desk.admission.leave(waiting, 0.0)
-    desk.admission.leave(waiting, 0.0)
+    desk.admission.release(waiting, 0.0)
+    desk.admission.release(waiting, 0.0)
     assert not desk.join("a").granted
     with pytest.raises(KeyLimit):
         desk.join("a")
-    desk.admission.leave(holder, 0.0)
+    desk.admission.release(holder, 0.0)
     desk.join("a")
 
 

@@ -65,7 +65,7 @@ def test_nothing_is_said_after_the_end(queue: EffectQueue, told: list[str]) -> N
 
 def test_a_dialect_may_hang_up_in_the_middle_of_what_it_says() -> None:
     class Curt(NativeProtocol):
-        def tell(self, message: ServerMessage) -> Iterable[ProtocolOutput]:  # noqa: ARG002  # whatever it is
+        def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:  # noqa: ARG002  # whatever it is
             return [SendPayload("bye"), Disconnect(CloseCode.POLICY, "curt"), SendPayload("never")]
 
     queue = EffectQueue(Curt(), [].append)

@@ -257,7 +257,7 @@ def test_at_the_deadline_what_is_left_gets_an_error() -> None:
             await socket.until("started")
             bench.sessions[0].drain(100, now_s())
             await asyncio.sleep(0.1)
-            bench.sessions[0].end_now()
+            bench.sessions[0].abort()
             await asyncio.sleep(0.01)
             assert [(e["code"], e["utterance"]) for e in socket.of("error")] == [("draining", "a")]
             assert socket.close_code == 1012

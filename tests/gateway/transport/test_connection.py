@@ -216,7 +216,7 @@ async def utterance(admission: AdmissionQueue, synthesizer: ToneSynthesizer) -> 
         words=False,
     )
     await synthesizer.start()
-    made.ticket = admission.join(Caller("k", KeyLimits()), lambda _ticket, _now_s: None, 0.0)
+    made.ticket = admission.enqueue(Caller("k", KeyLimits()), lambda _ticket, _now_s: None, 0.0)
     made.speech = synthesizer.open(request)
     return made
 

@@ -106,7 +106,7 @@ async def test_a_handshake_that_came_to_nothing_holds_no_place() -> None:
                         pass
                 assert refused.value.response.status_code == 429
             async with asyncio.timeout(5):
-                while served._sessions.open_everywhere:
+                while served._sessions.total_open:
                     await asyncio.sleep(0.01)
 
 
@@ -132,7 +132,7 @@ async def test_who_goes_before_the_answer_holds_no_place(monkeypatch: pytest.Mon
         for _ in range(20):  # the handshake has been dealt with by then
             await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            while served._sessions.open_everywhere:
+            while served._sessions.total_open:
                 await asyncio.sleep(0.01)
 
 

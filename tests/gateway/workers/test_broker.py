@@ -198,19 +198,19 @@ class Door:
         self.gate = RemoteAdmission(wait_ms, self.said.append)
 
     def hear(self, ticket: Ticket, _: float) -> None:
-        self.heard.append((ticket.granted, ticket.position, ticket.place, ticket.refused))
+        self.heard.append((ticket.granted, ticket.position, ticket.lease, ticket.error))
 
 
 def test_a_ticket_knows_nothing_until_it_is_told() -> None:
     door, caller = Door(), Caller("ada", KeyLimits(utterances=4))
-    ticket = door.gate.join(caller, door.hear, 5.0)
+    ticket = door.gate.enqueue(caller, door.hear, 5.0)
     assert door.said == [Join(1, "ada", 4)]
     assert (ticket.granted, ticket.position, ticket.deadline_s, caller.utterances) == (False, 0, 8.0, 1)
     door.gate.take(TicketMoved(1, 2, 700), 5.1)
     door.gate.take(TicketGranted(1, (3, 9)), 5.2)
     assert door.heard == [(False, 2, None, None), (True, 0, LeasedSlots(3, 9), None)]
-    door.gate.leave(ticket, 6.0)
-    door.gate.leave(ticket, 6.0)
+    door.gate.release(ticket, 6.0)
+    door.gate.release(ticket, 6.0)
     assert door.said[1:] == [Leave(1)]
     assert caller.utterances == 0
     door.gate.take(TicketMoved(1, 1, 1), 6.1)
@@ -219,7 +219,7 @@ def test_a_ticket_knows_nothing_until_it_is_told() -> None:
 
 def test_where_nobody_waits_in_the_queue_there_is_still_time_for_a_word() -> None:
     door = Door(wait_ms=0)
-    first, second = (door.gate.join(Caller("ada", KeyLimits()), door.hear, 5.0) for _ in range(2))
+    first, second = (door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 5.0) for _ in range(2))
     assert first.deadline_s > 6.0
     door.gate.take(TicketGranted(1, (3, 9)), 5.001)
     door.gate.take(TicketMoved(2, 1, 700), 5.001)
@@ -229,14 +229,14 @@ def test_where_nobody_waits_in_the_queue_there_is_still_time_for_a_word() -> Non
 
 def test_a_refusal_has_its_own_type() -> None:
     door = Door()
-    ticket = door.gate.join(Caller("ada", KeyLimits()), door.hear, 0.0)
+    ticket = door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 0.0)
     door.gate.take(TicketRefused(1, KeyLimit.code, "enough", 900), 0.1)
-    assert isinstance(ticket.refused, KeyLimit)
-    assert (ticket.refused.message, ticket.refused.retry_after_ms) == ("enough", 900)
+    assert isinstance(ticket.error, KeyLimit)
+    assert (ticket.error.message, ticket.error.retry_after_ms) == ("enough", 900)
 
 
 def test_what_is_told_of_all_is_what_it_says() -> None:
     door = Door()
     door.gate.update_status(Status("ready", None, 8, 3, 2, 750))
     assert (door.gate.slots, door.gate.active, door.gate.queued) == (8, 3, 2)
-    assert door.gate.refusal("no").retry_after_ms == 750
+    assert door.gate.capacity_error("no").retry_after_ms == 750

@@ -16,28 +16,28 @@ from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.server import ServerProtocol
 
-from ..access.auth import AccessControl, keys_from_settings
-from ..access.usage import SharedUsage
-from ..engine import EngineStatus
-from ..errors import Forbidden
-from ..http.application import CALLER, HttpApplication, RouteGroup
-from ..http.connection import WRITE_TIMEOUT_S, upgrade
-from ..http.routes import StatusRoutes, page_routes, token_routes
-from ..http.sniffer import ProtocolSniffer
-from ..http.streaming import HttpSpeech
-from ..http.voices import voice_routes
-from ..observability.events import Observer
-from ..observability.metrics import CONTENT_TYPE
-from ..protocols.registry import ENDPOINTS, http_routes
-from ..session.admission import Admission
-from ..session.timers import UNPACED_TIMEOUT_FACTOR
-from ..session.utterance_factory import UtteranceFactory
-from ..settings import Settings, SettingsError
-from .buffer_limits import WRITE_LIMIT_BYTES, ReadSizeLimit
-from .connection import SpeechCloser
-from .handshake import HandshakeAuthenticator, confirm_subprotocol
-from .sessions import Sessions
-from .websocket import CLOSE_S, BoundedConnection
+from .access.auth import AccessControl, keys_from_settings
+from .access.usage import SharedUsage
+from .engine import EngineStatus
+from .errors import Forbidden
+from .http.application import CALLER, HttpApplication, RouteGroup
+from .http.connection import WRITE_TIMEOUT_S, upgrade
+from .http.routes import StatusRoutes, page_routes, token_routes
+from .http.sniffer import ProtocolSniffer
+from .http.streaming import HttpSpeech
+from .http.voices import voice_routes
+from .observability.events import Observer
+from .observability.metrics import CONTENT_TYPE
+from .protocols.registry import ENDPOINTS, http_routes
+from .session.admission import Admission
+from .session.timers import UNPACED_TIMEOUT_FACTOR
+from .session.utterance_factory import UtteranceFactory
+from .settings import Settings, SettingsError
+from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadSizeLimit
+from .transport.connection import SpeechCloser
+from .transport.handshake import HandshakeAuthenticator, confirm_subprotocol
+from .transport.sessions import Sessions
+from .transport.websocket import CLOSE_S, BoundedConnection
 
 _HANDSHAKE_S = 5.0
 _LAST_S = 2.0
@@ -138,7 +138,7 @@ class GatewayListener:
 
     async def close(self) -> None:
         """Cut what is still open."""
-        self.sessions.shut()
+        self.sessions.stop_accepting()
         if self._server is not None:
             self._server.close(code=1012, reason="shutting down")
         await self._http.close()
