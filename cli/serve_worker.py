@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -16,12 +15,12 @@ from voxgate.gateway.observability import log
 from voxgate.gateway.observability.tracing import tracing_from
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers.worker import GatewayWorker, WorkerConnection, announce_voices
+from voxgate.pipeline.ipc.process_death import kill_with_parent
 from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
 
 from .serve import build_library, synthesizer_options
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
 
 
 async def serve(sock: socket.socket) -> None:
@@ -53,8 +52,7 @@ def main(argument: str) -> None:
     # Signals reach the whole process group, or all of a service's processes; it is the speech process that decides.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    kill_with_parent()
     uvloop.run(serve(socket.socket(fileno=int(argument))))
 
 

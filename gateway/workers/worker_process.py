@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from voxgate.pipeline.ipc.engine_messages import AbortGeneration, Attach, Attached, Detach, Message, SubmitGeneration
+from voxgate.pipeline.ipc.watchdog import HeartbeatWatchdog
 
 from ..observability.merged_metrics import WorkerMetrics
 from .broker import Broker
@@ -22,8 +23,6 @@ HEARTBEAT_INTERVAL_S = 1.0
 """Pause between looks at whether a worker answers."""
 HEARTBEAT_TIMEOUT_S = 8.0
 """One that has not answered for so long is taken for dead: its listeners have heard nothing for as long."""
-MAX_TIMER_DELAY_S = 0.1
-"""A timer so late tells of this process, not of the worker: what was answered meanwhile may still be unread."""
 COUNTS_TIMEOUT_S = 1.0
 """A worker that does not tell its counts by then is busy; its last ones stand."""
 
@@ -93,15 +92,19 @@ class WorkerProcess:
     async def wait_until_lost(self) -> str:
         """Wait until it is gone, or hangs; returns which."""
         loop = asyncio.get_running_loop()
+        watchdog = HeartbeatWatchdog(HEARTBEAT_TIMEOUT_S)
         while not self.gone.is_set():
-            due_s = loop.time() + HEARTBEAT_TIMEOUT_S
+            watchdog.on_request(loop.time())
+            due_s = watchdog.due_s()
             try:
-                await self._link.ask(Question.HEARTBEAT, HEARTBEAT_TIMEOUT_S)
+                await self._link.ask(Question.HEARTBEAT, due_s - loop.time())
             except TimeoutError:
-                if loop.time() - due_s <= MAX_TIMER_DELAY_S:
+                if watchdog.expired(loop.time(), due_s):
                     return "hangs"
+                continue  # The timer was late: the answer may be unread, so the worker is asked again.
             except LinkClosed:
                 break
+            watchdog.on_message(loop.time())
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.gone.wait(), HEARTBEAT_INTERVAL_S)
         return "died"

@@ -6,27 +6,24 @@ The process can be stopped at any moment, and never outlives the gateway.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import CloningFailed, VoxgateError
+from ..ipc.process_death import kill_with_parent
 from .creation import voice_from_recording
 from .recording import RecordingLimits
 from .service import CloningJob, answer, error_answer
 from .store import to_bytes
 
-PR_SET_PDEATHSIG = 1
 LEAST_PRIORITY = 19
 
 
 def main() -> None:
-    with suppress(AttributeError, OSError):  # not on Linux: then the deadline ends us
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    kill_with_parent()
     # Ctrl-C reaches the whole process group; whether we go on is the gateway's to decide.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(LEAST_PRIORITY)

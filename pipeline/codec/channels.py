@@ -7,10 +7,8 @@ process that stops reading its answers is cut off; the others hear nothing of it
 from __future__ import annotations
 
 import math
-import os
 import selectors
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -21,11 +19,11 @@ from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, Job
 from ..ipc.pcm_buffers import SharedPcmBuffers
+from ..ipc.peer_credentials import is_same_user
 
 UNREAD_BYTES = 1 << 20
 """Answers that a process may leave unread; it has no more than a few jobs under way, so it has gone astray."""
 _READ_BYTES = 1 << 20
-_CREDENTIALS = struct.Struct("3i")
 MAX_QUEUE_WAIT_S = 0.1
 """A chunk is made long where there is time for it, but not more than this."""
 
@@ -218,8 +216,7 @@ class JobChannels:
         assert self._door is not None
         with suppress(OSError):  # it went away, or there are no descriptors left: the others go on
             sock = self._door.accept()[0]
-            _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if user != os.getuid():
+            if not is_same_user(sock):
                 sock.close()
                 return
             self._take_in(sock).answer(AnswerKind.READY, 0, self._greeting)

@@ -1,4 +1,4 @@
-"""Whether a worker's answer is overdue."""
+"""Decodes streams in shared batches, over one channel to a codec worker."""
 # TODO-DOC A job under way: whose frames it has, and where its sound goes.
 # TODO-DOC Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
 # TODO-DOC The event loop plans the batches and only moves bytes; all arithmetic is in the worker.
@@ -18,42 +18,13 @@ from voxgate.codecs.pcm import FRAME_MS, Pcm
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job
 from ..ipc.pcm_buffers import SharedPcmBuffers
+from ..ipc.watchdog import HeartbeatWatchdog
 from ..step_times import StepTimes
 from .planner import frames_to_decode, plan
 from .stream import CodecStream
 
-HELD_UP_S = 0.1
-"""A look so late tells of this process, not of the worker."""
-
 SLOWEST_JOBS = 4
 """What is slow does not hang: two jobs may lie before the one that is waited for, and each take longer than ever."""
-
-
-class AnswerWatchdog:
-    """Synchronous; time comes in as an argument. `limit_s`: how long a worker with a job may be silent."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._heard_s = 0.0
-        """When the worker was last heard, or got its first job after a rest."""
-        self._due_s = self._from_s = 0.0
-
-    def heard(self, now_s: float) -> None:
-        """It has answered, or begins after a rest."""
-        self._heard_s = now_s
-
-    def due_s(self, slowest_s: float) -> float:
-        """When to look whether it `hangs`; `slowest_s` is what one job can take."""
-        self._from_s = self._heard_s
-        self._due_s = self._from_s + self._limit_s + SLOWEST_JOBS * slowest_s
-        return self._due_s
-
-    def hangs(self, now_s: float) -> bool:
-        """Whether nothing came since `due_s` was asked, although a job is under way."""
-        if now_s - self._due_s > HELD_UP_S:
-            # Stopped or held up ourselves, we may not have read what was answered long ago.
-            self._heard_s = now_s
-        return self._heard_s <= self._from_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +85,7 @@ class CodecClient:
         self._answered = asyncio.Event()
         self._planning: asyncio.Handle | None = None
         self._looking: asyncio.Handle | None = None
-        self._overdue = AnswerWatchdog(job_deadline_s)
+        self._watchdog = HeartbeatWatchdog(job_deadline_s)
         self._due: asyncio.TimerHandle | None = None
         self.times = StepTimes()
         """What its jobs take, by the number of frames over all rows."""
@@ -259,8 +230,7 @@ class CodecClient:
 
     def _submit(self, job: Job, about: InFlightJob) -> None:
         assert self._writer is not None
-        if not self._in_flight:
-            self._overdue.heard(asyncio.get_running_loop().time())
+        self._watchdog.on_request(asyncio.get_running_loop().time())
         self._in_flight[job.serial] = about
         self._writer.write(job.pack())
         if self._due is None:
@@ -268,14 +238,19 @@ class CodecClient:
 
     def _expect_answer(self) -> None:
         loop = asyncio.get_running_loop()
-        slowest_s = self.times.curve(loop.time()).at(self.max_job_frames) or 0.0
-        self._due = loop.call_at(self._overdue.due_s(slowest_s), self._look_for_answer)
+        self._due = loop.call_at(self._watchdog.due_s(self._slowest_s(loop.time())), self._look_for_answer)
+
+    def _slowest_s(self, now_s: float) -> float:
+        """What the jobs before an answer can take, in seconds."""
+        return SLOWEST_JOBS * (self.times.curve(now_s).at(self.max_job_frames) or 0.0)
 
     def _look_for_answer(self) -> None:
-        self._due = None
+        assert self._due is not None
+        planned_s, self._due = self._due.when(), None
         if not self._in_flight:
             return
-        if self._overdue.hangs(asyncio.get_running_loop().time()):
+        now_s = asyncio.get_running_loop().time()
+        if self._watchdog.expired(now_s, planned_s, self._slowest_s(now_s)):
             self._lose("the codec worker hangs")
         else:
             self._expect_answer()
@@ -304,8 +279,8 @@ class CodecClient:
         if kind is AnswerKind.TOOK:
             self.times.record(serial, seconds, now_s)
             return
-        self._overdue.heard(now_s)
         job = self._in_flight.pop(serial)
+        self._watchdog.on_message(now_s, pending=bool(self._in_flight))
         self._answered.set()
         sound: Pcm | None = None
         if job.place is not None:

@@ -9,8 +9,6 @@ Kernels of two processes take turns on a GPU, milliseconds each; those of two st
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import socket
 import sys
@@ -29,6 +27,7 @@ from voxgate.codecs.neural.streaming import StreamingDecoder, load_streaming_dec
 from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
+from ..ipc.process_death import kill_with_parent
 from .planner import usual_shapes
 from .worker_loop import DECODE_ERRORS, FinishedBatch, run_worker_loop
 
@@ -68,7 +67,6 @@ def serve_in_process(options: CodecWorkerOptions) -> GpuBatchDecoder | None:
 
 
 WARM_UP_ROUNDS = 2
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -155,17 +153,10 @@ def _worker(directory: Path, options: CodecWorkerOptions) -> CpuBatchDecoder | G
     return worker
 
 
-def _die_with_parent(parent_pid: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it went before the kernel was asked
-        sys.exit(0)
-
-
 def main(argument: str) -> None:
     """Entry of the process; `argument` is CodecWorkerOptions as JSON."""
     options = CodecWorkerOptions.from_json(argument)
-    _die_with_parent(options.parent_pid)
+    kill_with_parent(options.parent_pid)
     # Ctrl-C reaches the whole process group; it is the gateway that decides when the codec ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(options.threads)

@@ -1,17 +1,36 @@
+"""Ends a process together with the one that owns it, so that none outlives the gateway."""
+
 from __future__ import annotations
 
+import ctypes
 import os
 import select
+import signal
+import sys
 import threading
 from contextlib import suppress
 
+_PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>."""
+
+
+def kill_with_parent(parent_pid: int | None = None) -> None:
+    """Have the kernel kill this process when its parent ends.
+
+    The signal is tied to the parent's *thread* that started this process: use it only where that is the main thread
+    (asyncio's subprocesses); otherwise use `exit_with_owner`. `parent_pid`: exits at once if the parent ended before
+    this call; None where a closed pipe or socket ends this process in that case.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent_pid is not None and os.getppid() != parent_pid:
+        sys.exit(0)
+
 
 def exit_with_owner(owner_pid: int) -> None:
-    """End this process as soon as the gateway's has ended, however it ended, or our parent's.
+    """Exit this process from a thread as soon as its owner or its parent ends, however it ends.
 
-    Our parent is not the gateway where we were forked from one that ran ahead; with that gone, the gateway takes us for
-    dead and starts another. PR_SET_PDEATHSIG is tied to the thread that started us, which may end earlier than its
-    process.
+    The parent differs from the owner where a fork server stands between them; once that is gone, the owner takes this
+    process for dead and starts another.
     """
     parent_pid = os.getppid()
 

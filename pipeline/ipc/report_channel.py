@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from .peer_credentials import is_same_user, peer_uid
 from .records import HEADER, split_by_process
 
 MAX_PACKET_BYTES = 1 << 16
@@ -27,7 +26,6 @@ _SENDING_BYTES = 1 << 20
 """Asked of the kernel for what is under way; it gives what it allows."""
 _LOOKS = 64
 """Messages taken from a sender before the event loop has its turn."""
-_CREDENTIALS = struct.Struct("3i")
 
 log = logging.getLogger(__name__)
 
@@ -176,11 +174,8 @@ class ReportReceiver:
             sock, _ = self._door.accept()
         except OSError:
             return
-        _, user, _ = _CREDENTIALS.unpack(
-            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)  # of who connected
-        )
-        if user != os.getuid():
-            log.warning("user %d has no reports for us", user)
+        if not is_same_user(sock):
+            log.warning("report connection refused: its process belongs to user %d", peer_uid(sock))
             sock.close()
             return
         sock.setblocking(False)

@@ -1,40 +1,51 @@
-"""Whether an engine still answers."""
+"""Decides when a silent process counts as hung."""
 
 from __future__ import annotations
 
 import math
 
+MAX_LOOK_DELAY_S = 0.1
+"""Seconds. A look that comes later than this was delayed by the watching process itself."""
+
 
 class HeartbeatWatchdog:
-    """Asked again and again: `hangs`, then `asks`. Synchronous; time comes in as an argument.
+    """Measures silence from the first unanswered request on. Synchronous; time comes in as an argument.
 
-    Silence alone is no sign: an engine with nothing to do says nothing. So it is asked, and what counts is the time
-    since the first question that it has said nothing after.
+    Silence alone proves nothing: an idle process sends nothing. So the clock runs only while a request is open. The
+    watching process may be stopped or busy too, with the answer unread in its socket: a look that takes place more
+    than `max_look_delay_s` after it was planned restarts the clock instead of judging.
+
+    `limit_s`: how long an open request may stay unanswered, in addition to the work that the process has before it.
     """
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._asked_s: float | None = None
-        self._looked_s = math.inf
-        self._spoke = False
-        """It has said something since the last look."""
+    def __init__(self, limit_s: float, max_look_delay_s: float = MAX_LOOK_DELAY_S) -> None:
+        self._limit_s, self._max_look_delay_s = limit_s, max_look_delay_s
+        self._open_since_s: float | None = None
+        self._last_message_s = -math.inf
 
-    def asks(self, now_s: float) -> bool:
-        """Whether the engine is to be asked for a sign of life now: not while it gives signs, or a question is open."""
-        spoke, self._spoke = self._spoke, False
-        if spoke or self._asked_s is not None:
-            return False
-        self._asked_s = now_s
-        return True
+    def on_request(self, now_s: float) -> None:
+        """A request was sent that must be answered. Further ones do not restart the clock."""
+        if self._open_since_s is None:
+            self._open_since_s = now_s
 
-    def heard(self) -> None:
-        """It said something, whatever it was."""
-        self._asked_s, self._spoke = None, True
+    def on_message(self, now_s: float, *, pending: bool = False) -> None:
+        """The process sent something, whatever it was; `pending`: other requests are still unanswered."""
+        self._last_message_s = now_s
+        self._open_since_s = now_s if pending else None
 
-    def hangs(self, now_s: float, slowest_s: float) -> bool:
-        """Whether it was silent too long; `slowest_s` is what it may have to do before it can answer."""
-        held_up, self._looked_s = now_s - self._looked_s >= self._limit_s, now_s
-        if held_up and self._asked_s is not None:
-            # We have not looked for so long ourselves, and may not have read what it said.
-            self._asked_s = now_s
-        return self._asked_s is not None and now_s - self._asked_s >= self._limit_s + slowest_s
+    def probe_due(self, now_s: float, interval_s: float) -> bool:
+        """Whether to send a heartbeat request: none is open, and nothing has arrived for `interval_s`."""
+        return self._open_since_s is None and now_s - self._last_message_s >= interval_s
+
+    def due_s(self, slowest_s: float = 0.0) -> float:
+        """When the process counts as hung, infinity while no request is open.
+
+        `slowest_s`: what the work before the answer can take.
+        """
+        return math.inf if self._open_since_s is None else self._open_since_s + self._limit_s + slowest_s
+
+    def expired(self, now_s: float, planned_s: float, slowest_s: float = 0.0) -> bool:
+        """Whether the process hangs; `planned_s` is when this look was to take place."""
+        if now_s - planned_s > self._max_look_delay_s and self._open_since_s is not None:
+            self._open_since_s = now_s
+        return now_s >= self.due_s(slowest_s)

@@ -251,7 +251,7 @@ class TalkerEngine:
         self._process.send_marker(release_marker(tenant.slot, tenant.epoch))
 
     def _receive(self, message: bytes) -> None:
-        self._process.heard()
+        self._process.on_message()
         now_s = asyncio.get_running_loop().time()
         try:
             if (sound := unpack_pcm(message)) is not None:

@@ -44,7 +44,7 @@ class EngineProcess:
         self._requests: RequestTemplate | None = None
         self._processes: set[BaseProcess] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._watchdog = HeartbeatWatchdog(HANG_S)
+        self._watchdog = HeartbeatWatchdog(HANG_S, max_look_delay_s=HANG_S)
         self._lost = False
         self._telling: set[asyncio.Future[None]] = set()
 
@@ -133,9 +133,9 @@ class EngineProcess:
         (answer,) = await self.llm.collective_rpc(cast(str, question))  # what vLLM's annotation knows of
         return cast(T, answer)
 
-    def heard(self) -> None:
+    def on_message(self) -> None:
         """It has reported something, whatever it was: it lives."""
-        self._watchdog.heard()
+        self._watchdog.on_message(asyncio.get_running_loop().time())
 
     def lose(self, reason: str) -> None:
         """Give it up, and make sure that the process is gone; only the first reason counts."""
@@ -150,11 +150,15 @@ class EngineProcess:
     async def _watch(self) -> None:
         """Ask the engine for a sign of life again and again; take it for dead when none comes."""
         loop = asyncio.get_running_loop()
+        planned_s = loop.time()
         while not self._lost:
-            if self._watchdog.hangs(loop.time(), self._slowest_s()):
+            now_s = loop.time()
+            if self._watchdog.expired(now_s, planned_s, self._slowest_s()):
                 self.lose("the talker's engine hangs")
-            elif self._watchdog.asks(loop.time()):
+            elif self._watchdog.probe_due(now_s, HEARTBEAT_INTERVAL_S):
+                self._watchdog.on_request(now_s)
                 self.send_marker(HEARTBEAT_MARKER)
+            planned_s = now_s + HEARTBEAT_INTERVAL_S
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
 
 

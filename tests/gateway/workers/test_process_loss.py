@@ -31,6 +31,7 @@ from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers import worker_process as process
 from voxgate.gateway.workers.speech_process import SpeechProcess
 from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.ipc.watchdog import MAX_LOOK_DELAY_S
 
 
 async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
@@ -72,7 +73,7 @@ async def test_a_process_that_was_held_up_itself_kills_no_worker(monkeypatch: py
         monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.2)
         living = [asyncio.create_task(worker.wait_until_lost()) for worker in served._workers.values()]
         # Right after they were asked for a sign of life, before anybody can answer.
-        asyncio.get_running_loop().call_soon(_hold_up, 0.2 + 2 * process.MAX_TIMER_DELAY_S)
+        asyncio.get_running_loop().call_soon(_hold_up, 0.2 + 2 * MAX_LOOK_DELAY_S)
         assert (await say(session, "Still here."))[1].reason == "end"
         assert not any(each.done() for each in living)
         for each in living:

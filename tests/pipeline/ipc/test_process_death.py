@@ -1,3 +1,5 @@
+"""Processes that end with their parent or owner."""
+
 from __future__ import annotations
 
 import os
@@ -6,7 +8,9 @@ import signal
 import subprocess
 import sys
 
-OWNED = """
+import pytest
+
+EXIT_WITH_OWNER = """
 import os, sys, time
 from voxgate.pipeline.ipc.process_death import exit_with_owner
 
@@ -18,7 +22,20 @@ sys.stdin.read()
 os._exit(0)
 """
 
-FORKED = """
+KILL_WITH_PARENT = """
+import os, sys, time
+from voxgate.pipeline.ipc.process_death import kill_with_parent
+
+parent = os.getpid()
+if os.fork() == 0:
+    kill_with_parent(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+sys.stdin.read()
+os._exit(0)
+"""
+
+FORKED_BY_SERVER = """
 import os, sys, time
 from voxgate.pipeline.ipc.process_death import exit_with_owner
 
@@ -32,24 +49,36 @@ sys.stdin.read()
 os._exit(0)
 """
 
+PARENT_GONE = """
+from voxgate.pipeline.ipc.process_death import kill_with_parent
 
-def test_an_engine_ends_when_its_owner_has() -> None:
-    command = [sys.executable, "-c", OWNED]
+kill_with_parent(1 << 30)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("source", [EXIT_WITH_OWNER, KILL_WITH_PARENT], ids=["exit_with_owner", "kill_with_parent"])
+def test_child_ends_when_parent_is_killed(source: str) -> None:
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+        assert select.select([child], [], [], 10.0)[0]
+    os.close(child)
+
+
+def test_child_ends_with_fork_server_between_it_and_owner() -> None:
+    command = [sys.executable, "-c", FORKED_BY_SERVER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        engine = os.pidfd_open(int(owner.stdout.readline()))
+        fork_server, engine = map(int, owner.stdout.readline().split())
+        ended = os.pidfd_open(engine)
+        os.kill(fork_server, signal.SIGKILL)
+        assert select.select([ended], [], [], 10.0)[0]
         owner.kill()
-        assert select.select([engine], [], [], 10.0)[0]
-    os.close(engine)
+    os.close(ended)
 
 
-def test_an_engine_ends_with_the_process_it_was_forked_from() -> None:
-    command = [sys.executable, "-c", FORKED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as gateway:
-        assert gateway.stdout is not None
-        ahead, engine = map(int, gateway.stdout.readline().split())
-        gone = os.pidfd_open(engine)
-        os.kill(ahead, signal.SIGKILL)
-        assert select.select([gone], [], [], 10.0)[0]
-        gateway.kill()
-    os.close(gone)
+def test_child_whose_parent_ended_before_call_exits_at_once() -> None:
+    assert subprocess.run([sys.executable, "-c", PARENT_GONE], timeout=30).returncode == 0

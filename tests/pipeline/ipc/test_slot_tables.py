@@ -15,7 +15,7 @@ SHAPE = TableShape(slots=3, prefix=4, text=5, frames=6, groups=2, hidden=7)
 
 ANOTHER_PROCESS = """
 import sys
-from voxgate.pipeline.talker.tables import Field, SlotTables, TableShape
+from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 tables = SlotTables.attach(TableShape(3, 4, 5, 6, 2, 7), sys.argv[1])
 print(tables.control[2, Field.SEED], tables.options[1, 4], tables.prefix[2, 3, 1], tables.text[2, 4])
 tables.control[0, Field.CREDIT] = 41

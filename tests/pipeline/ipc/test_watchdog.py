@@ -1,49 +1,82 @@
-"""When silence means that an engine hangs."""
+"""When silence means that a process hangs."""
 
 from __future__ import annotations
 
-from voxgate.pipeline.ipc.watchdog import HeartbeatWatchdog
+import math
+
+from voxgate.pipeline.ipc.watchdog import MAX_LOOK_DELAY_S, HeartbeatWatchdog
 
 
-def test_silence_before_a_question_means_nothing() -> None:
-    assert not HeartbeatWatchdog(5).hangs(1e6, 0.0)
+def expired(watchdog: HeartbeatWatchdog, now_s: float, slowest_s: float = 0.0) -> bool:
+    """A look that takes place when it was planned."""
+    return watchdog.expired(now_s, now_s, slowest_s)
 
 
-def test_an_engine_that_answers_is_asked_again() -> None:
+def test_silence_without_request_never_expires() -> None:
     watchdog = HeartbeatWatchdog(5)
-    for second in range(0, 100, 2):
-        assert not watchdog.hangs(second, 0.0)
-        assert watchdog.asks(second)
-        watchdog.heard()
-        assert not watchdog.asks(second + 1), "it was just heard"
+    assert watchdog.due_s() == math.inf
+    assert not expired(watchdog, 1e6)
 
 
-def test_an_open_question_is_not_asked_twice_and_counts_from_when_it_was_asked() -> None:
+def test_unanswered_request_expires_at_limit() -> None:
     watchdog = HeartbeatWatchdog(5)
-    assert watchdog.asks(10.0)
-    assert not any(watchdog.asks(10.0 + second) for second in range(1, 5))
-    assert not watchdog.hangs(14.9, 0.0)
-    assert watchdog.hangs(15.0, 0.0)
+    watchdog.on_request(10.0)
+    assert watchdog.due_s() == 15.0
+    assert not expired(watchdog, 14.9)
+    assert expired(watchdog, 15.0)
 
 
-def test_anything_it_says_is_an_answer() -> None:
+def test_further_requests_do_not_restart_clock() -> None:
     watchdog = HeartbeatWatchdog(5)
-    watchdog.asks(10.0)
-    watchdog.heard()
-    assert not watchdog.hangs(100.0, 0.0)
+    watchdog.on_request(10.0)
+    watchdog.on_request(14.0)
+    assert expired(watchdog, 15.0)
 
 
-def test_who_has_not_looked_for_long_gives_it_the_time_anew() -> None:
+def test_any_message_answers_request() -> None:
     watchdog = HeartbeatWatchdog(5)
-    assert not watchdog.hangs(1.0, 0.0)
-    watchdog.asks(1.0)
-    assert not watchdog.hangs(60.0, 0.0)
-    assert not watchdog.hangs(64.9, 0.0)
-    assert watchdog.hangs(65.0, 0.0)
+    watchdog.on_request(10.0)
+    watchdog.on_message(11.0)
+    assert not expired(watchdog, 100.0)
 
 
-def test_an_engine_with_much_to_do_is_waited_for() -> None:
+def test_message_with_pending_requests_restarts_clock() -> None:
     watchdog = HeartbeatWatchdog(5)
-    watchdog.asks(0.0)
-    assert not watchdog.hangs(24.0, 20.0)
-    assert watchdog.hangs(25.0, 20.0)
+    watchdog.on_request(100.0)
+    watchdog.on_message(103.0, pending=True)
+    assert not expired(watchdog, 105.0)
+    assert watchdog.due_s() == 108.0
+    assert expired(watchdog, 108.0)
+
+
+def test_work_before_answer_extends_limit() -> None:
+    watchdog = HeartbeatWatchdog(5)
+    watchdog.on_request(0.0)
+    assert watchdog.due_s(20.0) == 25.0
+    assert not expired(watchdog, 24.0, 20.0)
+    assert expired(watchdog, 25.0, 20.0)
+
+
+def test_delayed_look_restarts_clock() -> None:
+    watchdog = HeartbeatWatchdog(5)
+    watchdog.on_request(100.0)
+    late_s = 105.0 + 2 * MAX_LOOK_DELAY_S
+    assert not watchdog.expired(late_s, 105.0)
+    assert watchdog.due_s() == late_s + 5.0
+    assert expired(watchdog, late_s + 5.0)
+
+
+def test_tolerated_delay_is_configurable() -> None:
+    watchdog = HeartbeatWatchdog(5, max_look_delay_s=5)
+    watchdog.on_request(0.0)
+    assert watchdog.expired(6.0, 2.0)
+
+
+def test_probe_is_due_after_interval_without_message_and_only_once() -> None:
+    watchdog = HeartbeatWatchdog(5)
+    assert watchdog.probe_due(0.0, 1.0)
+    watchdog.on_request(0.0)
+    assert not watchdog.probe_due(4.0, 1.0)
+    watchdog.on_message(4.5)
+    assert not watchdog.probe_due(5.0, 1.0)
+    assert watchdog.probe_due(5.5, 1.0)

@@ -30,7 +30,7 @@ class FakeVllm:
     async def abort_requests_async(self, names: list[str]) -> None:
         self.told += names
         if self.answers:
-            self._process.heard()
+            self._process.on_message()
 
     def kill(self) -> None:
         self.killed += 1
