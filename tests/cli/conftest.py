@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway, fake_gateway
+from fakes.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -24,8 +25,8 @@ def gateway() -> Iterator[FakeGateway]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
     thread.start()
-    assert running.wait(10)
+    assert running.wait(DEADLINE_S)
     yield started[0]
     loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
+    thread.join(DEADLINE_S)
     loop.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway
+from fakes.waiting import DEADLINE_S
 from voxgate.cli.main import main
 from voxgate.cli.say import Captions
 from voxgate.client import Word
@@ -131,7 +132,7 @@ def test_speaks_while_standard_input_is_still_open(gateway: FakeGateway, player:
         assert saying.stdout.read(7) == "Schön ".encode()
         saying.stdin.write(b"day")
         saying.stdin.close()
-        assert saying.wait(10) == 0
+        assert saying.wait(DEADLINE_S) == 0
     assert player.stat().st_size == 2 * 9 * 1920
 
 
@@ -150,7 +151,7 @@ def test_an_interrupt_tells_what_was_not_spoken(gateway: FakeGateway) -> None:
         saying.stdin.flush()
         saying.stdout.read(1)
         saying.send_signal(signal.SIGINT)
-        assert saying.wait(10) == 130
+        assert saying.wait(DEADLINE_S) == 130
         told = saying.stderr.read().decode()
     assert "\nspoken: A" in told or "\nspoken: \n" in told
     assert told.rstrip().endswith("A end")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.cli.main import main
 from voxgate.cli.serve import (
     MAX_AUTO_WORKERS,
@@ -133,7 +134,7 @@ async def test_a_file_that_is_not_there_is_told_in_a_line(flag: str, tmp_path: P
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", flag, missing, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         (line,) = (await process.communicate())[1].decode().splitlines()
     assert line.startswith("voxgate serve: ")
     assert missing in line

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway, error_message
+from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     Audio,
     AudioFormat,
@@ -152,7 +153,7 @@ async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: Fak
 
 async def test_who_interrupts_twice_at_once_has_one_answer(gateway: FakeGateway) -> None:
     gateway.paced = True
-    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(5):
+    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
         await utterance.send("Stop right here")
         await anext(aiter(utterance.audio()))
         hasty = asyncio.create_task(utterance.interrupt(played_ms=80))

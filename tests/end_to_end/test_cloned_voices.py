@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 from fakes.pipeline.base_checkpoint import write_demo_base
+from fakes.waiting import DEADLINE_S
 from voxgate.cli.serve import build_library
 from voxgate.client import SpeechError, connect
 from voxgate.client.events import Audio, Done
@@ -45,7 +46,7 @@ class CloningGateway:
     async def say(self, voice: str, seed: int = 1, text: str = TEXT) -> np.ndarray:
         """float32 [n] in steps of 16 bits, over a socket."""
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(DEADLINE_S),
             connect(f"ws://127.0.0.1:{self.port}") as session,
             session.utterance(voice=voice, seed=seed, pacing="none") as utterance,
         ):

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
+from fakes.waiting import DEADLINE_S, until
 from voxgate.client import AudioFormat, SpeechError, connect
 from voxgate.client.events import Audio, Done, Words
 from voxgate.codecs.encode import PacketEncoder
@@ -170,7 +171,7 @@ async def test_flush_speaks_before_more_text_comes(running: EndToEndGateway) -> 
         await utterance.send("Good morning")
         await utterance.flush()
         heard = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             async for audio in utterance.audio():
                 heard += audio.samples
                 if heard > 24_000 // 2:
@@ -203,9 +204,7 @@ async def test_an_interrupt_tells_what_was_heard_and_frees_the_slot(running: End
         answer = await utterance.interrupt(played_ms=900)
         assert answer.text_spoken + answer.text_remaining == LONG
         assert 0 < len(answer.text_spoken) < 60
-    async with asyncio.timeout(5):
-        while running.synthesizer.free_slots < running.synthesizer.slots:
-            await asyncio.sleep(0.01)
+    await until(lambda: running.synthesizer.free_slots == running.synthesizer.slots)
 
 
 async def test_bad_requests_get_their_error_and_the_session_lives(running: EndToEndGateway) -> None:
@@ -240,9 +239,7 @@ async def test_an_utterance_outlives_a_client_that_vanishes(running: EndToEndGat
         async for _ in utterance.audio():
             session._socket.transport.abort()
             break
-    async with asyncio.timeout(5):
-        while running.synthesizer.free_slots < running.synthesizer.slots:
-            await asyncio.sleep(0.01)
+    await until(lambda: running.synthesizer.free_slots == running.synthesizer.slots)
 
 
 async def signal_engine_while_listening(utterance, number: signal.Signals) -> None:

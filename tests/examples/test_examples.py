@@ -18,6 +18,7 @@ import pytest
 from aiohttp import web
 from compat.clients import ENVIRONMENTS
 from fakes.gateway.loopback import gateway
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.g711 import decode_mulaw
 from voxgate.codecs.pcm import decode_s16le
@@ -41,7 +42,7 @@ async def run(*command: object, **environment: str) -> bytes:
         *map(str, command), stdout=PIPE, stderr=PIPE, env=os.environ | environment
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             out, errors = await process.communicate()
     finally:
         if process.returncode is None:
@@ -99,7 +100,7 @@ async def test_a_caller_hears_mu_law_and_a_digit_stops_it(served: Gateway) -> No
     bridge = await asyncio.create_subprocess_exec(*command, "--gateway", f"ws://127.0.0.1:{served.port}", stdout=PIPE)
     assert bridge.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             port = int((await bridge.stdout.readline()).split()[-1])
             async with connect(f"ws://127.0.0.1:{port}") as phone:
                 await phone.send(json.dumps({"event": "start", "start": {"streamSid": "MZ1"}}))

@@ -1,4 +1,4 @@
-"""An event loop with its own time: waiting costs nothing, and every run is the same."""
+"""An event loop with its own clock: waiting takes no real time, and every run is the same."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LATE_S = 0.003
-"""How late a disorderly loop's timers fire at most."""
-STALLS = 0.002
-"""How often it then stands still for up to `STALL_S`, as a loop does under a garbage collection or a slow callback."""
+"""Largest delay of a timer in a disorderly loop, seconds."""
+STALL_PROBABILITY = 0.002
+"""Share of the turns in which a disorderly loop stalls, as a loop does under a garbage collection or a slow callback."""
 STALL_S = 0.3
+"""Longest stall, seconds."""
+SETTLE_S = 1e-6
+"""Above the resolution of asyncio's clock (1 ns), below every time that a test looks at."""
 
 
 class Deadlock(RuntimeError):
-    """Everybody waits, and no timer is left to end it."""
+    """Every task waits, and no timer is left to wake one."""
 
 
 class _Selector(selectors.SelectSelector):
-    """Where a real selector would sleep, time jumps."""
+    """Advances the time where a real selector would sleep."""
 
     def __init__(self, disorder: random.Random | None) -> None:
         super().__init__()
@@ -33,15 +36,15 @@ class _Selector(selectors.SelectSelector):
         if timeout is None:
             raise Deadlock("nothing to run and no timer set")
         self.now_s += max(0.0, timeout)
-        if self._disorder is not None and self._disorder.random() < STALLS:
+        if self._disorder is not None and self._disorder.random() < STALL_PROBABILITY:
             self.now_s += self._disorder.uniform(0, STALL_S)
         return super().select(0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` starts at 0 and moves only when there is nothing else to do.
+    """`time()` starts at 0 and moves only when no callback is ready.
 
-    With `disorder` timers fire late by a random bit, so in another order, and now and then the loop stands still.
+    With `disorder` each timer fires late by a random time, so that timers change their order, and sometimes the loop stalls.
     """
 
     def __init__(self, disorder: random.Random | None = None) -> None:
@@ -61,6 +64,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T], disorder: random.Random | None = None) -> T:
-    """Run `main` in virtual time. Raises Deadlock when it waits for something that cannot come."""
+    """Run `main` in virtual time and return its result. Raises Deadlock when it waits for what can never happen."""
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(disorder)) as runner:
         return runner.run(main)
+
+
+async def settle() -> None:
+    """Let every task run until it waits; virtual time moves on by `SETTLE_S`."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "only virtual time stands still meanwhile"
+    await asyncio.sleep(SETTLE_S)
+
+
+async def turns(count: int) -> None:
+    """Let the loop turn `count` times: for tests that interfere at an arbitrary moment. To wait, use `settle`."""
+    for _ in range(count):
+        await asyncio.sleep(0)

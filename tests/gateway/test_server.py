@@ -14,6 +14,7 @@ import pytest
 from fakes.gateway.loopback import ask, dial, gateway, next_of
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
+from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.server import Gateway, serve
 from voxgate.gateway.session import timers as patience
@@ -29,7 +30,7 @@ async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str,
     """A plain HTTP request: status, headers in lower case, body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         answer = await reader.read()
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -198,7 +199,7 @@ async def test_frames_that_cannot_be(frame: bytes, code: int) -> None:
     async with gateway() as served:
         reader, writer = await raw(served)
         writer.write(frame)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             answer = await reader.read()
         assert code.to_bytes(2, "big") in answer[-125:]
         writer.close()
@@ -210,7 +211,7 @@ async def test_a_ping_flood_without_reading_is_cut() -> None:
         pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 500
         sent_bytes = 0
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 while True:
                     writer.write(pings)
                     await writer.drain()
@@ -257,9 +258,7 @@ async def test_a_reset_in_mid_speech_frees_the_slot() -> None:
                 await ask(socket, type="text", utterance="a", text=TEXT * 50)
                 await next_of(socket, "started")
                 socket.transport.abort()
-            async with asyncio.timeout(5):
-                while synthesizer.open_speeches:
-                    await asyncio.sleep(0)
+            await until(lambda: not synthesizer.open_speeches)
 
 
 async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
@@ -299,9 +298,7 @@ async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
         for fields in (start, {"type": "text", "utterance": "a", "text": "x" * 60_000}):
             payload = json.dumps(fields).encode()
             writer.write(b"\x81\xfe" + len(payload).to_bytes(2, "big") + bytes(4) + payload)
-        async with asyncio.timeout(10):
-            while not synthesizer.speeches or synthesizer.open_speeches:
-                await asyncio.sleep(0.02)
+        await until(lambda: synthesizer.speeches and not synthesizer.open_speeches)
         # Most of it was never made: what the kernel's buffers did not take was not asked of the talker.
         assert synthesizer.speeches[0].made < 30_000
         writer.close()
@@ -332,7 +329,7 @@ async def test_the_first_signal_lets_speech_finish() -> None:
     while len(synthesizer.open_speeches) < 4:
         await asyncio.sleep(0.005)
     os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         assert await heard == [s16le(tone_pcm(text)) for text in texts]
         await serving
 
@@ -348,7 +345,7 @@ async def test_the_second_signal_ends_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await next_of(socket, "going_away")
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             await serving
         with pytest.raises(ConnectionClosed):
             await next_of(socket, "none")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from fakes.gateway.protocol_server import error_message, fake_gateway, respond
+from fakes.waiting import DEADLINE_S
 from voxgate.client import SessionLost
 from voxgate.loadtest.targets import TARGETS, opener
 from voxgate.loadtest.targets.connection import TargetConnection, TargetOptions, TargetRefused, address
@@ -30,7 +31,7 @@ async def server(talk: Talk) -> AsyncIterator[str]:
 
 
 async def speak(line: TargetConnection, text: str = "Hello there.") -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         for word in text.split(" "):
             await line.send(word + " ")
         await line.end()
@@ -93,7 +94,7 @@ async def test_our_own_cut_off() -> None:
         heard = line.audio()
         await anext(heard)
         line.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(SessionLost):
                 await drain(heard)
         await line.close()

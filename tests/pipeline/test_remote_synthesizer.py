@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
+from fakes.waiting import DEADLINE_S, until
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady
 from voxgate.pipeline.interface import EngineState, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
@@ -51,9 +52,7 @@ class Stage:
         raise AssertionError("no place was lent")
 
     async def told(self, done: Callable[[list[Message]], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not done(self.said):
-                await asyncio.sleep(0.001)
+        await until(lambda: done(self.said))
 
 
 @contextlib.asynccontextmanager
@@ -126,7 +125,7 @@ async def test_the_engine_is_woken_whether_or_not_the_speech_process_stirs() -> 
             talker = RemoteTalkerEngine(scene.attachment, scene.said.append)
             talker.wake()
             talker.wake()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE_S):
                 assert await asyncio.get_running_loop().sock_recv(engine, 8) == b"!"
             with pytest.raises(BlockingIOError):
                 engine.recv(8)

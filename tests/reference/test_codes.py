@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 import torch
+from fakes.waiting import DEADLINE_S
 from family_cases import CASES, ReferenceCase
 from small_family import VARIANTS
 from voxgate.pipeline.interface import FinishReason
@@ -141,7 +142,7 @@ async def speak(
     else:
         generation.feed(tokens)
     generation.close_text()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         codes = [frame.tolist() async for frame in generation]
     await generation.aclose()
     return codes, generation.finish_reason

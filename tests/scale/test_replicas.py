@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from acceptance.testbed.gateway_process import GatewayProcess, tone_gateway
 from acceptance.testbed.listeners import UNLIMITED, text_of
+from fakes.waiting import DEADLINE_S
 from voxgate.benchmarks.fleet import Balancer, Replica, balancer, free_port
 from voxgate.client import ClientError, SessionLost, connect
 from voxgate.client.events import Audio, Done, Queued
@@ -88,7 +89,7 @@ async def arrive(
     for _ in range(count):
         tasks.append(asyncio.create_task(listen(url, seconds, heard)))
         await asyncio.sleep(pause_s)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while len(heard) < count:
             await asyncio.sleep(0.02)
         for each in heard:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import VOICES, FakeGateway
+from fakes.waiting import until
 
 from .page_bench import FINISHED, PLAYED_S, said, use
 
@@ -124,9 +124,7 @@ async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gatewa
     await use(page, "pcm")
     await page.type("a")  # 80 ms: less than a start waits for
     await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
-    async with asyncio.timeout(5):
-        while not acked(gateway):
-            await asyncio.sleep(0.01)
+    await until(lambda: acked(gateway))
     assert acked(gateway)[-1] == 1920
 
 

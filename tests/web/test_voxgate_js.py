@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
+from fakes.waiting import DEADLINE_S
 
 SCRIPT = Path(__file__).with_name("speak.mjs")
 NODE = shutil.which("node")
@@ -34,7 +35,7 @@ async def run(gateway: FakeGateway, scenario: str) -> Any:
     process = await asyncio.create_subprocess_exec(
         NODE, *flags, SCRIPT, gateway.url, scenario, stdout=PIPE, stderr=PIPE
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
     return json.loads(out)

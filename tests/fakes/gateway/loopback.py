@@ -10,6 +10,7 @@ from typing import Any
 
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session.outbox import EncoderFactory
 from voxgate.gateway.settings import Settings
@@ -47,7 +48,7 @@ async def ask(socket: ClientConnection, **fields: Any) -> None:
 
 async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
     """The next control message of that type; others are passed over."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             message = await socket.recv()
             if isinstance(message, str) and (found := json.loads(message))["type"] == kind:

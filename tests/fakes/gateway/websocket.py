@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from fakes.waiting import until
 from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.transport.connection import SocketClosed
 
@@ -114,22 +115,16 @@ class FakeSocket:
         return [part for part in parts if part[0].number == number]
 
     async def until(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """The `count`th message of that type, once it is there; within a minute of the loop's time."""
-        async with asyncio.timeout(60):
-            while len(found := self.of(kind)) < count:
-                await asyncio.sleep(0.01)
-        return found[count - 1]
+        """Return the `count`th message of type `kind` once it has come. Raises TimeoutError."""
+        return await self.when(lambda message: message.get("type") == kind, count)
 
     async def when(self, wanted: Callable[[dict[str, Any]], bool], count: int = 1) -> dict[str, Any]:
-        """The `count`th control message that is `wanted`, once it is there; within a minute."""
-        async with asyncio.timeout(60):
-            while len(found := [m for m in self.messages if wanted(m)]) < count:
-                await asyncio.sleep(0.01)
-        return found[count - 1]
+        """Return the `count`th control message that is `wanted` once it has come. Raises TimeoutError."""
+        found = await until(lambda: [m for m in self.messages if wanted(m)][count - 1 :])
+        return found[0]
 
-    async def hung_up(self) -> int | None:
-        """The code the gateway closed with, once it has; within a minute."""
-        async with asyncio.timeout(60):
-            while self.close_code is None:
-                await asyncio.sleep(0.01)
+    async def hung_up(self) -> int:
+        """Return the code the gateway closed with, once it has. Raises TimeoutError."""
+        await until(lambda: self.close_code is not None)
+        assert self.close_code is not None
         return self.close_code

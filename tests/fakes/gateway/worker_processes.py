@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from fakes.waiting import DEADLINE_S, until
 from voxgate.client import AudioFormat, Done, connect
 from voxgate.client.session import Session
 from voxgate.gateway.settings import Settings
@@ -59,12 +60,6 @@ async def ready(served: SpeechProcess) -> None:
     await asyncio.sleep(0.1)
 
 
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not done():
-            await asyncio.sleep(0.01)
-
-
 def url(served: SpeechProcess) -> str:
     return f"http://127.0.0.1:{served.port}"
 
@@ -72,7 +67,7 @@ def url(served: SpeechProcess) -> str:
 async def say(session: Session, text: str, **options: Any) -> tuple[np.ndarray, Done]:
     """The samples, int16, and how it ended."""
     heard = bytearray()
-    async with asyncio.timeout(30), session.utterance(**(UNPACED | options)) as utterance:
+    async with asyncio.timeout(DEADLINE_S), session.utterance(**(UNPACED | options)) as utterance:
         await utterance.send(text)
         await utterance.end()
         async for audio in utterance.audio():

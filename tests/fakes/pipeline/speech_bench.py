@@ -155,12 +155,6 @@ class SpeechBench:
         return [frame[0] for frame in self.codec.frames if frame[0] >= 0]
 
 
-async def turns(count: int = 60) -> None:
-    """Let everything run that can."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 def audio_frames(chunks: list[SpeechChunk]) -> list[int]:
     """The number of each frame heard, read from its audio."""
     pcm = np.concatenate([chunk.pcm for chunk in chunks])

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
@@ -81,7 +82,7 @@ class ToneCodec:
 
     def close(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(DEADLINE_S)
 
     def launch(self, job: Job) -> FinishedBatch:
         self.jobs += 1

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import uvloop
 from aiohttp import web
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.access.auth import AccessControl
 from voxgate.gateway.access.keys import KeyRing
 from voxgate.gateway.access.tokens import TokenSigner
@@ -125,7 +126,7 @@ async def test_a_client_that_goes_away_cancels_its_handler() -> None:
         answer = await client.post(f"{url}/slow")
         await desk.started.wait()
         answer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             await desk.cancelled.wait()
 
 

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.http import application as body
 from voxgate.gateway.http.routes import page_routes, web_files
@@ -30,7 +31,7 @@ async def serving() -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
     await served.open()
     await synthesizer.start()
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(10):
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(DEADLINE_S):
             yield served, client
     finally:
         await served.close()

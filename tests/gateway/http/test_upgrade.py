@@ -13,6 +13,7 @@ import pytest
 import uvloop
 from fakes.certificates import self_signed
 from fakes.gateway.loopback import gateway
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.server import Gateway
 
 
@@ -43,7 +44,7 @@ async def speak_on_a_used_connection(tmp_path: Path, *, tls: bool) -> None:
                 ):
                     await socket.send_json(message)
                 samples, done = 0, {}
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(DEADLINE_S):
                     while not done:
                         received = await socket.receive()
                         if received.type is aiohttp.WSMsgType.BINARY:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
@@ -83,7 +84,7 @@ async def serving(
     await served.open()
     await synthesizer.start()
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(20):
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(DEADLINE_S):
             yield Place(client, listener, served)
     finally:
         await served.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fakes.gateway.loopback import gateway
 from fakes.virtual_time import run
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.http.connection import HTTP_WRITE_LIMIT_BYTES, WRITE_TIMEOUT_S, WriteTimeout
 from voxgate.gateway.transport.buffer_limits import UNSENT_BYTES
 
@@ -103,7 +104,7 @@ async def test_little_is_left_to_the_kernel() -> None:
     server = await asyncio.get_running_loop().create_server(lambda: WriteTimeout(Looking()), "127.0.0.1", 0)
     async with server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             assert await found == UNSENT_BYTES
         writer.close()
 
@@ -124,7 +125,7 @@ async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
     # Of a fixed size, where TCP takes more by and by.
     ours, unreading = socket.socketpair()
     await asyncio.get_running_loop().create_unix_connection(lambda: WriteTimeout(Answering(), 0.01), sock=ours)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await lost.wait()
     unreading.close()
 

@@ -16,6 +16,7 @@ import pytest
 from fakes.gateway.in_process import InProcessGateway, say
 from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.observability import log
 from voxgate.gateway.observability.log import NonBlockingHandler
 
@@ -86,7 +87,7 @@ class Pipe:
     def read_until(self, words: str) -> str:
         text = ""
         while words not in text:
-            assert select.select([self.end], [], [], 5)[0], text
+            assert select.select([self.end], [], [], DEADLINE_S)[0], text
             text += os.read(self.end, 65_536).decode()
         return text
 

@@ -12,6 +12,7 @@ import pytest
 from fakes.gateway.loopback import gateway
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
+from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience
@@ -64,7 +65,7 @@ async def test_times_line_by_line(client: aiohttp.ClientSession) -> None:
 @pytest.mark.parametrize(("text", "chunk_frames"), [(TEXT, 1), (TEXT * 8, 25)])
 async def test_times_in_one_document(client: aiohttp.ClientSession, text: str, chunk_frames: int) -> None:
     """Nothing is sent before the end: speech that comes in chunks as large as may wait must go on all the same."""
-    async with gateway(ToneSynthesizer(ToneScript(chunk_frames=chunk_frames))) as served, asyncio.timeout(10):
+    async with gateway(ToneSynthesizer(ToneScript(chunk_frames=chunk_frames))) as served, asyncio.timeout(DEADLINE_S):
         path = "/v1/text-to-speech/ada/with-timestamps"
         async with client.post(url(served, path), params=PCM, json={"text": text}) as answer:
             whole = await answer.json()
@@ -107,9 +108,7 @@ async def test_a_client_that_goes_away_frees_its_slot(client: aiohttp.ClientSess
         await answer.content.readexactly(4000)
         assert synthesizer.open_speeches
         answer.close()
-        async with asyncio.timeout(5):
-            while synthesizer.open_speeches:
-                await asyncio.sleep(0.01)
+        await until(lambda: not synthesizer.open_speeches)
 
 
 async def test_a_client_that_does_not_read_costs_nobody_else_anything(
@@ -123,7 +122,7 @@ async def test_a_client_that_does_not_read_costs_nobody_else_anything(
         body = json.dumps({"text": "x" * 60_000}).encode()
         head = "POST /v1/text-to-speech/ada?output_format=pcm_24000 HTTP/1.1\r\nHost: a\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while not synthesizer.speeches or synthesizer.open_speeches:
                 async with client.get(url(served, "/healthz")) as answer:
                     assert answer.status == 200

@@ -10,6 +10,7 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
+from fakes.waiting import until
 
 START = {"type": "start", "utterance": "x", "format": PCM}
 TEXT = {"type": "text", "utterance": "x", "text": "Hello."}
@@ -147,9 +148,7 @@ def test_late_acks_are_no_mistake() -> None:
 
 
 async def closed(socket: FakeSocket) -> int | None:
-    async with asyncio.timeout(60):
-        while socket.close_code is None:
-            await asyncio.sleep(0.01)
+    await until(lambda: socket.close_code is not None)
     return socket.close_code
 
 

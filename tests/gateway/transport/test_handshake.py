@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 from fakes.gateway.loopback import gateway
+from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.server import Gateway
@@ -32,7 +33,7 @@ async def rest_of(socket: ClientConnection) -> list[dict[str, object]]:
     """Every message until the gateway closes."""
     messages = []
     with contextlib.suppress(ConnectionClosed):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 messages.append(json.loads(await socket.recv()))
     return messages
@@ -93,7 +94,7 @@ async def test_a_handshake_that_came_to_nothing_holds_no_place() -> None:
             challenge = b"" if status == b"400" else b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(b"GET %s HTTP/1.1\r\n%s%s%s\r\n" % (path.encode(), upgrade, challenge, key))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE_S):
                 assert status in await reader.readline()
                 await reader.read()
             writer.close()
@@ -105,9 +106,7 @@ async def test_a_handshake_that_came_to_nothing_holds_no_place() -> None:
                     async with connect(url, additional_headers=headers):
                         pass
                 assert refused.value.response.status_code == 429
-            async with asyncio.timeout(5):
-                while served._sessions.total_open:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not served._sessions.total_open)
 
 
 async def test_who_goes_before_the_answer_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +125,10 @@ async def test_who_goes_before_the_answer_holds_no_place(monkeypatch: pytest.Mon
         challenge = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         client.connect(("127.0.0.1", served.port))
         client.sendall(b"GET /v1/speech HTTP/1.1\r\n%s%s\r\n" % (upgrade, challenge))
-        async with asyncio.timeout(5):
-            while client.fileno() >= 0:
-                await asyncio.sleep(0)
+        await until(lambda: client.fileno() < 0)
         for _ in range(20):  # the handshake has been dealt with by then
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            while served._sessions.total_open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not served._sessions.total_open)
 
 
 class Street:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.waiting import DEADLINE_S
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.haproxy_agent import agent_line
@@ -35,7 +36,7 @@ def test_the_line_follows_the_state(change: dict[str, object], line: str) -> Non
 
 async def ask(port: int) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         answer = await reader.read()
     writer.close()
     return answer.decode()

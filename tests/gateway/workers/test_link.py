@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway.workers import messages
@@ -97,7 +98,7 @@ async def test_a_link_asks_answers_and_tells_of_the_others_end() -> None:
     waiting = asyncio.ensure_future(one.link.ask("never", 5))
     await asyncio.sleep(0)
     other.link.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await one.gone.wait()
         with pytest.raises(LinkClosed):
             await waiting
@@ -111,6 +112,6 @@ async def test_one_that_says_what_cannot_be_read_is_cut_off() -> None:
     one = End()
     await one.link.open(ours)
     theirs.send(b"\x02\0\0\0\xc1\xc1")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await one.gone.wait()
     theirs.close()

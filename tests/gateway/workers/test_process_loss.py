@@ -21,10 +21,10 @@ from fakes.gateway.worker_processes import (
     ready,
     say,
     serves,
-    until,
     url,
 )
 from fakes.pipeline.tone_engine import ToneEngine
+from fakes.waiting import DEADLINE_S, until
 from voxgate.client import SessionLost, SpeechError, connect
 from voxgate.gateway.engine import RestartBackoff
 from voxgate.gateway.settings import Settings
@@ -140,7 +140,7 @@ async def test_a_lost_engine_ends_its_utterances_and_leaves_the_sockets() -> Non
 )
 async def test_a_worker_that_does_not_start_is_told(command: list[str], told: type[Exception]) -> None:
     served = SpeechProcess(Settings(port=0, workers=2), ToneEngine(DEMO), DEMO, 2, command)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(told):
             await served.open()
         await served.close()

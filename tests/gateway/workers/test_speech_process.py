@@ -17,9 +17,10 @@ import psutil
 import pytest
 import soundfile
 from fakes.certificates import self_signed
-from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED, connections, gateway, say, until, url
+from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED, connections, gateway, say, url
 from fakes.pipeline.base_checkpoint import write_demo_base
 from fakes.pipeline.tone_engine import ToneEngine, tones
+from fakes.waiting import DEADLINE_S, until
 from voxgate.client import Done, Queued, SpeechError, connect
 from voxgate.client.session import Session
 from voxgate.gateway.access.keys import hash_key
@@ -78,7 +79,7 @@ async def test_slots_are_everybodys_and_the_queue_takes_turns_over_the_workers()
                         return event
             raise AssertionError("it ended without a word")
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             done = await asyncio.gather(*map(one, sessions))
         assert all(each.reason == "end" for each in done)
         assert len(queued) >= 2
@@ -151,7 +152,7 @@ async def test_metrics_documents_and_pages_are_the_same_whoever_answers() -> Non
                 assert "voxgate_slots 8.0" in lines
                 assert "voxgate_engine_starts_total 1.0" in lines
             limits: dict[str, Any] = {}
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE_S):
                 while limits.get("utterances") != {"active": 0, "limit": 8}:  # they are told a moment later
                     limits = await (await http.get(f"{url(served)}/v1/limits")).json()
             assert limits["sockets"]["open"] == opened
@@ -205,7 +206,7 @@ async def test_keys_are_read_anew_by_all_workers(tmp_path: Path) -> None:
         assert await statuses(http, "a") == {200}
         path.write_text(f'[keys.bob]\nhash = "{hash_key("b")}"\n', "utf-8")
         served.reload()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             while await statuses(http, "b") != {200}:
                 await asyncio.sleep(0.02)
         assert await statuses(http, "a") == {401}
@@ -228,7 +229,7 @@ async def test_a_drain_lets_speech_end_and_takes_nothing_new() -> None:
         speaking = asyncio.gather(*(say(session, "To be heard to its very end.") for session in sessions))
         await until(lambda: engine.frames >= 4)
         pids = served.pids
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(DEADLINE_S):
             await served.drain()
         for _, done in await speaking:
             assert done.reason == "end"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
 from voxgate.pipeline.cloning.recording import RecordingLimits
 from voxgate.pipeline.cloning.service import CloningJob, CloningService, CrossProcessLock, voice_file_of
@@ -113,7 +114,7 @@ def test_an_unforeseen_failure_is_the_processes(base: Path, monkeypatch: pytest.
 
 
 async def test_a_process_of_its_own_makes_a_voice(base: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         stored = await service(base).clone(DRAFT, recording())
     assert stored.voice.speaker_vector.shape == (24,)
 
@@ -141,14 +142,14 @@ async def test_a_process_that_hangs_is_stopped() -> None:
 async def test_cancelling_stops_the_process_and_frees_the_turn() -> None:
     cloning = service(command=("sleep", "321987"))
     making = asyncio.create_task(cloning.clone(DRAFT, b"x"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not hanging():
             await asyncio.sleep(0.01)
         making.cancel()
         with pytest.raises(asyncio.CancelledError):
             await making
     assert not hanging()
-    async with asyncio.timeout(20), cloning._turn.taken(20):
+    async with asyncio.timeout(DEADLINE_S), cloning._turn.taken(20):
         pass
 
 

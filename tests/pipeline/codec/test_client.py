@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from fakes.pipeline.silent_codec_worker import BOOKS, SilentCodecWorker
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.codec.client import CodecClient, InFlightJob
 from voxgate.pipeline.codec.stream import CodecStream
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
@@ -45,7 +46,7 @@ async def test_a_job_that_fails_ends_all_its_streams() -> None:
 
 
 CODES = np.zeros((1, BOOKS), np.int16)
-DEADLINE_S = 0.05
+JOB_DEADLINE_S = 0.05
 
 
 def hold_the_loop_up(seconds: float) -> None:
@@ -56,13 +57,13 @@ def hold_the_loop_up(seconds: float) -> None:
 
 async def test_an_answer_that_was_not_read_in_time_is_no_sign_of_a_hang() -> None:
     async with SilentCodecWorker().open() as codec:
-        client = CodecClient(1, 8, job_deadline_s=DEADLINE_S)
+        client = CodecClient(1, 8, job_deadline_s=JOB_DEADLINE_S)
         await client.connect(codec.address)
         stream = client.open_in(0)
         stream.push(CODES)
         # Right after the job is sent, before anybody can answer it.
-        asyncio.get_running_loop().call_soon(hold_the_loop_up, DEADLINE_S + 2 * MAX_LOOK_DELAY_S)
-        async with asyncio.timeout(5):
+        asyncio.get_running_loop().call_soon(hold_the_loop_up, JOB_DEADLINE_S + 2 * MAX_LOOK_DELAY_S)
+        async with asyncio.timeout(DEADLINE_S):
             assert len(await anext(stream)) == 1920
         assert client.ready
         await client.close()
@@ -72,11 +73,11 @@ async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
     lost: list[EngineLost] = []
     async with SilentCodecWorker().open() as codec:
         codec.answers.clear()
-        client = CodecClient(1, 8, job_deadline_s=DEADLINE_S, on_death=lost.append)
+        client = CodecClient(1, 8, job_deadline_s=JOB_DEADLINE_S, on_death=lost.append)
         await client.connect(codec.address)
         stream = client.open_in(0)
         stream.push(CODES)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(EngineLost, match="hangs"):
                 await anext(stream)
         assert len(lost) == 1
@@ -89,7 +90,7 @@ async def test_what_nobody_listens_to_is_decoded_though_nothing_more_comes() -> 
         await client.connect(codec.address)
         stream = client.open_in(0, paced=False)
         heard = 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             for frames in (1, 1, 2, 1):
                 stream.push(CODES.repeat(frames, 0))
                 # The last one alone would wait for a fuller chunk, were there anybody to be waited for.

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 import torch
 import uvloop
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.pipeline.codec.service import CodecService
 from voxgate.pipeline.codec.stream import CodecStream
@@ -91,7 +92,7 @@ async def ended(pid: int) -> None:
 async def test_interleaved_streams_each_equal_a_single_pass(service: CodecService, decoder: CodecDecoder) -> None:
     for generation in range(2):  # the second one in the slots the first left behind
         utterances = [codes_of(10 * generation + i, 9 + 2 * i) for i in range(SLOTS)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             spoken = await asyncio.gather(
                 *(speak(service.open(), codes, at_once=1 + i) for i, codes in enumerate(utterances))
             )
@@ -104,7 +105,7 @@ async def test_a_stream_goes_on_from_its_context(service: CodecService, decoder:
     context, codes = codes_of(8, frames), codes_of(9, 7)
     stream = service.open(context=context)
     beside, other = service.open(), codes_of(10, 9)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         spoken, undisturbed = await asyncio.gather(speak(stream, codes, at_once=2), speak(beside, other, at_once=3))
     whole = expected(decoder, np.concatenate([context, codes]))
     assert np.abs(spoken - whole[frames * 1920 :]).max() < 1e-5
@@ -122,7 +123,7 @@ async def test_everything_pushed_at_once_comes_out_whole(service: CodecService, 
     stream, codes = service.open(), codes_of(3, 21)
     stream.push(codes)
     stream.finish()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         runs = [pcm async for pcm in stream]
     await stream.aclose()
     assert len(runs[0]) == 1920  # the first frame is heard at once
@@ -139,7 +140,7 @@ async def test_a_slot_given_back_in_mid_flight_starts_clean(service: CodecServic
         await anext(abandoned[0])  # others are still under way
         for stream in abandoned:
             await stream.aclose()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             pcm = await speak(service.open(), codes, at_once=6)
         assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
 
@@ -215,7 +216,7 @@ async def test_a_killed_worker_is_noticed_by_everyone() -> None:
     busy.push(codes_of(0, 1))
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         for stream in (idle, busy):
             with pytest.raises(EngineLost):
                 await anext(stream)
@@ -235,7 +236,7 @@ async def test_a_worker_that_hangs_is_killed() -> None:
     os.kill(pid, signal.SIGSTOP)
     stream = service.open()
     stream.push(codes_of(0, 1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(EngineLost, match="hangs"):
             await anext(stream)
     await service.close()
@@ -276,7 +277,7 @@ asyncio.run(main())
 async def test_the_worker_never_outlives_the_gateway() -> None:
     gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, str(DEMO), stdout=PIPE)
     assert gateway.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         pid = int(await gateway.stdout.readline())
         await gateway.wait()
         await ended(pid)

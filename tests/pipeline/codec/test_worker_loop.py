@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec.worker_loop import BatchDurations, FinishedBatch, run_worker_loop
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
@@ -19,7 +20,6 @@ OPTIONS = CodecWorkerOptions(
     checkpoint_dir="", slots=8, mode="stateful", left_context=0, threads=1, max_rows=8, max_frames=8, batch_frames=8,
     socket_fd=-1, parent_pid=0,
 )  # fmt: skip  # one argument list
-PATIENCE_S = 20
 
 
 def job(serial: int, *slots: int) -> Job:
@@ -57,7 +57,7 @@ class Batch:
         return self.device.finish._value > 0
 
     def pcm(self) -> np.ndarray:
-        assert self.device.finish.acquire(timeout=PATIENCE_S)
+        assert self.device.finish.acquire(timeout=DEADLINE_S)
         return np.full((len(self.job.slots), FRAME_SAMPLES), self.job.serial, np.float32)
 
 
@@ -66,7 +66,7 @@ class Owner:
 
     def __init__(self, device: object) -> None:
         self.sock, theirs = socket.socketpair()
-        self.sock.settimeout(PATIENCE_S)
+        self.sock.settimeout(DEADLINE_S)
         self.memory = SharedPcmBuffers.create(4, 8)
         self.memory.show(self.sock)
         self._thread = threading.Thread(target=run_worker_loop, args=(theirs, device, OPTIONS), daemon=True)
@@ -89,7 +89,7 @@ class Owner:
 
     def close(self) -> None:
         self.sock.close()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
 
@@ -98,9 +98,9 @@ def test_the_next_batch_is_launched_before_the_one_under_way_is_over() -> None:
     owner = Owner(device)
     first, second = job(1, 0), job(2, 1, 2)
     owner.ask(first)
-    assert device.launched.acquire(timeout=PATIENCE_S)
+    assert device.launched.acquire(timeout=DEADLINE_S)
     owner.ask(second)
-    assert device.launched.acquire(timeout=PATIENCE_S), "nothing was over yet"
+    assert device.launched.acquire(timeout=DEADLINE_S), "nothing was over yet"
     device.finish.release()
     assert owner.answer() == (AnswerKind.PCM, 1)
     device.finish.release()

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 import pytest_asyncio
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.ipc import report_channel as reports
 from voxgate.pipeline.ipc.records import HEADER, HEARTBEAT, MAX_PROCESSES
 from voxgate.pipeline.ipc.report_channel import MAX_PACKET_BYTES, ReportReceiver, ReportSender
 
 GROUPS = 16
-DEADLINE_S = 10.0
 
 
 def frames(owner: int, numbers: range) -> bytes:

@@ -7,6 +7,7 @@ import threading
 import uuid
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.ipc import wakeup as bell
 from voxgate.pipeline.ipc.wakeup import SPIN_S, WakeupQueue, WakeupSender
 
@@ -38,9 +39,9 @@ def test_what_is_put_in_comes_out_in_order_and_wakes_who_waits(address: str) -> 
     threading.Thread(target=lambda: [got.put(door.get()) for _ in range(4)], daemon=True).start()
     for item in ("one", "two", "three"):
         door.put_nowait(item)
-    assert [got.get(timeout=5) for _ in range(3)] == ["one", "two", "three"]
+    assert [got.get(timeout=DEADLINE_S) for _ in range(3)] == ["one", "two", "three"]
     WakeupSender(address).notify()
-    assert got.get(timeout=5) == "look"
+    assert got.get(timeout=DEADLINE_S) == "look"
 
 
 def test_after_a_ring_it_does_not_sleep_for_a_moment(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

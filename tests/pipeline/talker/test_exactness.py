@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import torch
+from fakes.waiting import DEADLINE_S, until
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.interface import FinishReason
@@ -164,14 +165,14 @@ async def late_end(generation: Generation, tokens: list[int], _: random.Random) 
 
 async def made(generation: Generation, frames: int) -> None:
     """Until the engine has made so many frames or has ended."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         # Iterating would take the frames away from the test.
         while generation.frames < frames and generation.finish_reason is None:
             await asyncio.sleep(0.001)
 
 
 async def collect(generation: Generation) -> list[list[int]]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         return [frame.tolist() async for frame in generation]
 
 
@@ -258,9 +259,7 @@ async def test_speech_goes_on_from_a_prompt_that_had_been_read(engine: TalkerEng
     await speak(engine, cases[0], at_once, salt=5)
     warm = engine._prompt_pool
     assert warm is not None
-    async with asyncio.timeout(30):
-        while not warm.ready:
-            await asyncio.sleep(0.001)
+    await until(lambda: warm.ready)
     ready = warm.ready
     generation = begin(engine, cases[1])
     await at_once(generation, cases[1].tokens, random.Random(0))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fakes.pipeline.speech_bench import PROMPT, SAMPLING, STORY, SpeechBench, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import PROMPT, SAMPLING, STORY, SpeechBench
+from fakes.virtual_time import run, settle
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.utterance import UtterancePlan
 from voxgate.pipeline.voice_config import VoiceConfig
@@ -44,13 +44,13 @@ def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Speec
     async def scene() -> None:
         async with bench(lookahead_frames=4) as b:
             b.speech.push_text(STORY)
-            await turns()
+            await settle()
             assert len(b.codec.frames) == 4
             b.speech.advance(3)
-            await turns()
+            await settle()
             assert len(b.codec.frames) == 7
             b.speech.advance(2)
-            await turns()
+            await settle()
             assert len(b.codec.frames) == 7
             assert b.codec.heard == [3]
 
@@ -64,11 +64,11 @@ def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., SpeechBench]
     async def scene() -> None:
         async with bench(lookahead_frames=7, initial_burst_frames=3, paced=paced) as b:
             b.speech.push_text(STORY)
-            await turns()
+            await settle()
             counts = [len(b.codec.frames)]
             for heard in (1, 3, 5):
                 b.speech.advance(heard)
-                await turns()
+                await settle()
                 counts.append(len(b.codec.frames))
             assert counts == made
 
@@ -79,10 +79,10 @@ def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench
     async def scene() -> None:
         async with bench(lookahead_frames=7, frames_before_first_pcm=1) as b:
             b.speech.push_text(STORY)
-            await turns()
+            await settle()
             assert len(b.codec.frames) == 1
             assert (await anext(b.speech)).frames == 1
-            await turns()
+            await settle()
             assert len(b.codec.frames) == 7
 
     run(scene())
@@ -97,12 +97,12 @@ def test_the_engine_learns_how_urgent_the_next_frame_is(
     async def scene() -> None:
         async with bench(lookahead_frames=9, paced=paced) as b:
             b.speech.push_text(STORY)
-            await turns()
+            await settle()
             row = b.engine.tables.control[b.engine.opened[0].slot]
             assert row[Field.HEARD] == 0
             await asyncio.sleep(0.401)
             b.speech.advance(7)
-            await turns()
+            await settle()
             assert (row[Field.HEARD], row[Field.CREDIT]) == (due, 7 + 9)
 
     run(scene())
@@ -117,7 +117,7 @@ def test_credit_counts_over_all_generations(bench: Callable[..., SpeechBench]) -
             b.speech.end()
             heard = 0
             while not b.codec.finished:
-                await turns()
+                await settle()
                 assert len(b.codec.frames) <= heard + 6
                 heard += 1
                 b.speech.advance(heard)

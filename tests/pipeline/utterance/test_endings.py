@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from fakes.pipeline.echo_engine import EchoEngine
-from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
+from fakes.virtual_time import run, settle
 from voxgate.pipeline.errors import EmptyText
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.voice_config import FrameLimits, TextRules
@@ -44,7 +44,7 @@ def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[...,
         async with bench(limits=FrameLimits(frames_floor=6), engine=engine) as b:
             b.speech.push_text("one")
             b.speech.flush()
-            await turns()
+            await settle()
             engine._tail = 1
             await b.say("two")
             assert [g.finish_reason for g in engine.opened] == [FinishReason.LENGTH, FinishReason.END]
@@ -85,7 +85,7 @@ def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[...
             b.speech.push_text("one")
             assert len(b.tokenizer.encode_plain("one")) == tokens
             b.speech.flush()
-            await turns()
+            await settle()
             assert b.engine.opened[0].finish_reason is FinishReason.END
             await b.say("two")
             assert b.speech.finish_reason is FinishReason.LENGTH
@@ -101,7 +101,7 @@ def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., SpeechBench], te
             with pytest.raises(EmptyText):
                 b.speech.end()
             assert await b.listen() == []
-            await turns()
+            await settle()
             assert b.engine.opened == []
             assert b.over == [b.speech]
 
@@ -113,7 +113,7 @@ def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[.
         async with bench() as b:
             b.speech.push_text("one two.")
             b.speech.end()
-            await turns()
+            await settle()
             assert b.over == [b.speech]
             assert len(b.engine.free_slots) == 2
             assert audio_frames(await b.listen()) == list(range(len(b.codec.frames)))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames
+from fakes.virtual_time import run, settle
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
 from voxgate.pipeline.interface import SpeechChunk
 
@@ -17,11 +17,11 @@ def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[...,
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two three ")
-            await turns()
+            await settle()
             made = len(b.codec.frames)
             assert made
             b.engine.die()
-            await turns()
+            await settle()
             heard: list[SpeechChunk] = []
 
             async def listen() -> None:
@@ -41,7 +41,7 @@ def test_an_engine_lost_between_generations_is_told(bench: Callable[..., SpeechB
         async with bench() as b:
             b.speech.push_text("one")
             b.speech.flush()
-            await turns()
+            await settle()
             b.engine.die()
             b.speech.push_text("two ")
             b.speech.end()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from fakes.pipeline.echo_engine import EchoEngine
-from fakes.pipeline.speech_bench import STORY, SpeechBench, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import STORY, SpeechBench
+from fakes.virtual_time import run, settle
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.voice_config import TextRules
@@ -49,7 +49,7 @@ def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Call
         async with bench() as b:
             b.speech.push_text("one two")
             b.speech.flush()
-            await turns()
+            await settle()
             # All of it was spoken, to its end, without more text.
             assert b.engine.opened[0].finish_reason is FinishReason.END
             await b.say("three four")
@@ -91,11 +91,11 @@ def test_each_generation_draws_noise_of_its_own(bench: Callable[..., SpeechBench
         async with bench() as b:
             for word in ("one", "two"):
                 b.speech.push_text(word)
-                await turns(3)
+                await settle()
                 b.speech.flush()
-                await turns(2)
+                await settle()
                 seeds.append(int(b.engine.tables.control[b.engine.opened[-1].slot, Field.SEED]))
-                await turns()
+                await settle()
             assert b.speech.seed == 1000
             assert seeds == [1000, 1001]
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
+from fakes.virtual_time import run, settle, turns
 from voxgate.pipeline.voice_config import TextRules
 
 
@@ -33,7 +33,7 @@ def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., SpeechBe
             b.speech.end()
             await turns(after)
             await b.speech.aclose()
-            await turns()
+            await settle()
             assert sorted(b.engine.free_slots) == [0, 1]
             assert b.over == [b.speech]
 
@@ -56,7 +56,7 @@ def test_closing_ends_an_iteration_under_way(bench: Callable[..., SpeechBench]) 
     async def scene() -> None:
         async with bench() as b:
             listening = asyncio.create_task(b.listen())
-            await turns()
+            await settle()
             await b.speech.aclose()
             assert await listening == []
 
@@ -67,7 +67,7 @@ def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., SpeechBench]
     async def scene() -> None:
         async with bench() as b:
             waiting = asyncio.create_task(anext(b.speech))
-            await turns()
+            await settle()
             waiting.cancel()
             await asyncio.wait([waiting])
             chunks = await b.say("one two.")
@@ -83,7 +83,7 @@ def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Speech
             b.speech.push_text(STORY)
             await anext(b.speech)
             closing = asyncio.create_task(b.speech.aclose())
-            await turns()
+            await settle()
             closing.cancel()
             await asyncio.wait([closing])
             assert b.codec.closed == 1

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
-from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames
+from fakes.virtual_time import run, settle, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.pipeline.errors import TextTooLong
@@ -53,7 +53,7 @@ def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., SpeechBench]
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two ")
-            await turns()
+            await settle()
             assert len(b.codec.frames) == b.engine.opened[0].tokens
             assert not b.speech.waiting_for_text, "nothing was given out yet"
             while b.speech._delivered < len(b.codec.frames):
@@ -118,7 +118,7 @@ def test_whole_text_speech_waits_for_its_text(bench: Callable[..., SpeechBench])
     async def scene() -> None:
         async with bench(prompt=replace(PROMPT, layout=TextLayout.NON_STREAMING)) as b:
             b.speech.push_text("one two ")
-            await turns()
+            await settle()
             assert not b.codec.frames
             assert b.speech.waiting_for_text
             b.speech.push_text("three.")

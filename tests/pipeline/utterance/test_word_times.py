@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from fakes.pipeline.echo_engine import EchoEngine
-from fakes.pipeline.speech_bench import STORY, SpeechBench, turns
-from fakes.virtual_time import run
+from fakes.pipeline.speech_bench import STORY, SpeechBench
+from fakes.virtual_time import run, settle
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner
@@ -35,7 +35,7 @@ def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[.
         async with bench(engine=engine) as b:
             b.speech.push_text("one two")
             b.speech.flush()
-            await turns(200)
+            await settle()
             first_ms = 80 * len(b.codec.frames)
             engine._tail = 2
             chunks = await b.say(" three four")

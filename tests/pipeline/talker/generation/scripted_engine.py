@@ -73,11 +73,5 @@ def began() -> tuple[ScriptedEngine, Generation]:
     return engine, generation
 
 
-async def turns(count: int = 5) -> None:
-    """Let everything run that can."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def collect(generation: Generation) -> list[list[int]]:
     return [codes.tolist() async for codes in generation]

@@ -6,13 +6,13 @@ import asyncio
 
 import numpy as np
 import pytest
-from fakes.virtual_time import run
+from fakes.virtual_time import run, settle
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.talker.generation import DRAIN_TIMEOUT_S
 
-from .scripted_engine import END, began, collect, frame, turns
+from .scripted_engine import END, began, collect, frame
 
 
 def test_frames_come_out_in_order_and_then_the_reason() -> None:
@@ -46,7 +46,7 @@ def test_each_frame_is_handed_out_when_it_comes() -> None:
         _engine, generation = began()
         for number in range(3):
             taking = asyncio.create_task(anext(generation))
-            await turns()
+            await settle()
             assert not taking.done()
             generation.take(number, 0, frame(number))
             assert (await taking).tolist() == frame(number).tolist()
@@ -73,7 +73,7 @@ def test_an_engine_lost_is_told_after_the_frames_already_here() -> None:
         engine, generation = began()
         generation.take(0, 0, frame(0))
         engine.outcome.set_exception(EngineLost("gone"))
-        await turns()
+        await settle()
         assert (await anext(generation)).tolist() == frame(0).tolist()
         for _ in range(2):
             with pytest.raises(EngineLost, match="gone"):
@@ -86,7 +86,7 @@ def test_an_engine_lost_ends_a_wait_for_frames() -> None:
     async def play() -> None:
         engine, generation = began()
         waiting = asyncio.create_task(anext(generation))
-        await turns()
+        await settle()
         engine.outcome.set_exception(EngineLost("gone"))
         with pytest.raises(EngineLost):
             await waiting
@@ -100,7 +100,7 @@ def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
         generation.take(0, 0, frame(0))
         generation.take(1, END, frame(0))
         engine.outcome.set_exception(EngineLost("gone"))
-        await turns()
+        await settle()
         assert await collect(generation) == [frame(0).tolist()]
         assert generation.finish_reason is FinishReason.END
 
@@ -149,7 +149,7 @@ def test_cancelling_a_wait_loses_no_frame() -> None:
     async def play() -> None:
         _engine, generation = began()
         waiting = asyncio.create_task(anext(generation))
-        await turns()
+        await settle()
         generation.take(0, 0, frame(0))
         waiting.cancel()
         await asyncio.wait([waiting])

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fakes.waiting import DEADLINE_S
+
 SCRIPT = """
 import os, sys
 from pathlib import Path
@@ -75,5 +77,5 @@ def test_an_interrupt_from_the_terminal_does_not_end_the_imports(tmp_path: Path)
         assert gateway.stdout.readline() == "imported\n"
         gone = os.pidfd_open(ahead)
         gateway.kill()
-        assert select.select([gone], [], [], 10.0)[0]
+        assert select.select([gone], [], [], DEADLINE_S)[0]
     os.close(gone)

@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, release_marker
 from voxgate.pipeline.talker.vllm.process import HANG_S, EngineProcess, RequestTemplate
@@ -101,7 +102,7 @@ async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: p
     may_load, loaded = threading.Event(), object()
 
     def load() -> object:
-        may_load.wait(10)
+        may_load.wait(DEADLINE_S)
         return loaded
 
     process = EngineProcess(lambda: 0.0, lambda _: None)
@@ -110,7 +111,7 @@ async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: p
     assert not process.alive
     assert not shut_down.done()
     may_load.set()
-    assert await asyncio.wait_for(shut_down, 10) is loaded
+    assert await asyncio.wait_for(shut_down, DEADLINE_S) is loaded
 
 
 async def test_nobody_is_asked_where_nothing_runs() -> None:
