@@ -28,7 +28,7 @@ from .http.streaming import HttpSpeech
 from .http.voices import voice_routes
 from .observability.events import Observer
 from .observability.metrics import CONTENT_TYPE
-from .protocols.registry import ENDPOINTS, http_routes
+from .protocols.registry import WEBSOCKET_ENDPOINTS, http_routes
 from .session.admission import Admission
 from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
@@ -73,7 +73,7 @@ class GatewayListener:
         self._authenticator = HandshakeAuthenticator(access, factory, self.sessions, observer)
         self._server: Server | None = None
         documents = StatusRoutes(factory, admission, engine, self.sessions)
-        sockets = [web.get(endpoint.pattern, upgrade) for endpoint in ENDPOINTS]
+        sockets = [web.get(endpoint.pattern, upgrade) for endpoint in WEBSOCKET_ENDPOINTS]
         public = RouteGroup([*documents.routes(), *sockets, *page_routes()])
         own = [*token_routes(access), web.get("/metrics", self._metrics)]
         if library is not None:
@@ -165,7 +165,7 @@ class GatewayListener:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Raises Forbidden: the metrics name every key."""
-        if self._access.keyed and request[CALLER].name != self._settings.metrics_key:
+        if self._access.requires_key and request[CALLER].name != self._settings.metrics_key:
             raise Forbidden(f"metrics are for the key named {self._settings.metrics_key!r}")
         return web.Response(body=await self._exposition(), headers={"Content-Type": CONTENT_TYPE})
 

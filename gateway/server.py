@@ -77,7 +77,7 @@ class Gateway:
         await self._listener.open(settings.port)
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
-        self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.lag), name="loop lag")
+        self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.observe_lag), name="loop lag")
 
     def reload(self) -> None:
         """Read keys and certificate anew; what cannot be used is logged, and the old ones stay."""

@@ -115,7 +115,7 @@ class AccessControl:
         self._callers: dict[str, Caller] = {}
 
     @property
-    def keyed(self) -> bool:
+    def requires_key(self) -> bool:
         """Keys are configured: nobody comes in without."""
         return len(self._ring) > 0
 
@@ -127,19 +127,19 @@ class AccessControl:
         """Other keys from now on; sockets that are open stay open."""
         self._ring = ring
 
-    def admit(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
+    def authenticate(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
         """Who is calling. `credential`: a key or a token. Raises Forbidden (the origin), Unauthorized."""
         self.check_origin(origin, host)
-        return self.identify(credential, peer)
+        return self.caller_of(credential, peer)
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Raises Forbidden."""
         if not origin_allowed(origin, host, self._origins):
             raise Forbidden("this origin is not allowed")
 
-    def identify(self, credential: str | None, peer: str) -> Caller:
+    def caller_of(self, credential: str | None, peer: str) -> Caller:
         """Who is calling, wherever the request comes from. Raises Unauthorized."""
-        if not self.keyed:
+        if not self.requires_key:
             return self._caller(peer, self._defaults)
         key = None if credential is None else self._key(credential)
         if key is None:
@@ -148,7 +148,7 @@ class AccessControl:
 
     def check_key(self, credential: str | None) -> None:
         """Raises Unauthorized for what a token may not do: it is for speaking, and a browser holds it."""
-        if self.keyed and (credential is None or self._ring.find(credential, self._clock()) is None):
+        if self.requires_key and (credential is None or self._ring.find(credential, self._clock()) is None):
             raise Unauthorized("this takes an API key")
 
     def issue_token(self, credential: str | None, ttl_s: int) -> tuple[str, datetime]:
@@ -174,12 +174,14 @@ class AccessControl:
 
     def _caller(self, name: str, limits: KeyLimits) -> Caller:
         if (caller := self._callers.get(name)) is None:
-            if len(self._callers) >= _CALLERS_REMEMBERED and not self.keyed:
+            if len(self._callers) >= _CALLERS_REMEMBERED and not self.requires_key:
                 # Addresses are many; those that hold nothing need not be remembered.
-                self._callers = {known: other for known, other in self._callers.items() if not other.idle}
-            caller = self._callers[name] = Caller(name, limits, keyed=self.keyed, shared_usage=self._shared_usage)
+                self._callers = {known: other for known, other in self._callers.items() if not other.unused}
+            caller = self._callers[name] = Caller(
+                name, limits, has_key=self.requires_key, shared_usage=self._shared_usage
+            )
         elif caller.limits != limits:
-            caller.change(limits)
+            caller.set_limits(limits)
         return caller
 
 

@@ -84,7 +84,7 @@ class SharedUsage:
         """One less is open here."""
         self._all[self._process] -= 1
 
-    def sockets(self, caller: str, now_s: float) -> int:
+    def caller_sockets(self, caller: str, now_s: float) -> int:
         """Of one caller, in all processes."""
         with self._locked():
             row = self._find(caller, now_s)
@@ -164,10 +164,10 @@ class Caller:
     """
 
     def __init__(
-        self, name: str, limits: KeyLimits, *, keyed: bool = True, shared_usage: SharedUsage | None = None
+        self, name: str, limits: KeyLimits, *, has_key: bool = True, shared_usage: SharedUsage | None = None
     ) -> None:
         self.name = name
-        self.key = name if keyed else ""
+        self.key = name if has_key else ""
         """The key's name; empty for an address, of which there are too many to count by."""
         self.limits = limits
         self.sockets = 0
@@ -175,13 +175,13 @@ class Caller:
         """Under way, until the engine confirmed their end."""
         self._text = _bucket(limits)
         # Addresses are many, and most have no limit that anybody would count for.
-        self._shared_usage = shared_usage if keyed or limits.sockets or limits.characters_per_minute else None
+        self._shared_usage = shared_usage if has_key or limits.sockets or limits.characters_per_minute else None
 
     @property
-    def idle(self) -> bool:
+    def unused(self) -> bool:
         return not self.sockets and not self.utterances
 
-    def change(self, limits: KeyLimits) -> None:
+    def set_limits(self, limits: KeyLimits) -> None:
         """Other limits from now on."""
         if limits.characters_per_minute != self.limits.characters_per_minute:
             self._text = _bucket(limits)
@@ -210,7 +210,7 @@ class Caller:
             message = f"this key has at most {limit} utterances at once"
             raise KeyLimit(message, retry_after_ms=_UTTERANCES_RETRY_MS)
 
-    def spend_text(self, characters: int, now_s: float) -> None:
+    def charge_text(self, characters: int, now_s: float) -> None:
         """Count text against the minute. Raises RateLimited; nothing is counted then."""
         if self._text is None:
             return

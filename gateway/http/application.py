@@ -162,10 +162,10 @@ class HttpApplication:
         peer = request.remote or "?"
         if request.method in ("GET", "HEAD"):
             # A page of another origin cannot read the answer, and asking changes nothing.
-            return self._access.identify(credential, peer)
+            return self._access.caller_of(credential, peer)
         headers = request.headers
         origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
-        return self._access.admit(credential, origin, host, peer)
+        return self._access.authenticate(credential, origin, host, peer)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -36,7 +36,7 @@ class UtteranceRecord:
     audio_bytes: int
     underruns: int
     """How often the listener's clock ran dry with text still to be spoken."""
-    dry_s: float
+    underrun_s: float
     """How long it was dry, in all."""
     started_s: float
     granted_s: float | None
@@ -70,7 +70,7 @@ class Observer:
     def error_sent(self, protocol: str, code: str) -> None:
         """A client was told of an error, whether it ended an utterance or only refused a message."""
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         """An utterance ended, however it did."""
 
     def engine_ready(self) -> None:
@@ -95,8 +95,8 @@ class CompositeObserver(Observer):
     def error_sent(self, protocol: str, code: str) -> None:
         self._tell(lambda each: each.error_sent(protocol, code))
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
-        self._tell(lambda each: each.utterance_over(record))
+    def utterance_ended(self, record: UtteranceRecord) -> None:
+        self._tell(lambda each: each.utterance_ended(record))
 
     def engine_ready(self) -> None:
         self._tell(lambda each: each.engine_ready())
@@ -112,7 +112,7 @@ class CompositeObserver(Observer):
 class UsageLog(Observer):
     """One log line for each utterance: what it came to, and whose it was. No text of the client's is in it."""
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         fields = {
             "utterance": record.id,
             "protocol": record.protocol,

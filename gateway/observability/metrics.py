@@ -129,7 +129,7 @@ class Metrics(Observer):
         text: bytes = generate_latest(self._registry)
         return text
 
-    def lag(self, lag_s: float) -> None:
+    def observe_lag(self, lag_s: float) -> None:
         """The event loop ran a timer `lag_s` seconds late."""
         self._lag.observe(lag_s)
 
@@ -147,7 +147,7 @@ class Metrics(Observer):
     def engine_ready(self) -> None:
         self._engine_starts.inc()
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         outcome = record.outcome if record.outcome in (DONE, INTERRUPTED) else _FAILED
         self._utterances.labels(record.protocol, outcome).inc()
         if record.ttfa_s is not None:
@@ -159,7 +159,7 @@ class Metrics(Observer):
             self._bytes.labels(record.protocol, record.codec).inc(record.audio_bytes)
         self._underruns.labels(record.protocol).inc(record.underruns)
         self._uneven.labels(record.protocol).inc(record.underruns > 0)
-        self._dry.labels(record.protocol).inc(record.dry_s)
+        self._dry.labels(record.protocol).inc(record.underrun_s)
         self._characters.labels(record.key).inc(record.characters)
         self._audio.labels(record.key).inc(record.audio_s)
         self._key_utterances.labels(record.key).inc()

@@ -49,7 +49,7 @@ class Tracing(Observer):
         self._tracer = provider.get_tracer("voxgate")
         self._clock = clock
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         now_s = self._clock()

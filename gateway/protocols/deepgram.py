@@ -47,7 +47,7 @@ from ..session.protocol import (
 )
 from ..session.utterance_factory import UtteranceFactory
 from .catalog import MODEL, check_query_speed
-from .endpoint import Endpoint, EndpointRequest
+from .endpoint import EndpointRequest, WebSocketEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from .reply import Reply, json_reply, retry_headers, status_of
 from .turn_queue import SpeechTurn, TurnQueue
@@ -335,7 +335,7 @@ def say(**fields: Any) -> SendPayload:
     return SendPayload(json.dumps(fields))
 
 
-ENDPOINT = Endpoint("/v1/speak", lambda asked, factory: DeepgramV1(read_options(asked, factory)), refuse)
+ENDPOINT = WebSocketEndpoint("/v1/speak", lambda asked, factory: DeepgramV1(read_options(asked, factory)), refuse)
 
 
 class _DeepgramRequest(BaseModel):

@@ -12,7 +12,7 @@ from ..messages import ErrorMessage, InterruptedMessage
 from ..session.protocol import ProtocolAction, ProtocolOutput
 from .catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
 from .deepgram import VERSION, Deepgram, DeepgramMessage, DeepgramOptions, PlaybackOffset, read_options, refuse, say
-from .endpoint import Endpoint
+from .endpoint import WebSocketEndpoint
 from .turn_queue import SpeechTurn
 
 
@@ -117,4 +117,4 @@ class DeepgramV2(Deepgram):
         return self._ids.pop(turn.name)
 
 
-ENDPOINT = Endpoint("/v2/speak", lambda asked, factory: DeepgramV2(read_options(asked, factory)), refuse)
+ENDPOINT = WebSocketEndpoint("/v2/speak", lambda asked, factory: DeepgramV2(read_options(asked, factory)), refuse)

@@ -49,7 +49,7 @@ from ..session.protocol import (
 from ..session.utterance_factory import UtteranceFactory
 from .catalog import language_from_code
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .endpoint import Endpoint, EndpointRequest, FirstMessageKey
+from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint
 from .reply import Reply, json_reply, retry_headers, status_of
 
 DEFAULT_FORMAT = "mp3_44100_128"
@@ -427,13 +427,13 @@ class SingleStream(ElevenLabs):
 _PATH = "/v1/text-to-speech/{voice}"
 _FIRST_MESSAGE_KEY = FirstMessageKey(find_key, lambda error: json.dumps(error_fields(slug_of(error), error.message)))
 ENDPOINTS = (
-    Endpoint(
+    WebSocketEndpoint(
         f"{_PATH}/multi-stream-input",
         lambda asked, factory: MultiStream(read_options(asked, factory)),
         refuse,
         _FIRST_MESSAGE_KEY,
     ),
-    Endpoint(
+    WebSocketEndpoint(
         f"{_PATH}/stream-input",
         lambda asked, factory: SingleStream(read_options(asked, factory)),
         refuse,

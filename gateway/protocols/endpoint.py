@@ -27,14 +27,14 @@ class EndpointRequest:
 class FirstMessageKey:
     """How clients that cannot set headers hand in their key: with their first message."""
 
-    find: Callable[[str], str | None]
+    find_key: Callable[[str], str | None]
     """The key in a message; None when there is none. Never raises."""
-    tell: Callable[[VoxgateError], str]
+    encode_error: Callable[[VoxgateError], str]
     """The message that refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class WebSocketEndpoint:
     """`pattern` is a path with {names}; `open` raises RequestError for what is not offered."""
 
     pattern: str
@@ -48,7 +48,7 @@ class Endpoint:
         return None if found is None else {name: unquote(part) for name, part in found.groupdict().items()}
 
 
-def find_endpoint(endpoints: Iterable[Endpoint], path: str) -> tuple[Endpoint, dict[str, str]] | None:
+def find_endpoint(endpoints: Iterable[WebSocketEndpoint], path: str) -> tuple[WebSocketEndpoint, dict[str, str]] | None:
     """The endpoint at `path` and the named parts of it."""
     for endpoint in endpoints:
         if (parts := endpoint.match(path)) is not None:

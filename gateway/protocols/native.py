@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..messages import CloseCode, ServerMessage, parse_message
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
-from .endpoint import Endpoint
+from .endpoint import WebSocketEndpoint
 
 
 class NativeProtocol(WireProtocol):
@@ -27,4 +27,4 @@ class NativeProtocol(WireProtocol):
 
 
 SPEECH_PATH = "/v1/speech"
-ENDPOINT = Endpoint(SPEECH_PATH, lambda handshake, factory: NativeProtocol())  # noqa: ARG005 - it needs neither
+ENDPOINT = WebSocketEndpoint(SPEECH_PATH, lambda handshake, factory: NativeProtocol())  # noqa: ARG005 - it needs neither

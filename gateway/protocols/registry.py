@@ -9,13 +9,18 @@ from . import deepgram, deepgram_v2, elevenlabs, native
 from .catalog import VoiceCatalog
 from .deepgram import DeepgramHttp
 from .elevenlabs_http import ElevenLabsHttp
-from .endpoint import Endpoint
+from .endpoint import WebSocketEndpoint
 from .openai import OpenAIHttp
 
 PROTOCOL_NAMES = ("native", "elevenlabs", "deepgram", "openai")
 """Their names, as sessions bear them."""
 
-ENDPOINTS: tuple[Endpoint, ...] = (native.ENDPOINT, *elevenlabs.ENDPOINTS, deepgram.ENDPOINT, deepgram_v2.ENDPOINT)
+WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
+    native.ENDPOINT,
+    *elevenlabs.ENDPOINTS,
+    deepgram.ENDPOINT,
+    deepgram_v2.ENDPOINT,
+)
 
 
 def http_routes(factory: UtteranceFactory, speech: HttpSpeech) -> list[RouteGroup]:

@@ -184,7 +184,7 @@ class ServerSession:
 
     def _add_text(self, utterance: ServerUtterance, text: str, now_s: float) -> None:
         utterance.check_text(text)
-        self._caller.spend_text(len(text), now_s)
+        self._caller.charge_text(len(text), now_s)
         utterance.add_text(text, now_s)
 
     def _start(self, message: messages.Start, now_s: float) -> None:
@@ -327,7 +327,7 @@ class ServerSession:
     # Small change
 
     def _observe(self, utterance: ServerUtterance, outcome: str) -> None:
-        self._observer.utterance_over(utterance.record(self.protocol_name, self._caller.key, outcome))
+        self._observer.utterance_ended(utterance.record(self.protocol_name, self._caller.key, outcome))
 
     def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}

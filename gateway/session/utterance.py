@@ -256,7 +256,7 @@ class ServerUtterance:
             audio_s=self.pacer.sent_samples / self._format.sample_rate_hz,
             audio_bytes=self.outbox.sent_bytes,
             underruns=self._underruns,
-            dry_s=self._dry_s,
+            underrun_s=self._dry_s,
             started_s=self._started_s,
             granted_s=None if self.ticket is None else self.ticket.granted_s,
             text_s=self._text_s,

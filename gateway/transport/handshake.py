@@ -21,7 +21,7 @@ from ..errors import Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
 from ..protocols.endpoint import EndpointRequest, find_endpoint
-from ..protocols.registry import ENDPOINTS
+from ..protocols.registry import WEBSOCKET_ENDPOINTS
 from ..protocols.reply import Reply, not_found
 from ..session.utterance_factory import UtteranceFactory
 from .connection import SocketClosed
@@ -50,7 +50,7 @@ class HandshakeAuthenticator:
         """Give the connection its slot and its dialect, and return None; or the refusal."""
         assert isinstance(connection, BoundedConnection)
         url = urlsplit(request.path)
-        if (found := find_endpoint(ENDPOINTS, url.path)) is None:
+        if (found := find_endpoint(WEBSOCKET_ENDPOINTS, url.path)) is None:
             return self._refuse(not_found(url.path), "not_found")
         endpoint, parts = found
         headers, query = request.headers, dict(parse_qsl(url.query))
@@ -58,7 +58,7 @@ class HandshakeAuthenticator:
         credential = find_credential(headers, query)
         try:
             self._access.check_origin(origin, host)
-            if credential is None and self._access.keyed:
+            if credential is None and self._access.requires_key:
                 connection.first_message_key = endpoint.first_message_key
             if connection.first_message_key is None:
                 self._reserve_slot(connection, credential)
@@ -86,12 +86,12 @@ class HandshakeAuthenticator:
 
                 with self._pending.waiting(_address(connection), evict):
                     connection.first = await connection.receive()
-            key = late.find(connection.first) if isinstance(connection.first, str) else None
+            key = late.find_key(connection.first) if isinstance(connection.first, str) else None
             self._reserve_slot(connection, key)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
-                connection.send(late.tell(error))
+                connection.send(late.encode_error(error))
             await connection.close_within(CloseCode.POLICY, error.code, _SHUT_S)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
@@ -105,7 +105,7 @@ class HandshakeAuthenticator:
 
     def _reserve_slot(self, connection: BoundedConnection, credential: str | None) -> None:
         """Raises Unauthorized, KeyLimit, Draining, AtCapacity."""
-        caller = self._access.identify(credential, _address(connection))
+        caller = self._access.caller_of(credential, _address(connection))
         connection.hold_slot(self._sessions.reserve_slot(caller))
 
     def _refuse(self, reply: Reply, reason: str) -> Response:

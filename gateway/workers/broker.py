@@ -31,10 +31,10 @@ class CallerRegistry:
 
     def find(self, name: str, limit: int | None) -> Caller:
         if len(self._known) > 1024:
-            self._known = {known: caller for known, caller in self._known.items() if not caller.idle}
+            self._known = {known: caller for known, caller in self._known.items() if not caller.unused}
         limits = KeyLimits(utterances=limit)
         caller = self._known.setdefault(name, Caller(name, limits))
-        caller.change(limits)
+        caller.set_limits(limits)
         return caller
 
 

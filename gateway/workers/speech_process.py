@@ -163,7 +163,7 @@ class SpeechProcess:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
         self._telling = [
             loop.create_task(self._keep_telling(), name="status"),
-            loop.create_task(watch_lag(self._metrics.lag), name="loop lag"),
+            loop.create_task(watch_lag(self._metrics.observe_lag), name="loop lag"),
         ]
         log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._workers))
 

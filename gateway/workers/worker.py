@@ -144,7 +144,7 @@ class GatewayWorker:
     async def open(self) -> None:
         """Listen beside the other workers. Raises OSError."""
         await self._listener.open(self._init.port, reuse_port=True)
-        self._start(watch_lag(self._metrics.lag))
+        self._start(watch_lag(self._metrics.observe_lag))
         if self._library is not None:
             self._start(self._library.watch())
         self._link.send(Listening())

@@ -27,7 +27,7 @@ RANGE = "$__rate_interval"
 def exposed() -> dict[str, set[str]]:
     """Every series the gateway has once it has worked, with its labels."""
     metrics = Metrics(lambda: STATE)
-    metrics.utterance_over(RECORD)
+    metrics.utterance_ended(RECORD)
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
     metrics.session_opened("native", "team-a")

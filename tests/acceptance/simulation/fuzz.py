@@ -15,8 +15,8 @@ from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.usage import Caller
-from voxgate.gateway.protocols.endpoint import Endpoint, EndpointRequest
-from voxgate.gateway.protocols.registry import ENDPOINTS
+from voxgate.gateway.protocols.endpoint import EndpointRequest, WebSocketEndpoint
+from voxgate.gateway.protocols.registry import WEBSOCKET_ENDPOINTS
 from voxgate.gateway.session.admission import AdmissionQueue
 from voxgate.gateway.session.effects import CloseSpeech, SendMessage
 from voxgate.gateway.session.session import ServerSession
@@ -141,7 +141,7 @@ def fuzz_targets() -> list[FuzzTarget]:
     """One for every endpoint of the registry."""
     return [
         FuzzTarget(endpoint.pattern, _examples(endpoint.pattern), lambda endpoint=endpoint: FuzzedSession(endpoint))
-        for endpoint in ENDPOINTS
+        for endpoint in WEBSOCKET_ENDPOINTS
     ]
 
 
@@ -159,7 +159,7 @@ def documented_codes() -> frozenset[str]:
 class FuzzedSession:
     """A session at `endpoint`, renewed whenever it closes."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: WebSocketEndpoint) -> None:
         self._endpoint = endpoint
         self._synthesizer = ToneSynthesizer(ToneScript(), slots=2, max_characters=2000)
         self._synthesizer._state = EngineState.READY  # starting it takes a loop

@@ -14,7 +14,7 @@ from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.endpoint import EndpointRequest, find_endpoint
 from voxgate.gateway.protocols.native import NativeProtocol
-from voxgate.gateway.protocols.registry import ENDPOINTS
+from voxgate.gateway.protocols.registry import WEBSOCKET_ENDPOINTS
 from voxgate.gateway.session.admission import AdmissionQueue
 from voxgate.gateway.session.protocol import WireProtocol
 from voxgate.gateway.session.session import ServerSession
@@ -73,7 +73,7 @@ class InProcessGateway:
     def dial(self, url: str, key: str = "peer") -> FakeSocket:
         """A socket at a path with a query. Raises what its endpoint refuses it with."""
         parts = urlsplit(url)
-        found = find_endpoint(ENDPOINTS, parts.path)
+        found = find_endpoint(WEBSOCKET_ENDPOINTS, parts.path)
         assert found is not None, parts.path
         endpoint, names = found
         return self.connect(key, endpoint.open(EndpointRequest(names, dict(parse_qsl(parts.query))), self.factory))

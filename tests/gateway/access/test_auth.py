@@ -127,57 +127,57 @@ BOB = ApiKey("bob", hash_key("b"))
 
 def test_without_keys_every_address_is_a_caller() -> None:
     access = Door(defaults=KeyLimits(sockets=3)).access
-    here = access.admit(None, None, None, "10.0.0.1")
+    here = access.authenticate(None, None, None, "10.0.0.1")
     assert (here.name, here.limits) == ("10.0.0.1", KeyLimits(sockets=3))
-    assert access.admit("whatever", None, None, "10.0.0.1") is here
-    assert access.admit(None, None, None, "10.0.0.2") is not here
+    assert access.authenticate("whatever", None, None, "10.0.0.1") is here
+    assert access.authenticate(None, None, None, "10.0.0.2") is not here
 
 
 def test_addresses_that_hold_nothing_are_forgotten() -> None:
     access = Door().access
-    kept = access.identify(None, "busy")
+    kept = access.caller_of(None, "busy")
     kept.sockets += 1
     for number in range(5000):
-        access.identify(None, f"address {number}")
+        access.caller_of(None, f"address {number}")
     assert len(access._callers) <= 1025
-    assert access.identify(None, "busy") is kept
+    assert access.caller_of(None, "busy") is kept
 
 
 @pytest.mark.parametrize("credential", [None, "", "c", "A", "ada", "a ", hash_key("a")])
 def test_with_keys_nobody_comes_in_without(credential: str | None) -> None:
     with pytest.raises(Unauthorized) as refused:
-        Door(ADA).access.admit(credential, None, None, "10.0.0.1")
+        Door(ADA).access.authenticate(credential, None, None, "10.0.0.1")
     assert refused.value.retryable is False
 
 
 def test_a_key_is_one_caller_from_every_address() -> None:
     access = Door(ADA, BOB, defaults=KeyLimits(utterances=9, sockets=5)).access
-    ada = access.admit("a", None, None, "10.0.0.1")
+    ada = access.authenticate("a", None, None, "10.0.0.1")
     assert (ada.name, ada.limits) == ("ada", KeyLimits(utterances=2, sockets=5))
-    assert access.admit("a", None, None, "10.0.0.2") is ada
-    assert access.admit("b", None, None, "10.0.0.1").name == "bob"
+    assert access.authenticate("a", None, None, "10.0.0.2") is ada
+    assert access.authenticate("b", None, None, "10.0.0.1").name == "bob"
 
 
 def test_an_unlisted_origin_is_refused_even_with_a_key() -> None:
     access = Door(ADA).access
-    assert access.admit("a", PAGE, "gateway.example", "p").name == "ada"
+    assert access.authenticate("a", PAGE, "gateway.example", "p").name == "ada"
     for origin in ("null", "https://evil.example", PAGE + ".evil.example"):
         with pytest.raises(Forbidden):
-            access.admit("a", origin, "gateway.example", "p")
+            access.authenticate("a", origin, "gateway.example", "p")
 
 
 def test_a_listed_origin_is_no_key() -> None:
     with pytest.raises(Unauthorized):
-        Door(ADA).access.admit(None, PAGE, "gateway.example", "p")
+        Door(ADA).access.authenticate(None, PAGE, "gateway.example", "p")
 
 
 def test_a_token_speaks_for_its_key_until_it_expires() -> None:
     door = Door(ADA)
     token, expires = door.access.issue_token("a", 60)
-    assert door.access.identify(token, "p") is door.access.identify("a", "p")
+    assert door.access.caller_of(token, "p") is door.access.caller_of("a", "p")
     door.now = expires
     with pytest.raises(Unauthorized):
-        door.access.identify(token, "p")
+        door.access.caller_of(token, "p")
 
 
 def test_a_token_makes_no_tokens() -> None:
@@ -200,16 +200,16 @@ def test_an_expired_key_takes_its_tokens_with_it() -> None:
     door.now += timedelta(minutes=1)
     for credential in ("a", token):
         with pytest.raises(Unauthorized):
-            door.access.identify(credential, "p")
+            door.access.caller_of(credential, "p")
 
 
 def test_replaced_keys_count_from_then_on() -> None:
     access = Door(ADA).access
-    ada = access.identify("a", "p")
+    ada = access.caller_of("a", "p")
     token, _ = access.issue_token("a", 60)
     access.replace_keys(KeyRing([ApiKey("ada", hash_key("new"), KeyLimits(utterances=7)), BOB]))
-    assert access.identify("new", "p") is ada
+    assert access.caller_of("new", "p") is ada
     assert ada.limits.utterances == 7
-    assert access.identify(token, "p") is ada
+    assert access.caller_of(token, "p") is ada
     with pytest.raises(Unauthorized):
-        access.identify("a", "p")
+        access.caller_of("a", "p")

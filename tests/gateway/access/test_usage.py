@@ -29,21 +29,21 @@ def test_sockets_and_utterances_up_to_the_limit() -> None:
 
 def test_text_of_a_minute_comes_back_with_time() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.spend_text(60, 0.0)
+    caller.charge_text(60, 0.0)
     with pytest.raises(RateLimited) as refused:
-        caller.spend_text(10, 0.0)
+        caller.charge_text(10, 0.0)
     assert refused.value.retry_after_ms == 10_000
     with pytest.raises(RateLimited):
-        caller.spend_text(10, 9.5)
-    caller.spend_text(10, 10.0)
+        caller.charge_text(10, 9.5)
+    caller.charge_text(10, 10.0)
 
 
 def test_a_text_longer_than_the_minute_is_taken_once_and_owed() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.spend_text(120, 0.0)
+    caller.charge_text(120, 0.0)
     with pytest.raises(RateLimited):
-        caller.spend_text(1, 60.0)
-    caller.spend_text(1, 61.0)
+        caller.charge_text(1, 60.0)
+    caller.charge_text(1, 61.0)
 
 
 def test_without_limits_there_are_none() -> None:
@@ -51,15 +51,15 @@ def test_without_limits_there_are_none() -> None:
     caller.sockets = caller.utterances = 10**6
     caller.acquire_socket(0.0)
     caller.check_utterance()
-    caller.spend_text(10**9, 0.0)
+    caller.charge_text(10**9, 0.0)
 
 
 def test_other_limits_do_not_refill_the_minute() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.spend_text(60, 0.0)
-    caller.change(KeyLimits(characters_per_minute=60, sockets=1))
+    caller.charge_text(60, 0.0)
+    caller.set_limits(KeyLimits(characters_per_minute=60, sockets=1))
     with pytest.raises(RateLimited):
-        caller.spend_text(1, 0.0)
+        caller.charge_text(1, 0.0)
 
 
 def two() -> tuple[SharedUsage, SharedUsage]:
@@ -74,9 +74,13 @@ def test_sockets_add_up_and_those_of_a_dead_process_are_struck_out() -> None:
         assert shared_usage.acquire_caller_socket("ada", 3, 10.0)
     assert second.acquire_caller_socket("bob", None, 10.0)
     assert first.open_sockets == 3
-    assert (first.sockets("ada", 10.0), second.sockets("ada", 10.0), first.sockets("bob", 10.0)) == (3, 3, 1)
+    assert (
+        first.caller_sockets("ada", 10.0),
+        second.caller_sockets("ada", 10.0),
+        first.caller_sockets("bob", 10.0),
+    ) == (3, 3, 1)
     first.clear_process(1)
-    assert (second.open_sockets, second.sockets("ada", 11.0), second.sockets("bob", 11.0)) == (1, 1, 0)
+    assert (second.open_sockets, second.caller_sockets("ada", 11.0), second.caller_sockets("bob", 11.0)) == (1, 1, 0)
 
 
 def test_the_last_place_is_taken_once() -> None:
@@ -89,7 +93,7 @@ def test_the_last_place_is_taken_once() -> None:
     assert not second.acquire_caller_socket("ada", 1, 0.0)
     second.release_socket()
     first.release_caller_socket("ada", 0.0)
-    assert (first.open_sockets, first.sockets("ada", 0.0)) == (1, 0)
+    assert (first.open_sockets, first.caller_sockets("ada", 0.0)) == (1, 0)
     assert first.acquire_socket(2)
     assert second.acquire_caller_socket("ada", 1, 0.0)
 
@@ -110,14 +114,14 @@ def test_names_come_and_go_without_end() -> None:
     for number in range(20_000):
         shared_usage.acquire_caller_socket(f"10.0.{number}", None, float(number))
         shared_usage.release_caller_socket(f"10.0.{number}", float(number))
-    assert shared_usage.sockets("stays", 20_000.0) == 1
+    assert shared_usage.caller_sockets("stays", 20_000.0) == 1
 
 
 def test_one_that_found_no_room_owes_nothing_when_there_is_some() -> None:
     shared_usage, _ = two()
     shared_usage.release_caller_socket("ada", 0.0)
     shared_usage.acquire_caller_socket("ada", None, 0.0)
-    assert shared_usage.sockets("ada", 0.0) == 1
+    assert shared_usage.caller_sockets("ada", 0.0) == 1
 
 
 def test_nobody_is_forgotten_who_owes_text() -> None:
@@ -130,18 +134,18 @@ def test_nobody_is_forgotten_who_owes_text() -> None:
 
 def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
     first, second = two()
-    here = Caller("ada", KeyLimits(sockets=2), keyed=False, shared_usage=first)
-    there = Caller("ada", KeyLimits(sockets=2), keyed=False, shared_usage=second)
-    unlimited = Caller("bob", KeyLimits(), keyed=False, shared_usage=first)
+    here = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=first)
+    there = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=second)
+    unlimited = Caller("bob", KeyLimits(), has_key=False, shared_usage=first)
     here.acquire_socket(0.0)
     there.acquire_socket(0.0)
     unlimited.acquire_socket(0.0)
-    assert second.sockets("ada", 0.0) == 2
-    assert second.sockets("bob", 0.0) == 0
+    assert second.caller_sockets("ada", 0.0) == 2
+    assert second.caller_sockets("bob", 0.0) == 0
     with pytest.raises(KeyLimit):
         here.acquire_socket(0.0)
     there.release_socket(0.0)
-    assert first.sockets("ada", 0.0) == 1
+    assert first.caller_sockets("ada", 0.0) == 1
 
 
 def test_it_has_no_name_in_any_file_system() -> None:

@@ -34,7 +34,7 @@ class RecordingObserver(Observer):
         assert protocol == "native"
         self.errors.append(code)
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         self.records.append(record)
 
 
@@ -52,7 +52,7 @@ def test_an_utterance_that_was_spoken() -> None:
         assert (record.characters, record.audio_s) == (20, pytest.approx(0.8))
         assert record.audio_bytes == sum(len(payload) for _, payload in socket.audio())
         assert round(1000 * (record.ttfa_s or 0.0)) == done["ttfa_ms"]
-        assert (record.queue_wait_s, record.underruns, record.dry_s) == (0.0, 0, 0.0)
+        assert (record.queue_wait_s, record.underruns, record.underrun_s) == (0.0, 0, 0.0)
         assert record.milestones.first_frame_s is not None
 
     run(scene())
@@ -86,7 +86,7 @@ def test_speech_made_slower_than_it_is_played_is_an_underrun() -> None:
             await socket.until("done")
         (record,) = notes.records
         assert record.underruns == 9  # ten frames, each but the first 40 ms late
-        assert record.dry_s == pytest.approx(9 * 0.04, abs=0.02)
+        assert record.underrun_s == pytest.approx(9 * 0.04, abs=0.02)
 
     run(scene())
 
@@ -165,15 +165,15 @@ class CallRecorder(Observer):
     def error_sent(self, protocol: str, code: str) -> None:
         self.seen.append(("error_sent", protocol, code))
 
-    def utterance_over(self, record: UtteranceRecord) -> None:
-        self.seen.append(("utterance_over", record))
+    def utterance_ended(self, record: UtteranceRecord) -> None:
+        self.seen.append(("utterance_ended", record))
 
     def engine_ready(self) -> None:
         self.seen.append(("engine_ready",))
 
 
 class Broken(Observer):
-    def utterance_over(self, record: UtteranceRecord) -> None:
+    def utterance_ended(self, record: UtteranceRecord) -> None:
         raise ZeroDivisionError(record.id)
 
 
@@ -181,7 +181,7 @@ CALLS = [
     ("session_opened", "native", "team-a"),
     ("handshake_refused", "draining"),
     ("error_sent", "native", "bad_message"),
-    ("utterance_over", RECORD),
+    ("utterance_ended", RECORD),
     ("engine_ready",),
 ]
 
@@ -198,14 +198,14 @@ def test_everyone_hears_everything() -> None:
 
 def test_one_that_fails_takes_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
     notes = CallRecorder()
-    CompositeObserver((Broken(), notes)).utterance_over(RECORD)
-    assert notes.seen == [("utterance_over", RECORD)]
+    CompositeObserver((Broken(), notes)).utterance_ended(RECORD)
+    assert notes.seen == [("utterance_ended", RECORD)]
     assert "an observer failed" in caplog.text
 
 
 def test_one_line_for_each_utterance(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        UsageLog().utterance_over(replace(RECORD, outcome="engine_lost", first_packet_s=None, key=""))
+        UsageLog().utterance_ended(replace(RECORD, outcome="engine_lost", first_packet_s=None, key=""))
     (line,) = caplog.records
     told = {name: value for name, value in vars(line).items() if name in ("utterance", "key", "outcome", "ttfa_ms")}
     assert told == {"utterance": "r-1.1", "key": None, "outcome": "engine_lost", "ttfa_ms": None}

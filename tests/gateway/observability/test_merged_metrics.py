@@ -21,7 +21,7 @@ def worker(sessions: int, lag_s: float) -> Metrics:
     for _ in range(sessions):
         metrics.session_opened("native", "ada")
     metrics.error_sent("native", "rate_limited")
-    metrics.lag(lag_s)
+    metrics.observe_lag(lag_s)
     return metrics
 
 

@@ -39,7 +39,7 @@ RECORD = UtteranceRecord(
     audio_s=2.0,
     audio_bytes=8000,
     underruns=2,
-    dry_s=0.3,
+    underrun_s=0.3,
     started_s=1.0,
     granted_s=1.5,
     text_s=1.25,
@@ -63,7 +63,7 @@ def metrics() -> Metrics:
 
 
 def test_an_utterance_is_counted_once_it_is_over(metrics: Metrics) -> None:
-    metrics.utterance_over(RECORD)
+    metrics.utterance_ended(RECORD)
     seen = values(metrics)
     assert seen["voxgate_utterances_total{outcome=done,protocol=native}"] == 1
     assert seen["voxgate_ttfa_seconds_sum{protocol=native}"] == 0.5
@@ -88,7 +88,7 @@ def test_series_are_there_before_their_first_event() -> None:
 
 def test_outcomes_are_three_whatever_the_error(metrics: Metrics) -> None:
     for outcome in (DONE, INTERRUPTED, "engine_lost", "client_gone"):
-        metrics.utterance_over(replace(RECORD, outcome=outcome, first_packet_s=None, granted_s=None))
+        metrics.utterance_ended(replace(RECORD, outcome=outcome, first_packet_s=None, granted_s=None))
     seen = values(metrics)
     assert seen["voxgate_utterances_total{outcome=failed,protocol=native}"] == 2
     assert "voxgate_ttfa_seconds_count{protocol=native}" not in seen
@@ -122,7 +122,7 @@ def test_refusals_and_errors_by_reason(metrics: Metrics) -> None:
     metrics.error_sent("native", "bad_message")
     metrics.session_opened("native", "team-a")
     metrics.engine_ready()
-    metrics.lag(0.004)
+    metrics.observe_lag(0.004)
     seen = values(metrics)
     assert seen["voxgate_handshakes_refused_total{reason=at_capacity}"] == 1
     assert seen["voxgate_errors_total{code=bad_message,protocol=native}"] == 1
@@ -133,11 +133,11 @@ def test_refusals_and_errors_by_reason(metrics: Metrics) -> None:
 
 
 def test_every_metric_is_documented(metrics: Metrics) -> None:
-    metrics.utterance_over(RECORD)
+    metrics.utterance_ended(RECORD)
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
     metrics.session_opened("native", "team-a")
-    page = Path(__file__).parents[2].joinpath("docs/operation.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[3].joinpath("docs/operation.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(voxgate_\w+)`", page))
     exposed = set(re.findall(r"^# TYPE (voxgate_\w+) \w+", metrics.exposition().decode(), re.MULTILINE))
     assert exposed == documented

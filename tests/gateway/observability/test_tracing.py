@@ -20,7 +20,7 @@ RECORD = replace(PLAIN, milestones=Milestones(1.55, 1.6, 1.7))
 def spans(record=RECORD, now_s: float = 4.0) -> dict[str, ReadableSpan]:
     provider, memory = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    Tracing(provider, lambda: now_s).utterance_over(record)
+    Tracing(provider, lambda: now_s).utterance_ended(record)
     return {span.name: span for span in memory.get_finished_spans()}
 
 

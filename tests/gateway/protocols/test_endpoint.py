@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from fakes.gateway.in_process import InProcessGateway
 from fakes.virtual_time import run
-from voxgate.gateway.protocols.endpoint import Endpoint, find_endpoint
+from voxgate.gateway.protocols.endpoint import WebSocketEndpoint, find_endpoint
 from voxgate.gateway.protocols.native import NativeProtocol
 
-PLAIN = Endpoint("/v1/speech", lambda *_: NativeProtocol())
-NAMED = Endpoint("/v1/text-to-speech/{voice}/stream-input", lambda *_: NativeProtocol())
+PLAIN = WebSocketEndpoint("/v1/speech", lambda *_: NativeProtocol())
+NAMED = WebSocketEndpoint("/v1/text-to-speech/{voice}/stream-input", lambda *_: NativeProtocol())
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ NAMED = Endpoint("/v1/text-to-speech/{voice}/stream-input", lambda *_: NativePro
         ("/v1/text-to-speech/Uncle%20Bob%2F/stream-input", NAMED, {"voice": "Uncle Bob/"}),
     ],
 )
-def test_found(path: str, endpoint: Endpoint, parts: dict[str, str]) -> None:
+def test_found(path: str, endpoint: WebSocketEndpoint, parts: dict[str, str]) -> None:
     assert find_endpoint((PLAIN, NAMED), path) == (endpoint, parts)
 
 
