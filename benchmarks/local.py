@@ -76,8 +76,8 @@ class LocalReport:
 
 async def _measure(parsed: argparse.Namespace) -> LocalReport:
     began = time.monotonic()
-    async with one_gateway(parsed.serve.split()) as fleet:
-        (pid,), url = fleet.pids, fleet.url
+    async with one_gateway(parsed.serve.split()) as gateway:
+        pid, url = gateway.pid, gateway.url
         ready_s = time.monotonic() - began
         _say(f"ready after {ready_s:.1f} s")
         await _first_audio(url, parsed.codec)  # the first one of all warms caches up

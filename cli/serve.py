@@ -1,5 +1,4 @@
-"""How many files this process may hold open: a socket is one, and many systems allow 1024 unless asked for more."""
-# TODO-DOC `voxgate serve`: settings from flags, the voice beside the gateway, one address to open at the end.
+"""`voxgate serve`: reads the settings, loads the voice model and runs the gateway until a signal ends it."""
 
 from __future__ import annotations
 
@@ -19,165 +18,154 @@ from voxgate.gateway.settings import Settings, SettingsError, settings_from
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import EngineState
 
-from .connection import API_KEY_VARIABLE
-from .flags import add_flags, given_flags
+from .ready_file import ReadyGateway, ready_file, write_ready_file
+from .settings_flags import add_flags, gateway_variables, given_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from voxgate.gateway.server import GatewayServer
     from voxgate.pipeline.cloning.library import VoiceLibrary, VoiceRegistry
     from voxgate.pipeline.synthesizer import QwenSynthesizer
     from voxgate.pipeline.voice_model import SynthesizerOptions
 
+EPILOG = """Every setting can also be given in the environment (--send-ahead-ms as VOXGATE_SEND_AHEAD_MS) or in the
+file named by --config (send_ahead_ms = 400). The command line overrides the environment, which overrides the file.
 
-RESERVED_DESCRIPTORS = 512
-"""For everything that is no client's socket: the engine's start alone takes dozens."""
-
-log = logging.getLogger(__name__)
-
-
-def raise_file_descriptor_limit(sockets: int) -> None:
-    """Have room for so many WebSockets and as many connections of plain HTTP, as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * sockets + RESERVED_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < needed:
-            log.warning(
-                "only %d open files are allowed, %d sockets may need %d: see `ulimit -n`", hard, sockets, needed
-            )
-
-
-EPILOG = """Every flag can also be set in the environment (--send-ahead-ms as VOXGATE_SEND_AHEAD_MS) or in the file
-given with --config (send_ahead_ms = 400). A flag beats the environment, the environment beats the file.
+The ready file holds a JSON object with "url", "port", "haproxy_agent_port", "capacity" and "pid". It appears when the
+voice model has loaded, and is deleted when the gateway stops. GET /readyz tells the current state.
 
 examples:
   voxgate serve --port 9000
   voxgate serve --host 0.0.0.0 --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
+  voxgate serve --port 0 --ready-file /run/voxgate.json
 """
-_SCRIPT_VARIABLES = ("VOXGATE_VENV", "VOXGATE_ACCELERATOR", "VOXGATE_SETUP_LOCKED")
-_TEST_VARIABLE_PREFIX = "VOXGATE_TEST_"
-"""How the names begin that only tests and their scripts read."""
-PROGRESS_S = 5.0
-POLL_S = 0.1
+RESERVED_DESCRIPTORS = 512
+"""File descriptors for everything but clients' sockets: starting the engine alone takes dozens."""
+PROGRESS_INTERVAL_S = 5.0
+POLL_INTERVAL_S = 0.1
 MAX_AUTO_WORKERS = 12
-"""Workers where nobody says how many."""
+"""Upper limit of `--workers auto`."""
+
+log = logging.getLogger(__name__)
 
 
 class ModelStatus(Protocol):
-    """A voice model on its way."""
+    """State of a voice model that may still be loading."""
 
     @property
     def state(self) -> EngineState: ...
 
     @property
     def capacity(self) -> int:
-        """Utterances at once."""
+        """Utterances that can be spoken at once."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="Write the address there when ready, as JSON.")
     add_flags(parser, Settings)
-
-
-def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what clients, scripts and tests read: every other VOXGATE_ name has to be a gateway's setting."""
-    others = (API_KEY_VARIABLE, *_SCRIPT_VARIABLES)
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in others and not name.startswith(_TEST_VARIABLE_PREFIX)
-    }
 
 
 def run(parsed: argparse.Namespace) -> int:
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, settings_in(os.environ))
-        _run(settings)
-    except SettingsError as error:  # some show only when what they name is opened
-        return _complain(str(error), status=2)
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, gateway_variables(os.environ))
+        _run(settings, parsed.ready_file)
+    except SettingsError as error:  # some are detected only when the file they name is opened
+        return _fail(str(error), status=2)
     except VoxgateError as error:
-        return _complain(str(error))
+        return _fail(str(error))
     except OSError as error:
         if error.filename is not None:
-            return _complain(f"{error.filename}: {error.strerror}")
+            return _fail(f"{error.filename}: {error.strerror}")
+        address = f"{settings.host}:{settings.port}"
         if error.errno == errno.EADDRINUSE:
-            where = f"{settings.host}:{settings.port}"
-            return _complain(f"another program listens on {where} already: end it, or take another port with --port N")
-        return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}")
+            return _fail(f"{address} is already in use: stop the other program, or choose another port with --port N")
+        return _fail(f"cannot listen on {address}: {error.strerror}")
     return 0
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, ready_path: Path | None) -> None:
     import uvloop
 
-    uvloop.run(_serve(settings))
+    with ready_file(ready_path):
+        uvloop.run(_serve(settings, ready_path))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, ready_path: Path | None) -> None:
     from voxgate.gateway.observability import log
     from voxgate.pipeline.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
 
     log.configure(settings.log_level, settings.log_format)
     raise_file_descriptor_limit(settings.sockets)
-    if settings.device == "cuda" and (lacking := cuda_obstacle()):
-        raise SettingsError(f"device: {lacking}")
+    if settings.device == "cuda" and (obstacle := cuda_obstacle()):
+        raise SettingsError(f"device: {obstacle}")
     folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
     watching = asyncio.create_task(library.watch(), name="voices")
     freeze_gc()
+    synthesizer.run_ahead()
     try:
         if (workers := choose_workers(settings)) > 1:
-            await _serve_by_workers(settings, synthesizer, folder, workers, library)
+            await _serve_by_workers(settings, synthesizer, folder, workers, library, ready_path)
         else:
-            await _serve_alone(settings, synthesizer, library)
+            await _serve_alone(settings, synthesizer, library, ready_path)
     finally:
         watching.cancel()
 
 
-async def _serve_alone(settings: Settings, synthesizer: QwenSynthesizer, library: VoiceLibrary) -> None:
+async def _serve_alone(
+    settings: Settings, synthesizer: QwenSynthesizer, library: VoiceLibrary, ready_path: Path | None
+) -> None:
     from voxgate.codecs.encode import PacketEncoder
     from voxgate.gateway.observability.tracing import tracing_from
     from voxgate.gateway.server import Gateway
 
-    synthesizer.run_ahead()
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     observers = [] if tracing is None else [tracing]
     uploads = library if settings.voice_uploads else None
+    gateway = Gateway(settings, synthesizer, PacketEncoder, observers, uploads)
     try:
-        await _serve_and_tell(settings, Gateway(settings, synthesizer, PacketEncoder, observers, uploads), synthesizer)
+        await _serve_and_report(settings, gateway, synthesizer, ready_path)
     finally:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
 
 async def _serve_by_workers(
-    settings: Settings, synthesizer: QwenSynthesizer, folder: Path, workers: int, library: VoiceLibrary
+    settings: Settings,
+    synthesizer: QwenSynthesizer,
+    folder: Path,
+    workers: int,
+    library: VoiceLibrary,
+    ready_path: Path | None,
 ) -> None:
     from voxgate.gateway.workers.speech_process import SpeechProcess
 
-    synthesizer.run_ahead()
     command = [sys.executable, "-m", "voxgate.cli.serve_worker"]
     gateway = SpeechProcess(settings, synthesizer, folder, workers, command, library)
-    await _serve_and_tell(settings, gateway, gateway)
+    await _serve_and_report(settings, gateway, gateway, ready_path)
 
 
-async def _serve_and_tell(settings: Settings, gateway: GatewayServer, model: ModelStatus) -> None:
+async def _serve_and_report(
+    settings: Settings, gateway: GatewayServer, model: ModelStatus, ready_path: Path | None
+) -> None:
     from voxgate.gateway.server import serve_until_signal
 
     reporting: list[asyncio.Task[None]] = []
 
     def on_listening(port: int) -> None:
-        report = report_progress(
-            model, settings.checkpoint, page_address(settings.host, port, tls=settings.tls_certificate is not None)
-        )
-        reporting.append(asyncio.create_task(report, name="progress"))
+        reporting.append(asyncio.create_task(report(port), name="progress"))
+
+    async def report(port: int) -> None:
+        url = page_address(settings.host, port, tls=settings.tls_certificate is not None)
+        if await report_progress(model, settings.checkpoint, url) and ready_path is not None:
+            ready = ReadyGateway(url, port, gateway.haproxy_agent_port, model.capacity, os.getpid())
+            await asyncio.to_thread(write_ready_file, ready_path, ready)
 
     try:
         await serve_until_signal(gateway, on_listening)
@@ -186,15 +174,40 @@ async def _serve_and_tell(settings: Settings, gateway: GatewayServer, model: Mod
             task.cancel()
 
 
+async def report_progress(
+    model: ModelStatus, checkpoint: str, address: str, interval_s: float = PROGRESS_INTERVAL_S
+) -> bool:
+    """Prints the progress of loading, and the address once the model has loaded; returns whether it has."""
+    began = printed_at = time.monotonic()
+    _print(f"listening at {address}, loading the voice '{checkpoint}'")
+    while model.state is EngineState.STARTING:
+        await asyncio.sleep(POLL_INTERVAL_S)
+        if time.monotonic() - printed_at >= interval_s:
+            printed_at = time.monotonic()
+            _print(f"still loading ({printed_at - began:.0f} s)")
+    if model.state.speaks:
+        seconds = time.monotonic() - began
+        _print(f"ready after {seconds:.1f} s for {model.capacity} utterances at once: open {address}")
+        return True
+    return False
+
+
+def page_address(host: str, port: int, *, tls: bool = False) -> str:
+    """The URL to open in a browser on this machine for a gateway that listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{host}:{port}/"
+
+
 def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
-    """The voice model in `folder`, not started yet. Raises CheckpointError."""
+    """Makes the voice model of the checkpoint in `folder`, not started yet. Raises CheckpointError."""
     from voxgate.pipeline.synthesizer import QwenSynthesizer
 
     return QwenSynthesizer(folder, synthesizer_options(settings))
 
 
 def synthesizer_options(settings: Settings) -> SynthesizerOptions:
-    """What the settings say of the voice model."""
+    """Translates the settings into the voice model's options."""
     from voxgate.pipeline.voice_model import SynthesizerOptions
 
     threads, workers = settings.threads or 1, choose_workers(settings)
@@ -224,9 +237,10 @@ def build_library(
     announce: Callable[[], Awaitable[None]] | None = None,
     turn: str | None = None,
 ) -> VoiceLibrary:
-    """The stored voices beside the model in `folder`, none of them offered yet. Raises CheckpointError.
+    """Makes the library of stored voices for the checkpoint in `folder`; it offers none yet. Raises CheckpointError.
 
-    `announce` is awaited when a voice was made or removed by this process; `turn`: by which processes take turns at it.
+    `announce` is awaited after this process made or removed a voice. Processes that give the same name as `turn` make
+    voices one at a time.
     """
     from voxgate.pipeline.cloning.library import VoiceLibrary
     from voxgate.pipeline.cloning.service import CloningService
@@ -246,7 +260,7 @@ def build_library(
 
 
 def choose_workers(settings: Settings) -> int:
-    """How many processes serve the sockets: as told, or what the machine suggests."""
+    """The number of processes that serve the sockets: as set, or as suits this machine."""
     if settings.workers != "auto":
         return settings.workers
     if choose_device(settings.device) == "cpu":
@@ -255,49 +269,37 @@ def choose_workers(settings: Settings) -> int:
 
 
 def choose_device(wanted: str) -> str:
-    """ "cpu" or "cuda"; "auto" takes the GPU when there is one and torch was built for it."""
+    """ "cpu" or "cuda"; "auto" chooses the GPU when there is one and the installed torch supports it."""
     if wanted != "auto":
         return wanted
-    # Asking torch itself would load it, seconds before the first answer on the port.
+    # Asking torch would import it, which takes seconds before the port answers.
     return "cpu" if cuda_obstacle() else "cuda"
 
 
 def cuda_obstacle(device: Path = Path("/dev/nvidiactl")) -> str:
-    """What stands in the way of a GPU and what helps; empty when nothing does."""
+    """The reason why a GPU cannot be used, with the remedy; empty when it can."""
     if not device.exists():
-        return "there is no NVIDIA GPU here; leave --device away to speak on the CPU"
+        return "this machine has no NVIDIA GPU: omit --device to run on the CPU"
     if "+cpu" in version("torch"):
-        return "what is installed is for a CPU: remove .venv and run VOXGATE_ACCELERATOR=cuda scripts/setup"
+        return "the installed torch is a CPU build: remove .venv and run VOXGATE_ACCELERATOR=cuda scripts/setup"
     return ""
 
 
-async def report_progress(
-    synthesizer: ModelStatus, checkpoint: str, address: str, interval_s: float = PROGRESS_S
-) -> None:
-    """Say that the voice is loading, for as long as it is, and then where to go."""
-    began = said_at = time.monotonic()
-    _tell(f"listening at {address}, loading the voice '{checkpoint}'")
-    while synthesizer.state is EngineState.STARTING:
-        await asyncio.sleep(POLL_S)
-        if time.monotonic() - said_at >= interval_s:
-            said_at = time.monotonic()
-            _tell(f"still loading ({said_at - began:.0f} s)")
-    if synthesizer.state.speaks:
-        seconds = time.monotonic() - began
-        _tell(f"ready after {seconds:.1f} s for {synthesizer.capacity} utterances at once: open {address}")
+def raise_file_descriptor_limit(sockets: int) -> None:
+    """Raises the limit on open files to fit `sockets` WebSockets and as many HTTP connections, as far as allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * sockets + RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < needed:
+            log.warning("open files limited to %d, %d sockets may need %d: see `ulimit -n`", hard, sockets, needed)
 
 
-def page_address(host: str, port: int, *, tls: bool = False) -> str:
-    """What to type into a browser on this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    host = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{host}:{port}/"
-
-
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     print(f"voxgate: {text}", file=sys.stderr, flush=True)
 
 
-def _complain(text: str, status: int = 1) -> int:
+def _fail(text: str, status: int = 1) -> int:
     print(f"voxgate serve: {text}", file=sys.stderr)
     return status

@@ -1,4 +1,7 @@
-"""A worker of `voxgate serve`: `python -m voxgate.cli.serve_worker DESCRIPTOR`, with its end of a socket pair."""
+"""A worker process of `voxgate serve`: `python -m voxgate.cli.serve_worker DESCRIPTOR`.
+
+DESCRIPTOR is the number of an inherited socket, the worker's end of its link to the speech process.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def serve(sock: socket.socket) -> None:
-    """Until the speech process has it end, or is no more."""
+    """Serves until the speech process ends the worker, or ends itself."""
     connected = WorkerConnection()
     init = await connected.open(sock)
     settings, folder = Settings.model_validate_json(init.settings), Path(init.folder)
@@ -45,15 +48,14 @@ async def serve(sock: socket.socket) -> None:
             await asyncio.to_thread(tracing.close)
 
 
-def main(argument: str) -> None:
-    """Entry of the process."""
+def main(descriptor: str) -> None:
     import uvloop
 
-    # Signals reach the whole process group, or all of a service's processes; it is the speech process that decides.
+    # Signals reach the whole process group, or all processes of a service. The speech process decides when workers end.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     kill_with_parent()
-    uvloop.run(serve(socket.socket(fileno=int(argument))))
+    uvloop.run(serve(socket.socket(fileno=int(descriptor))))
 
 
 if __name__ == "__main__":

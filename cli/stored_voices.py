@@ -21,8 +21,7 @@ from voxgate.pipeline.cloning.creation import (
 from voxgate.pipeline.cloning.store import VoiceStore
 from voxgate.pipeline.errors import VoiceExists, VoxgateError
 
-from .flags import given_flags
-from .serve import settings_in
+from .settings_flags import gateway_variables, given_flags
 
 if TYPE_CHECKING:
     from voxgate.pipeline.cloning.store import StoredVoice
@@ -67,7 +66,7 @@ def configure(actions: Actions) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     try:
-        settings = settings_from(given_flags(parsed, Settings), parsed.config, settings_in(os.environ))
+        settings = settings_from(given_flags(parsed, Settings), parsed.config, gateway_variables(os.environ))
     except SettingsError as error:
         print(f"voxgate voices: {error}", file=sys.stderr)
         return 2

@@ -156,6 +156,10 @@ class GatewayServer(Protocol):
     def port(self) -> int:
         """The port in use."""
 
+    @property
+    def haproxy_agent_port(self) -> int | None:
+        """The port of HAProxy's agent check, if there is one."""
+
     async def open(self) -> None:
         """Listen. Raises OSError when the address is taken."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from voxgate.benchmarks import local as bench_local
 from voxgate.benchmarks.gpu import command as bench_gpu
-from voxgate.cli.flags import add_flags
+from voxgate.cli.settings_flags import add_flags
 from voxgate.gateway.settings import Settings
 from voxgate.loadtest import command as bench_ws
 

@@ -188,7 +188,7 @@ async def _serve(
         ready_s = round(time.monotonic() - began_s, 1)
         say(f"{results[0].size}: ready after {ready_s} s")
         if not parsed.replicas:
-            await put_loads(alone, results[0])
+            await put_loads(Fleet(alone.url, [alone.pid]), results[0])
             return
         for result in results:
             async with AsyncExitStack() as front:

@@ -1,5 +1,3 @@
-"""A fleet of a measurement's own: its gateways come up together, or none is left."""
-
 from __future__ import annotations
 
 import os
@@ -9,82 +7,104 @@ from pathlib import Path
 import pytest
 from voxgate.benchmarks import fleet
 from voxgate.benchmarks.fleet import (
-    GatewayProcess,
     GatewayStartError,
     balanced,
+    divide_cores,
     gateways,
+    haproxy_configuration,
     on_cores,
     one_gateway,
-    parts_of,
 )
+from voxgate.cli.ready_file import ReadyGateway
 
 STARTS = """#!/bin/sh
-echo "ready after 1.0 s for 4 utterances at once: open http://127.0.0.1:4242/" >&2
+# python -m voxgate.cli serve --port 0 --ready-file FILE ...
+ready='"url": "http://127.0.0.1:4242/", "port": 4242, "haproxy_agent_port": 4243, "capacity": 4'
+echo "{$ready, \\"pid\\": $$}" >$7.new
+mv $7.new $7
 exec sleep 30
 """
-FAILS = "#!/bin/sh\necho no voice there >&2\nexit 1\n"
+FAILS = "#!/bin/sh\necho voice missing >&2\nexit 1\n"
 
 
-def python_that(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gateways be this script instead."""
+def replace_python(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has gateways run `script` instead."""
     path = folder / "python"
     path.write_text(script, encoding="utf-8")
     path.chmod(0o755)
     monkeypatch.setattr(fleet.sys, "executable", str(path))
 
 
-async def test_a_gateway_is_there_for_the_block_and_gone_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python_that(STARTS, tmp_path, monkeypatch)
-    async with one_gateway([]) as served:
-        assert served.url == "http://127.0.0.1:4242/"
-        (pid,) = served.pids
-        os.kill(pid, 0)
+async def test_gateway_runs_for_the_block_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_python(STARTS, tmp_path, monkeypatch)
+    async with one_gateway([]) as gateway:
+        assert gateway.url == "http://127.0.0.1:4242/"
+        os.kill(gateway.pid, 0)
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(gateway.pid, 0)
 
 
-async def test_one_that_does_not_start_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python_that(FAILS, tmp_path, monkeypatch)
-    with pytest.raises(GatewayStartError, match="no voice there"):
+async def test_gateway_that_does_not_start_is_reported_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_python(FAILS, tmp_path, monkeypatch)
+    with pytest.raises(GatewayStartError, match="voice missing"):
         async with one_gateway([]):
-            pytest.fail("it is not ready")
+            pytest.fail("the gateway is not ready")
 
 
-async def test_gateways_come_up_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first_is_there = "until [ -s PIDS ]; do :; done"
+async def test_when_one_gateway_fails_the_others_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids = tmp_path / "pid"
     second_fails = STARTS.replace(
-        "echo", f'[ "$CUDA_VISIBLE_DEVICES" = 1 ] && {{ {first_is_there}; exit 1; }}\necho $$ > PIDS; echo'
+        "echo",
+        f'[ "$CUDA_VISIBLE_DEVICES" = 1 ] && {{ until [ -s {pids} ]; do :; done; exit 1; }}\necho $$ >{pids}; echo',
     )
-    python_that(second_fails.replace("PIDS", str(tmp_path / "pid")), tmp_path, monkeypatch)
+    replace_python(second_fails, tmp_path, monkeypatch)
     with pytest.raises(GatewayStartError):
         async with gateways(2, []):
-            pytest.fail("one of them is not there")
+            pytest.fail("the second gateway does not start")
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int(pids.read_text()), 0)
 
 
-async def test_without_haproxy_there_is_no_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_haproxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet.shutil, "which", lambda _: None)
-    with pytest.raises(GatewayStartError, match="haproxy"):
-        async with balanced([GatewayProcess(1, "http://127.0.0.1:4242/", 4243)]):
-            pytest.fail("nothing stands in front of it")
+    with pytest.raises(GatewayStartError, match="haproxy is not installed"):
+        async with balanced([ReadyGateway("http://127.0.0.1:4242/", 4242, 4243, 4, 1)]):
+            pytest.fail("there is no balancer")
 
 
-def test_gateways_share_the_cores_where_there_are_enough() -> None:
-    assert parts_of(range(10), 2) == [range(5), range(5, 10)]
-    assert parts_of(range(10), 4) == [()] * 4, "each is better off with all of them"
+def test_shipped_haproxy_configuration_is_rewritten_for_local_replicas() -> None:
+    replicas = [ReadyGateway(f"http://127.0.0.1:{port}/", port, port + 1, 4, 1) for port in (4242, 4252)]
+    text = haproxy_configuration(replicas, 5000, 5001)
+    assert "bind 127.0.0.1:5000" in text
+    assert "bind 127.0.0.1:5001" in text
+    assert "    server g0 127.0.0.1:4242 agent-port 4243\n    server g1 127.0.0.1:4252 agent-port 4253\n" in text
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells on which cores a process runs")
-async def test_a_gateway_runs_on_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python_that(STARTS, tmp_path, monkeypatch)
+def test_changed_haproxy_configuration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "haproxy.cfg"
+    other.write_text("bind :9999\n", encoding="utf-8")
+    monkeypatch.setattr(fleet, "HAPROXY_CONFIGURATION", other)
+    with pytest.raises(GatewayStartError, match="bind :8080"):
+        haproxy_configuration([], 5000, 5001)
+
+
+def test_cores_are_divided_only_where_there_are_enough() -> None:
+    assert divide_cores(range(10), 2) == [range(5), range(5, 10)]
+    assert divide_cores(range(10), 4) == [()] * 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the cores of a process")
+async def test_gateway_runs_on_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_python(STARTS, tmp_path, monkeypatch)
     one = min(os.sched_getaffinity(0))
-    async with one_gateway([], cores=[one]) as served:
-        assert os.sched_getaffinity(served.pids[0]) == {one}
+    async with one_gateway([], cores=[one]) as gateway:
+        assert os.sched_getaffinity(gateway.pid) == {one}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells on which cores a process runs")
-def test_cores_are_given_back() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the cores of a process")
+def test_core_restriction_ends_with_the_block() -> None:
     before = os.sched_getaffinity(0)
     one = min(before)
     with on_cores([one]):

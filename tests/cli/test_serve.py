@@ -16,9 +16,9 @@ from voxgate.cli.serve import (
     page_address,
     raise_file_descriptor_limit,
     report_progress,
-    settings_in,
     synthesizer_options,
 )
+from voxgate.cli.settings_flags import gateway_variables
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.interface import EngineState
 
@@ -100,7 +100,7 @@ def test_what_the_scripts_and_tests_read_is_no_setting() -> None:
     scripts = "".join(path.read_text("utf-8") for path in SCRIPTS.iterdir())
     names = set(re.findall(r"\bVOXGATE_[A-Z_]+", scripts))
     assert {"VOXGATE_VENV", "VOXGATE_TEST_TIER"} < names
-    assert settings_in(dict.fromkeys([*names, "VOXGATE_PORT"], "1")) == {"VOXGATE_PORT": "1"}
+    assert gateway_variables(dict.fromkeys([*names, "VOXGATE_PORT"], "1")) == {"VOXGATE_PORT": "1"}
 
 
 def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

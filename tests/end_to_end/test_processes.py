@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from voxgate.cli.ready_file import wait_until_ready
 from voxgate.pipeline.checkpoint import checkpoint_folder
 from voxgate.pipeline.talker.vllm.temporary_folder import PREFIX
 
@@ -28,11 +29,17 @@ async def serve(*flags: str) -> Process:
     )
 
 
-async def until(process: Process, said: str) -> None:
+async def serve_until_ready(ready: Path, *flags: str) -> Process:
+    process = await serve("--ready-file", str(ready), *flags)
+    await wait_until_ready(ready, process, START_S)
+    return process
+
+
+async def wait_until_loading(process: Process) -> None:
     assert process.stderr is not None
     async with asyncio.timeout(START_S):
-        while said not in (line := (await process.stderr.readline()).decode()):
-            assert line, f"it ended before it said {said!r}"
+        while "loading the voice" not in (line := (await process.stderr.readline()).decode()):
+            assert line, "the gateway ended before it loaded the voice"
 
 
 def family(process: Process) -> list[psutil.Process]:
@@ -66,9 +73,8 @@ def runs(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_no_process_outlives_the_gateway(number: signal.Signals, workers: int) -> None:
-    process = await serve("--slots", "2", "--workers", f"{workers}")
-    await until(process, "ready after")
+async def test_no_process_outlives_the_gateway(number: signal.Signals, workers: int, tmp_path: Path) -> None:
+    process = await serve_until_ready(tmp_path / "ready", "--slots", "2", "--workers", f"{workers}")
     children = family(process)
     assert len(children) >= (2 if workers == 1 else 4), "the engine, the codec, and workers that serve the sockets"
     process.send_signal(number)
@@ -78,13 +84,12 @@ async def test_no_process_outlives_the_gateway(number: signal.Signals, workers: 
 
 
 async def test_what_a_killed_gateway_leaves_in_the_temporary_folder_goes_at_the_next_start(
-    short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    short_tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(short_tmp))
     left: list[list[str]] = []
     for number in (signal.SIGKILL, signal.SIGTERM):
-        process = await serve("--slots", "2")
-        await until(process, "ready after")
+        process = await serve_until_ready(tmp_path / "ready", "--slots", "2")
         children = family(process)
         process.send_signal(number)
         await process.wait()
@@ -111,7 +116,7 @@ async def test_a_broken_checkpoint_is_told_before_anything_is_started(tmp_path: 
 
 async def test_an_engine_that_cannot_start_is_told_in_the_last_line_and_leaves_no_process() -> None:
     process = await serve("--kv-cache-mb", "1")  # not enough for a single utterance
-    await until(process, "loading the voice")
+    await wait_until_loading(process)
     children = family(process)
     async with asyncio.timeout(START_S):
         _, errors = await process.communicate()

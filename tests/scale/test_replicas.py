@@ -16,7 +16,7 @@ import pytest
 from acceptance.testbed.gateway_process import GatewayProcess, tone_gateway
 from acceptance.testbed.listeners import UNLIMITED, text_of
 from fakes.waiting import DEADLINE_S
-from voxgate.benchmarks.fleet import Balancer, Replica, balancer, free_port
+from voxgate.benchmarks.fleet import Balancer, balancer
 from voxgate.client import ClientError, SessionLost, connect
 from voxgate.client.events import Audio, Done, Queued
 
@@ -44,16 +44,15 @@ class ListenerOutcome:
 async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tuple[Balancer, list[GatewayProcess]]]:
     """A tone gateway with each number of slots, behind HAProxy."""
     async with AsyncExitStack() as stack:
-        agents = [free_port() for _ in slots]
         served = await asyncio.gather(
             *(
                 stack.enter_async_context(
-                    tone_gateway(slots=count, talker=FRAME, haproxy_agent_port=agent, **UNLIMITED, **settings)
+                    tone_gateway(slots=count, talker=FRAME, haproxy_agent_port=0, **UNLIMITED, **settings)
                 )
-                for count, agent in zip(slots, agents, strict=True)
+                for count in slots
             )
         )
-        replicas = [Replica(each.port, agent) for each, agent in zip(served, agents, strict=True)]
+        replicas = [each.ready for each in served]
         yield await stack.enter_async_context(balancer(HAPROXY, replicas, folder)), list(served)
 
 
@@ -179,5 +178,5 @@ async def test_outsiders_see_no_metrics(tmp_path: Path) -> None:
         assert (await http.get(f"{front.url}/readyz")).status == 200
         inside = await http.get(f"http://127.0.0.1:{served[0].port}/metrics")
         assert "voxgate_load" in await inside.text()
-        of_the_balancer = await http.get(f"{front.inside_url}/metrics")
+        of_the_balancer = await http.get(f"{front.statistics_url}/metrics")
         assert "haproxy_server_weight" in await of_the_balancer.text()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from voxgate.cli.ready_file import ReadyGateway, wait_until_ready
 
 TONE_READY_S = 30.0
 VOICE_READY_S = 240.0
@@ -33,7 +34,11 @@ class GatewayProcess:
         self.pid = process.pid
         self._log = log
         self._stats = psutil.Process(process.pid)
-        self.port = 0
+        self.ready: ReadyGateway
+
+    @property
+    def port(self) -> int:
+        return self.ready.port
 
     @property
     def log(self) -> str:
@@ -143,29 +148,21 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 @asynccontextmanager
 async def _running(command: list[str], ready_s: float) -> AsyncIterator[GatewayProcess]:
     with tempfile.TemporaryDirectory(prefix="scorecard-") as folder:
-        path = Path(folder) / "log"
+        path, ready_path = Path(folder) / "log", Path(folder) / "ready.json"
+        command = [*command, "--ready-file", str(ready_path)]
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=PIPE, stdout=PIPE, stderr=log, env=environment()
             )
         served = GatewayProcess(process, path)
         try:
-            await _until_ready(served, ready_s)
+            served.ready = await wait_until_ready(ready_path, process, ready_s)
             yield served
         except BaseException:
             print(f"the gateway's last lines:\n{served.log[-2000:]}", file=sys.stderr)
             raise
         finally:
             await _end(served)
-
-
-async def _until_ready(served: GatewayProcess, timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
-        while (line := next((said for said in served.log.splitlines() if "ready after" in said), None)) is None:
-            if served.process.returncode is not None:
-                raise RuntimeError("the gateway did not start")
-            await asyncio.sleep(0.02)
-    served.port = int(line.rstrip("/").rpartition(":")[2])
 
 
 async def _end(served: GatewayProcess) -> None:

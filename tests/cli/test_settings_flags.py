@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from voxgate.cli.flags import add_flags, given_flags
+from voxgate.cli.settings_flags import add_flags, given_flags
 
 
 class Options(BaseModel):

@@ -1,17 +1,24 @@
-"""Command-line flags from a pydantic model, so that an option is described once."""
+"""Settings on the command line: flags generated from a pydantic model, so that each option is described once."""
 
 from __future__ import annotations
 
 import argparse
 import types
+from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from .connection import API_KEY_VARIABLE
+
+_OTHER_VARIABLES = (API_KEY_VARIABLE, "VOXGATE_VENV", "VOXGATE_ACCELERATOR", "VOXGATE_SETUP_LOCKED")
+"""Read by clients and by scripts."""
+_TEST_VARIABLE_PREFIX = "VOXGATE_TEST_"
+
 
 def add_flags(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
-    """One flag for each field: `send_ahead_ms` becomes `--send-ahead-ms`. Values stay text; the model checks them."""
+    """Adds one flag for each field: `send_ahead_ms` becomes `--send-ahead-ms`. The model parses the values."""
     for name, field in model.model_fields.items():
         flag = "--" + name.replace("_", "-")
         options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": _help(field)}
@@ -28,15 +35,24 @@ def add_flags(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
 
 
 def given_flags(parsed: argparse.Namespace, model: type[BaseModel]) -> dict[str, Any]:
-    """Only what was given on the command line, by field name."""
+    """The fields of `model` that were given on the command line, by name."""
     return {name: value for name, value in vars(parsed).items() if name in model.model_fields}
 
 
+def gateway_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without the VOXGATE_ variables of clients, scripts and tests; any other has to be a setting."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _OTHER_VARIABLES and not name.startswith(_TEST_VARIABLE_PREFIX)
+    }
+
+
 def _kind(annotation: Any) -> Any:
-    """The type behind `T | None`."""
+    """The type behind `T | None` and `Annotated[T, ...]`."""
     if get_origin(annotation) in (Union, types.UnionType):
         return _kind(next(each for each in get_args(annotation) if each is not type(None)))
-    # Annotated inside a union keeps its metadata; the type is what it is about.
+    # Annotated inside a union keeps its metadata.
     if hasattr(annotation, "__metadata__"):
         return _kind(annotation.__origin__)
     return annotation
