@@ -70,12 +70,12 @@ class Capacity:
     def forget(self) -> None:
         """Begin anew: what was measured was warming up."""
         for stage in self.stages:
-            stage.times.forget()
+            stage.times.reset()
 
     def settle(self, now_s: float) -> None:
         """Take what was measured so far as this machine's own figures, and the capacity that follows from them."""
         for stage in self.stages:
-            stage.times.settle()
+            stage.times.commit_baseline()
         self._looked_s, self._utterances = now_s, self._most(RAISE_BELOW, self._load_now(now_s))
 
     def utterances(self, now_s: float) -> int:

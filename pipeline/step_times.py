@@ -1,30 +1,37 @@
-"""How long a stage's steps take by batch size, as measured: what it was, what it is, and what it would be."""
+"""Measured durations of a stage's steps: for planning (`StepTimes`) and for timing the next step (`StepTimer`).
+
+A step is one batch of one stage: a talker step makes one frame of each utterance in it, a codec step decodes one job.
+`StepTimes` answers how long a step of some batch size takes on this machine, slow steps included; capacity, the
+scheduler's largest batch and the limits of the watchdogs follow from it. `StepTimer` follows the steps in flight and
+answers when the one under way will probably end, quick steps being what counts. Both are synchronous, and time is an
+argument, in seconds of any clock that does not go back.
+"""
 
 from __future__ import annotations
 
 import bisect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Largest batch of each bucket: near batch sizes are measured together."""
-_SLOW = 0.9
-_STRETCH = 8
-"""Steps whose mean counts: less than a second of them where it matters."""
-_KEPT = 96
-"""Samples of a bucket."""
-_ENOUGH = 5
-"""Fewer samples say nothing."""
+_BUCKET_LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Largest batch of each bucket; batch sizes of one bucket are measured together."""
+_SLOW_QUANTILE = 0.9
+_STRETCH_STEPS = 8
+"""Consecutive steps whose mean is taken: less than a second of them at the batch sizes that matter."""
+_BUCKET_SAMPLES = 96
+"""Newest samples kept of a bucket."""
+_MIN_FRESH_SAMPLES = 5
+"""Fewer fresh samples than this are not used."""
 FRESH_S = 20.0
-"""What was measured longer ago is what a stage took once, not what it takes now."""
+"""Age from which a sample no longer describes what a step takes now."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """The newest steps of about one batch size; `steps` counts all there ever were."""
+    """Durations of the newest steps of similar batch sizes; `batch` is their mean size, `steps` counts all steps ever."""
 
     batch: int
     steps: int
@@ -38,17 +45,18 @@ class _Point(NamedTuple):
 
 
 class LatencyCurve:
-    """Seconds over the batch size, never falling.
+    """Seconds of a step over its batch size; never falls as the batch grows.
 
-    Between measured batches it goes straight; beyond the largest, on at the slope so far, or in proportion where only
-    one batch size is known.
+    The curve is linear between measured batch sizes. Beyond the largest it continues at the mean slope, or in
+    proportion to the batch where only one size was measured.
     """
 
     def __init__(self, points: Sequence[_Point]) -> None:
-        self._points = _rising(points)
+        """`points` ascend by batch; neighbours that fall are averaged."""
+        self._points = _monotone(points)
 
     def at(self, batch: float) -> float | None:
-        """None where nothing was measured."""
+        """Returns the seconds of a step of `batch` rows; None when nothing was measured."""
         points = self._points
         if not points:
             return None
@@ -64,39 +72,101 @@ class LatencyCurve:
         slope = (last.seconds - first.seconds) / (last.batch - first.batch)
         return last.seconds + slope * (batch - last.batch)
 
-    def most_within(self, seconds: float, most: int) -> int:
-        """The largest batch, up to `most`, that takes no longer than `seconds`; `most` where nothing was measured."""
-        return bisect.bisect_right(range(1, most + 1), seconds, key=lambda batch: self.at(batch) or 0.0)
+    def largest_batch_within(self, seconds: float, limit: int) -> int:
+        """Returns the largest batch, up to `limit`, that takes at most `seconds`; `limit` when nothing was measured."""
+        return bisect.bisect_right(range(1, limit + 1), seconds, key=lambda batch: self.at(batch) or 0.0)
+
+
+class StepTimes:
+    """Step durations by batch size.
+
+    A bucket with fresh samples is described by them. Every other bucket is described by its baseline (taken by
+    `commit_baseline` after a calibration), scaled by how much longer the fresh buckets take now than at their own
+    baseline: a machine that became slower is slower at every batch size. A bad moment is therefore forgotten after
+    `FRESH_S`. Without any baseline, the last samples of a bucket are used however old they are.
+    """
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, _Bucket] = {}
+
+    def record(self, batch: int, seconds: float, now_s: float) -> None:
+        """Adds the duration of one step of `batch` rows."""
+        limit = _BUCKET_LIMITS[min(bisect.bisect_left(_BUCKET_LIMITS, batch), len(_BUCKET_LIMITS) - 1)]
+        self._buckets.setdefault(limit, _Bucket()).add(now_s, batch, seconds)
+
+    def reset(self) -> None:
+        """Discards all samples and baselines; used after warming up."""
+        self._buckets.clear()
+
+    def commit_baseline(self) -> None:
+        """Takes the samples so far as the baseline of their buckets."""
+        for bucket in self._buckets.values():
+            bucket.commit_baseline()
+
+    def curve(self, now_s: float) -> LatencyCurve:
+        """Returns the durations that slow stretches of steps take at `now_s` (`_sustained`), over the batch size."""
+        fresh = {limit: news for limit, bucket in self._buckets.items() if (news := bucket.fresh(now_s))}
+        calibrated = any(bucket.baseline for bucket in self._buckets.values())
+        points = []
+        for limit, bucket in sorted(self._buckets.items()):
+            if (news := fresh.get(limit)) is not None:
+                points.append(news[0])
+            elif (baseline := bucket.baseline) is not None:
+                points.append(baseline._replace(seconds=baseline.seconds * self._drift(fresh, baseline.batch)))
+            elif not calibrated:
+                points.append(bucket.last())
+        return LatencyCurve(points)
+
+    def summaries(self) -> Sequence[StepSummary]:
+        """Returns one summary per bucket, by ascending batch size, for statistics."""
+        return [self._buckets[limit].summary() for limit in sorted(self._buckets)]
+
+    def _drift(self, fresh: Mapping[int, tuple[_Point, float]], batch: float) -> float:
+        """Returns the factor by which steps of `batch` rows probably take longer now than at their baseline.
+
+        The largest bucket with fresh samples decides. A small batch says little about a large one, because single
+        steps find their caches cold; so its factor counts in proportion to the batch sizes.
+        """
+        for limit in sorted(fresh, reverse=True):
+            if (baseline := self._buckets[limit].baseline) is not None and baseline.seconds:
+                point, median_s = fresh[limit]
+                return 1 + (median_s / baseline.seconds - 1) * min(1.0, 2 * point.batch / batch)
+        return 1.0
 
 
 class _Bucket:
-    """The newest steps of about one batch size, and how long they took when the machine was first measured."""
+    """The newest samples of similar batch sizes, and their baseline."""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.known: _Point | None = None
-        """The median of those first steps: they are few, and an accident among them must not stand for good."""
-        self._samples: deque[tuple[float, int, float]] = deque(maxlen=_KEPT)
+        self.baseline: _Point | None = None
+        """Median of the calibration's samples: they are few, and one outlier among them must not last."""
+        self._samples: deque[tuple[float, int, float]] = deque(maxlen=_BUCKET_SAMPLES)
+        """Time, batch and seconds of each."""
 
     def add(self, now_s: float, batch: int, seconds: float) -> None:
         self._samples.append((now_s, batch, seconds))
         self.steps += 1
 
-    def settle(self) -> None:
-        self.known = _Point(self._batch(), _quantile(self._seconds(), 0.5))
+    def commit_baseline(self) -> None:
+        self.baseline = _Point(self._batch(), _quantile(self._seconds(), 0.5))
 
     def last(self) -> _Point:
-        """The newest steps, however long ago they were."""
+        """Returns the sustained duration of the newest samples, whatever their age."""
         return _Point(self._batch(), _sustained(self._seconds()))
 
     def fresh(self, now_s: float) -> tuple[_Point, float] | None:
-        """The newest steps and their median; None when they are too few or too long ago."""
-        new = [seconds for at_s, _, seconds in self._samples if now_s - at_s <= FRESH_S]
-        return (_Point(self._batch(), _sustained(new)), _quantile(new, 0.5)) if len(new) >= _ENOUGH else None
+        """Returns the sustained duration of the fresh samples and their median; None when they are too few."""
+        seconds = [seconds for at_s, _, seconds in self._samples if now_s - at_s <= FRESH_S]
+        if len(seconds) < _MIN_FRESH_SAMPLES:
+            return None
+        return _Point(self._batch(), _sustained(seconds)), _quantile(seconds, 0.5)
 
     def summary(self) -> StepSummary:
         seconds = self._seconds()
-        return StepSummary(round(self._batch()), self.steps, _quantile(seconds, 0.5), _quantile(seconds, _SLOW))
+        return StepSummary(
+            round(self._batch()), self.steps, _quantile(seconds, 0.5), _quantile(seconds, _SLOW_QUANTILE)
+        )
 
     def _batch(self) -> float:
         return sum(batch for _, batch, _ in self._samples) / len(self._samples)
@@ -105,73 +175,17 @@ class _Bucket:
         return [seconds for _, _, seconds in self._samples]
 
 
-class StepTimes:
-    """Step durations by batch size, in seconds. Time comes in as an argument.
-
-    A batch size that was measured lately counts as measured. Of others there are the first figures (`settle`, after a
-    calibration), scaled by how the present batches compare to their own: a machine that has become slower is slower at
-    every batch. So a bad moment is remembered for `FRESH_S` at most. Without first figures the last ones stand.
-    """
-
-    def __init__(self) -> None:
-        self._buckets: dict[int, _Bucket] = {}
-
-    def record(self, batch: int, seconds: float, now_s: float) -> None:
-        """A step of `batch` rows took so long."""
-        bound = _BATCHES[min(bisect.bisect_left(_BATCHES, batch), len(_BATCHES) - 1)]
-        self._buckets.setdefault(bound, _Bucket()).add(now_s, batch, seconds)
-
-    def forget(self) -> None:
-        """Begin anew: what was measured was warming up."""
-        self._buckets.clear()
-
-    def settle(self) -> None:
-        """Take what was measured so far as the first figures."""
-        for bucket in self._buckets.values():
-            bucket.settle()
-
-    def curve(self, now_s: float) -> LatencyCurve:
-        """What steps take that are slow but not the slowest (`_sustained`), over the batch size."""
-        fresh = {bound: news for bound, bucket in self._buckets.items() if (news := bucket.fresh(now_s))}
-        calibrated = any(bucket.known for bucket in self._buckets.values())
-        points = []
-        for bound, bucket in sorted(self._buckets.items()):
-            if (news := fresh.get(bound)) is not None:
-                points.append(news[0])
-            elif (known := bucket.known) is not None:
-                points.append(known._replace(seconds=known.seconds * self._drift(fresh, known.batch)))
-            elif not calibrated:
-                points.append(bucket.last())
-        return LatencyCurve(points)
-
-    def summaries(self) -> Sequence[StepSummary]:
-        """By batch size, for statistics."""
-        return [self._buckets[bound].summary() for bound in sorted(self._buckets)]
-
-    def _drift(self, fresh: Mapping[int, tuple[_Point, float]], batch: float) -> float:
-        """How much longer steps of `batch` rows must be thought to take now than at first.
-
-        The largest batch measured lately is asked. A small one says little of a large one: single steps find their
-        caches cold, so it is believed in proportion.
-        """
-        for bound in sorted(fresh, reverse=True):
-            if (known := self._buckets[bound].known) is not None and known.seconds:
-                point, median_s = fresh[bound]
-                return 1 + (median_s / known.seconds - 1) * min(1.0, 2 * point.batch / batch)
-        return 1.0
-
-
 def _sustained(seconds: Sequence[float]) -> float:
-    """What nine of ten stretches of steps stay below, on the mean of each.
+    """Returns the 90th percentile of the means of consecutive stretches of steps.
 
-    Speech runs ahead of its listeners, so a single slow step is no harm; one slow stretch after the other is.
+    Speech is generated ahead of its playback, so one slow step does no harm; one slow stretch after another does.
     """
-    stretches = [seconds[at : at + _STRETCH] for at in range(0, len(seconds), _STRETCH)]
-    return _quantile([sum(stretch) / len(stretch) for stretch in stretches], _SLOW)
+    stretches = [seconds[at : at + _STRETCH_STEPS] for at in range(0, len(seconds), _STRETCH_STEPS)]
+    return _quantile([sum(stretch) / len(stretch) for stretch in stretches], _SLOW_QUANTILE)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
-    """Between the two values nearest to it, in proportion."""
+    """Returns the quantile, interpolated linearly between the two nearest values."""
     ordered = sorted(values)
     at = share * (len(ordered) - 1)
     low = int(at)
@@ -179,16 +193,122 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def _rising(points: Sequence[_Point]) -> list[_Point]:
-    """The nearest points that never fall with the batch: neighbours out of order become their mean (PAVA)."""
-    blocks: list[list[_Point]] = []
+def _monotone(points: Sequence[_Point]) -> list[_Point]:
+    """Returns the nearest points that never fall (isotonic regression by pooling adjacent violators)."""
+    pools: list[list[_Point]] = []
     for point in points:
-        blocks.append([point])
-        while len(blocks) > 1 and _mean_s(blocks[-2]) > _mean_s(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] += last
-    return [_Point(point.batch, _mean_s(block)) for block in blocks for point in block]
+        pools.append([point])
+        while len(pools) > 1 and _mean_s(pools[-2]) > _mean_s(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    return [_Point(point.batch, _mean_s(pool)) for pool in pools for point in pool]
 
 
-def _mean_s(block: Sequence[_Point]) -> float:
-    return sum(point.seconds for point in block) / len(block)
+def _mean_s(pool: Sequence[_Point]) -> float:
+    return sum(point.seconds for point in pool) / len(pool)
+
+
+_SHAPE_SAMPLES = 8
+"""Newest steps of a shape; the quickest of them is the expected duration."""
+_PREPARATION_SAMPLES = 16
+"""Newest steps whose preparation times are kept."""
+
+Shape = TypeVar("Shape", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _StepInFlight(Generic[Shape]):
+    step: object
+    ordered_s: float
+    shape: Shape | None
+    launched_s: float | None = None
+
+
+class StepTimer(Generic[Shape]):
+    """Follows steps from their order to their end, and expects the end of the step under way.
+
+    A step is *ordered*, then *launched* on the device, then *finished*. Steps finish in the order of their orders. A
+    step can be ordered while the one before it runs; the device begins it when that one ends. A step of shape None
+    does not reach the device: it counts for the durations that `finished` returns and for nothing else. An order
+    whose step is never finished is dropped when a later step is.
+    """
+
+    def __init__(self, min_samples: int = 1) -> None:
+        """`min_samples`: finished steps of a shape below which no end is expected."""
+        self._min_samples = min_samples
+        self._in_flight: deque[_StepInFlight[Shape]] = deque()
+        self._durations: dict[Shape, deque[float]] = {}
+        self._preparations: deque[float] = deque(maxlen=_PREPARATION_SAMPLES)
+        self._finished_s = 0.0
+        """End of the previous step."""
+        self._device_free_s = 0.0
+        """End of the previous step that reached the device."""
+        self._idle = True
+        """Whether there was nothing to do since the previous step ended."""
+
+    @property
+    def in_flight(self) -> int:
+        """Steps that were ordered for the device and have not finished."""
+        return sum(step.shape is not None for step in self._in_flight)
+
+    def ordered(self, step: object, now_s: float, shape: Shape | None = None) -> None:
+        """Adds a step; `finished` knows it by identity. Steps of one shape take about the same time."""
+        self._in_flight.append(_StepInFlight(step, now_s, shape))
+
+    def launched(self, now_s: float) -> None:
+        """Notes that the newest step was handed to the device; ignored when it was before."""
+        step = self._newest()
+        if step is not None and step.launched_s is None:
+            step.launched_s = now_s
+            self._preparations.append(now_s - step.ordered_s)
+
+    def finished(self, step: object, now_s: float, device_s: float | None = None) -> float:
+        """Ends a step and returns its duration in seconds, which includes the host's work since the previous step.
+
+        The duration counts from the end of the previous step; after `idle`, from the step's order if that is later.
+        It is 0 for an unknown step. `device_s` is the step's duration as the device measured it, where it did.
+        """
+        began_s = now_s
+        while self._in_flight:
+            oldest = self._in_flight.popleft()
+            if oldest.step is step:
+                began_s = max(oldest.ordered_s, self._finished_s) if self._idle else self._finished_s
+                self._record(oldest, now_s, device_s)
+                break
+        self._finished_s, self._idle = now_s, False
+        return now_s - began_s
+
+    def idle(self) -> None:
+        """Notes that nothing is left to order: time until the next order belongs to no step."""
+        self._idle = True
+
+    def expected_end_s(self) -> float | None:
+        """Returns when the newest step will end at the earliest; None when it was not launched or is too little known.
+
+        Valid as long as all steps before it have finished.
+        """
+        step = self._newest()
+        if step is None or step.launched_s is None:
+            return None
+        assert step.shape is not None  # `_newest` returns steps of the device only
+        durations = self._durations.get(step.shape, ())
+        if len(durations) < self._min_samples:
+            return None
+        return max(step.launched_s, self._device_free_s) + min(durations)
+
+    def preparation_s(self) -> float:
+        """Returns how long a step takes from its order to its launch: the upper quartile of the newest; 0 if unknown."""
+        ordered = sorted(self._preparations)
+        return ordered[3 * len(ordered) // 4] if ordered else 0.0
+
+    def _newest(self) -> _StepInFlight[Shape] | None:
+        return next((step for step in reversed(self._in_flight) if step.shape is not None), None)
+
+    def _record(self, step: _StepInFlight[Shape], now_s: float, device_s: float | None) -> None:
+        if step.shape is None:
+            return
+        if step.launched_s is not None:
+            if device_s is None:
+                device_s = now_s - max(step.launched_s, self._device_free_s)
+            self._durations.setdefault(step.shape, deque(maxlen=_SHAPE_SAMPLES)).append(device_s)
+        self._device_free_s = now_s

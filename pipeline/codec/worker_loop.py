@@ -17,6 +17,7 @@ import torch
 from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import AnswerKind, CodecDescription, CodecWorkerOptions, Job
+from ..step_times import StepTimer
 from .channels import JobChannel, JobChannels, QueuedJob
 
 DECODE_ERRORS = (RuntimeError, IndexError, ValueError)
@@ -25,8 +26,6 @@ MARGIN_S = 0.0004
 """A batch is launched so long before the one under way is expected to be over."""
 LOOK_S = 0.0003
 """When it takes longer than expected, whether it is over is asked so often."""
-_KEPT = 8
-"""Batches of a shape, the quickest of which tells when the next will be over."""
 
 
 class PendingBatch(Protocol):
@@ -85,24 +84,10 @@ class _BatchInFlight:
     batch: list[QueuedJob]
     job: Job
     decoding: PendingBatch
-    launched_s: float
-
-
-class BatchDurations:
-    """When a batch will be over, by what those of its shape took."""
-
-    def __init__(self) -> None:
-        self._took: dict[tuple[int, int], deque[float]] = {}
-
-    def record(self, job: Job, seconds: float) -> None:
-        self._took.setdefault(_shape(job), deque(maxlen=_KEPT)).append(seconds)
-
-    def least_s(self, job: Job) -> float:
-        """0 where nothing is known."""
-        return min(self._took.get(_shape(job), ()), default=0.0)
 
 
 def _shape(job: Job) -> tuple[int, int]:
+    """Batches of one shape take about the same time: rows in eights, frames."""
     rows, frames, _ = job.codes.shape
     return (rows + 7) // 8, frames
 
@@ -126,9 +111,7 @@ class _WorkerLoop:
         self._channels, self._worker = channels, worker
         self._max_rows, self._max_frames = options.max_rows, options.batch_frames
         self._under_way: deque[_BatchInFlight] = deque()
-        self._times = BatchDurations()
-        self._over_s = 0.0
-        """When the last one was found to be over."""
+        self._timer: StepTimer[tuple[int, int]] = StepTimer()
 
     def run(self) -> None:
         while self._channels.owner.open:
@@ -141,9 +124,8 @@ class _WorkerLoop:
         """Empty when there is none yet, and one under way may be over."""
         if not self._under_way:
             return self._channels.next_batch(self._max_rows, self._max_frames)
-        last = self._under_way[-1]
-        due_s = max(last.launched_s, self._over_s) + self._times.least_s(last.job) - MARGIN_S
-        gather_s = max(0.0, due_s - time.monotonic())
+        end_s = self._timer.expected_end_s()
+        gather_s = 0.0 if end_s is None else max(0.0, end_s - MARGIN_S - time.monotonic())
         return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, LOOK_S)
 
     def _launch(self, batch: list[QueuedJob]) -> None:
@@ -155,9 +137,13 @@ class _WorkerLoop:
             return
         launched_s = time.monotonic()
         try:
-            self._under_way.append(_BatchInFlight(batch, job, self._worker.launch(job), launched_s))
+            decoding = self._worker.launch(job)
         except DECODE_ERRORS as error:
             _fail(batch, error)
+            return
+        self._under_way.append(_BatchInFlight(batch, job, decoding))
+        self._timer.ordered(job, launched_s, _shape(job))
+        self._timer.launched(launched_s)
 
     def _answer(self, done: _BatchInFlight) -> None:
         try:
@@ -165,9 +151,8 @@ class _WorkerLoop:
         except DECODE_ERRORS as error:
             _fail(done.batch, error)
             return
-        self._over_s = time.monotonic()
         seconds = done.decoding.seconds
-        self._times.record(done.job, seconds)
+        self._timer.finished(done.job, time.monotonic(), seconds)
         first = 0
         for asked in done.batch:
             rows = len(asked.job.slots)

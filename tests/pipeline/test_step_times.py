@@ -1,4 +1,4 @@
-"""What is made of measured steps: a curve that never falls, knows its age, and drifts with the machine."""
+"""The latency curve made from measured steps, and the timer of the steps in flight."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voxgate.pipeline.step_times import FRESH_S, StepTimes
+from voxgate.pipeline.step_times import FRESH_S, StepTimer, StepTimes
 
 
 def times_of(*steps: tuple[int, float], count: int = 10, now_s: float = 0.0) -> StepTimes:
-    """`count` steps of each (batch, seconds)."""
+    """Records `count` steps of each (batch, seconds)."""
     times = StepTimes()
     for batch, seconds in steps:
         measure(times, batch, seconds, now_s, count)
@@ -23,21 +23,21 @@ def measure(times: StepTimes, batch: int, seconds: float, now_s: float, count: i
         times.record(batch, seconds, now_s)
 
 
-def test_nothing_is_known_before_anything_was_measured() -> None:
+def test_curve_is_unknown_before_the_first_measurement() -> None:
     assert StepTimes().curve(0.0).at(1) is None
     assert StepTimes().summaries() == []
 
 
-def test_between_measured_batches_it_goes_straight_and_beyond_them_on_at_the_slope() -> None:
+def test_curve_is_linear_between_batches_and_continues_at_their_slope() -> None:
     curve = times_of((2, 0.010), (4, 0.014)).curve(0.0)
     assert [curve.at(batch) for batch in (1, 2, 3, 4, 8)] == pytest.approx([0.010, 0.010, 0.012, 0.014, 0.022])
 
 
-def test_one_known_batch_says_that_more_take_in_proportion() -> None:
+def test_curve_is_proportional_beyond_the_only_known_batch() -> None:
     assert times_of((4, 0.020)).curve(0.0).at(12) == pytest.approx(0.060)
 
 
-def test_it_is_slow_stretches_that_count_and_not_slow_steps() -> None:
+def test_curve_follows_slow_stretches_rather_than_single_slow_steps() -> None:
     times = times_of((1, 0.010), count=95)
     measure(times, 1, 0.100, 0.0, count=1)
     assert times.curve(0.0).at(1) == pytest.approx(0.010)
@@ -48,77 +48,166 @@ def test_it_is_slow_stretches_that_count_and_not_slow_steps() -> None:
     assert times.summaries()[0].p50_s == pytest.approx(0.015)
 
 
-def test_an_accident_in_the_calibration_does_not_stand_for_good() -> None:
+def test_baseline_ignores_outliers_of_the_calibration() -> None:
     times = times_of((1, 0.010))
     measure(times, 1, 0.200, 0.0, count=3)
-    times.settle()
+    times.commit_baseline()
     assert times.curve(1e6).at(1) == pytest.approx(0.010)
 
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.floats(0.001, 1.0)), min_size=1, max_size=12))
-def test_more_rows_never_take_less_time(steps: list[tuple[int, float]]) -> None:
+def test_curve_never_falls(steps: list[tuple[int, float]]) -> None:
     curve = times_of(*steps).curve(0.0)
     values = [curve.at(batch) or 0.0 for batch in range(1, 300)]
     assert all(later >= earlier - 1e-12 for earlier, later in itertools.pairwise(values))
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.floats(0.001, 0.2)), min_size=1, max_size=8), st.floats(0.001, 0.5))
-def test_the_largest_batch_within_a_time_is_the_largest(steps: list[tuple[int, float]], budget_s: float) -> None:
+def test_largest_batch_within_a_time_equals_exhaustive_search(steps: list[tuple[int, float]], budget_s: float) -> None:
     curve = times_of(*steps).curve(0.0)
-    most = curve.most_within(budget_s, 64)
-    assert most == sum((curve.at(batch) or 0.0) <= budget_s for batch in range(1, 65))
+    largest = curve.largest_batch_within(budget_s, 64)
+    assert largest == sum((curve.at(batch) or 0.0) <= budget_s for batch in range(1, 65))
 
 
-def test_a_bad_moment_is_forgotten_when_nothing_like_it_is_measured_again() -> None:
+def test_slow_samples_expire_and_the_baseline_returns() -> None:
     times = times_of((1, 0.010), (8, 0.040))
-    times.settle()
+    times.commit_baseline()
     measure(times, 8, 0.200, now_s=30.0, count=64)
     assert times.curve(30.0).at(8) == pytest.approx(0.200)
-    # From then on only small batches are let through.
+    # From here on only small batches are run.
     later_s = 30.0 + FRESH_S + 1
     measure(times, 1, 0.010, now_s=later_s)
     assert times.curve(later_s).at(8) == pytest.approx(0.040)
 
 
-def test_a_machine_that_became_slower_is_slower_at_batches_it_has_not_met_since() -> None:
+def test_slower_machine_scales_the_baseline_of_other_batches() -> None:
     times = times_of((1, 0.010), (4, 0.020), (8, 0.040))
-    times.settle()
+    times.commit_baseline()
     measure(times, 4, 0.040, now_s=100.0)
     assert times.curve(100.0).at(8) == pytest.approx(0.080)
 
 
-def test_single_steps_say_little_of_large_ones() -> None:
+def test_small_batch_scales_large_ones_in_proportion_only() -> None:
     times = times_of((1, 0.010), (8, 0.040))
-    times.settle()
+    times.commit_baseline()
     measure(times, 1, 0.020, now_s=100.0)
     assert times.curve(100.0).at(8) == pytest.approx(0.040 * 1.25)
 
 
-def test_few_new_steps_change_nothing_yet() -> None:
+def test_few_fresh_samples_do_not_replace_the_baseline() -> None:
     times = times_of((4, 0.020))
-    times.settle()
+    times.commit_baseline()
     measure(times, 4, 0.200, now_s=100.0, count=4)
     assert times.curve(100.0).at(4) == pytest.approx(0.020)
     measure(times, 4, 0.200, now_s=100.0, count=1)
     assert times.curve(100.0).at(4) == pytest.approx(0.200)
 
 
-def test_without_a_calibration_the_last_figures_stand() -> None:
+def test_without_baseline_the_last_samples_are_used() -> None:
     times = times_of((4, 0.020))
     assert times.curve(1e6).at(4) == pytest.approx(0.020)
 
 
-def test_a_batch_met_first_in_a_bad_moment_is_forgotten_after_it() -> None:
+def test_bucket_without_baseline_expires_with_its_samples() -> None:
     times = times_of((1, 0.010), (8, 0.040))
-    times.settle()
+    times.commit_baseline()
     measure(times, 4, 0.300, now_s=50.0)
-    assert times.curve(50.0).at(4) == pytest.approx(0.170), "the mean with the larger batch that took less"
+    assert times.curve(50.0).at(4) == pytest.approx(0.170), "pooled with the larger batch, which took less"
     assert times.curve(50.0 + FRESH_S + 1).at(4) == pytest.approx(0.010 + 0.030 * 3 / 7)
 
 
-def test_summaries_tell_count_median_and_slow_steps_by_batch() -> None:
+def test_summaries_hold_count_median_and_90th_percentile_by_batch() -> None:
     times = times_of((1, 0.010), (5, 0.020), (6, 0.020))
     small, large = times.summaries()
     assert (small.batch, small.steps, small.p50_s) == (1, 10, 0.010)
     assert (large.steps, large.p90_s) == (20, 0.020)
     assert large.batch in (5, 6)
+
+
+FIRST, SECOND, THIRD = object(), object(), object()
+
+
+def test_step_after_idle_counts_from_its_order() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10.0)
+    assert timer.finished(FIRST, 10.5) == pytest.approx(0.5)
+    timer.idle()
+    timer.ordered(SECOND, 20.0)
+    assert timer.finished(SECOND, 20.2) == pytest.approx(0.2)
+
+
+def test_time_between_two_steps_counts_unless_idle() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10.0)
+    timer.finished(FIRST, 10.5)
+    timer.ordered(SECOND, 10.75)
+    assert timer.finished(SECOND, 11.0) == pytest.approx(0.5)
+
+
+def test_step_ordered_ahead_counts_from_the_end_of_the_one_before() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10.0)
+    timer.ordered(SECOND, 10.1)
+    assert timer.finished(FIRST, 10.5) == pytest.approx(0.5)
+    # The engine ordered all it has, and reports idle while the second step runs.
+    timer.idle()
+    assert timer.finished(SECOND, 10.9) == pytest.approx(0.4)
+
+
+def test_order_that_never_finishes_is_dropped() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10.0)
+    timer.ordered(SECOND, 11.0)
+    assert timer.finished(SECOND, 11.25) == pytest.approx(0.25)
+    timer.ordered(THIRD, 11.25)
+    assert timer.finished(THIRD, 11.5) == pytest.approx(0.25)
+
+
+def test_unknown_step_has_no_duration() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.launched(1.0)
+    assert timer.finished(FIRST, 1.0) == 0.0
+    assert timer.expected_end_s() is None
+    assert timer.preparation_s() == 0.0
+
+
+def test_only_steps_with_a_shape_are_in_flight() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 1.0, "a")
+    timer.ordered(SECOND, 1.0)
+    assert timer.in_flight == 1
+    timer.launched(1.5)
+    timer.finished(FIRST, 2.0)
+    assert timer.in_flight == 0
+    assert timer.preparation_s() == pytest.approx(0.5), "the step of no shape was not launched"
+
+
+def test_expected_end_follows_the_quickest_of_the_newest_steps_of_a_shape() -> None:
+    timer: StepTimer[str] = StepTimer(min_samples=2)
+
+    def expected_s(shape: str, *durations_s: float) -> float | None:
+        """The expected duration of a step launched after steps of these durations as the device measured them."""
+        for device_s in durations_s:
+            timer.ordered(FIRST, 1.0, shape)
+            timer.launched(1.0)
+            timer.finished(FIRST, 1.0, device_s)
+        timer.ordered(SECOND, 2.0, shape)
+        timer.launched(2.0)
+        end_s = timer.expected_end_s()
+        timer.finished(THIRD, 1.0)  # drops the step
+        return None if end_s is None else end_s - 2.0
+
+    assert expected_s("a", 0.004) is None
+    assert expected_s("a", 0.002, 0.003) == pytest.approx(0.002)
+    assert expected_s("b") is None
+    assert expected_s("a", *[0.005] * 8) == pytest.approx(0.005)
+
+
+def test_step_launched_early_begins_when_the_device_is_free() -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 1.0, "a")
+    timer.launched(1.1)
+    timer.ordered(SECOND, 1.2, "a")
+    timer.launched(1.3)
+    timer.finished(FIRST, 2.1)
+    assert timer.expected_end_s() == pytest.approx(2.1 + 1.0)

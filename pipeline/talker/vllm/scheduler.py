@@ -20,9 +20,9 @@ from voxgate.codecs.pcm import FRAME_MS
 
 from ...ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
 from ...ipc.slot_tables import Field
-from ...step_times import StepTimes
+from ...step_times import StepTimer, StepTimes
 from .config import EngineConfig
-from .step_timing import JustInTimeEstimator, StepTimer
+from .step_timing import MIN_SAMPLES, StepShape, order_wait_s, step_shape
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler as _SchedulerBase
@@ -43,7 +43,7 @@ class CreditScheduling(_SchedulerBase):
         wiring = EngineConfig.of(vllm_config)
         self._control = wiring.attach().control
         self._reports = wiring.connect()
-        self._clock = StepTimer()
+        self._timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
         self._times = StepTimes()
         self._largest, self._looked_s = wiring.shape.slots, 0.0
         self._slots = wiring.shape.slots
@@ -69,7 +69,7 @@ class CreditScheduling(_SchedulerBase):
         finally:
             if held:
                 self.running = self.running + held
-        self._clock.order(order, now_s)
+        self._timer.ordered(order, now_s, self._shape(order))
         self._ordered += 1
         if self._handed_over:
             order.first_frames = self._first_frames(order.num_scheduled_tokens)
@@ -77,6 +77,8 @@ class CreditScheduling(_SchedulerBase):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """A step's outcome: its time is reported when all it did was to make frames."""
+        now_s = time.monotonic()
+        seconds = self._timer.finished(scheduler_output, now_s)
         # Those that end with this step are forgotten by it.
         requests = self.requests.copy()
         result = super().update_from_output(scheduler_output, model_runner_output)
@@ -85,18 +87,20 @@ class CreditScheduling(_SchedulerBase):
             self._tell_of_prompts(scheduler_output.num_scheduled_tokens, requests)
         self._over += 1
         self._tell_of_freed()
-        now_s = time.monotonic()
-        seconds = self._clock.outcome(scheduler_output, now_s)
         tokens: Sequence[int] = scheduler_output.num_scheduled_tokens.values()
         if tokens and max(tokens) == 1:
             self._times.record(len(tokens), seconds, now_s)
             self._reports.send(pack_step(len(tokens), seconds))
         return result
 
+    def _shape(self, order: Any) -> StepShape | None:  # noqa: ARG002 - of engines that order ahead only
+        """The shape of a step whose end is waited for."""
+        return None
+
     def has_requests(self) -> bool:
         if self._has_work():
             return True
-        self._clock.rest()
+        self._timer.idle()
         return False
 
     def _has_work(self) -> bool:
@@ -132,7 +136,7 @@ class CreditScheduling(_SchedulerBase):
         """The most rows that a step has time for."""
         if now_s - self._looked_s >= _BUDGET_LOOK_S:
             self._looked_s, curve = now_s, self._times.curve(now_s)
-            self._largest = max(1, curve.most_within(_BUDGET_S, self._slots))
+            self._largest = max(1, curve.largest_batch_within(_BUDGET_S, self._slots))
         return self._largest
 
     def _split(self) -> tuple[list[Request], list[Request]]:
@@ -237,31 +241,19 @@ def _lead(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.in
 class JustInTimeScheduling(CreditScheduling):
     """Orders each step as late as can be. vLLM looks at what has come in between this and the order."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._orders = JustInTimeEstimator()
-
     def has_requests(self) -> bool:
-        if (wait_s := self._orders.wait_s(time.monotonic())) > 0:
+        if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
             time.sleep(wait_s)
         return super().has_requests()
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        now_s = time.monotonic()
-        order = super().schedule(*args, **kwargs)
-        if order.total_num_scheduled_tokens:
-            self._orders.ordered(len(order.num_scheduled_tokens), order.total_num_scheduled_tokens, now_s)
-        return order
+    def _shape(self, order: Any) -> StepShape | None:
+        positions = order.total_num_scheduled_tokens
+        return step_shape(len(order.num_scheduled_tokens), positions) if positions else None
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
         """Speech has no grammar; but vLLM asks when it has launched the backbone."""
-        self._orders.launched(time.monotonic())
+        self._timer.launched(time.monotonic())
         return super().get_grammar_bitmask(scheduler_output)
-
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        if scheduler_output.total_num_scheduled_tokens:
-            self._orders.over(time.monotonic())
-        return super().update_from_output(scheduler_output, model_runner_output)
 
 
 class CreditScheduler(CreditScheduling, Scheduler):

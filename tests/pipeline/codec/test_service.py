@@ -198,7 +198,7 @@ async def test_a_stream_alone_in_its_batch_is_told_why_it_failed(
 
 
 async def test_jobs_are_timed_by_their_frames(service: CodecService) -> None:
-    service.times.forget()
+    service.times.reset()
     await speak(service.open(), codes_of(1, 3), at_once=1)
     (summary,) = service.times.summaries()
     assert (summary.batch, summary.steps) == (1, 3)

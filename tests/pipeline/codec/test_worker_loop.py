@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
-from voxgate.pipeline.codec.worker_loop import BatchDurations, FinishedBatch, run_worker_loop
+from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
@@ -147,15 +146,3 @@ def test_jobs_that_wait_share_a_batch_and_a_job_of_nothing_is_a_sign_of_life() -
     owner.ask(Job(3, (), (), np.zeros((0, 0, BOOKS), np.int16)))
     assert owner.answer() == (AnswerKind.PCM, 3)
     owner.close()
-
-
-def test_a_batch_is_expected_to_take_what_the_quickest_of_its_shape_took() -> None:
-    times = BatchDurations()
-    assert times.least_s(job(1, 0)) == 0.0
-    for seconds in (0.004, 0.002, 0.003):
-        times.record(job(1, 0), seconds)
-    assert times.least_s(job(2, 1)) == pytest.approx(0.002)
-    assert times.least_s(job(3, *range(9))) == 0.0
-    for _ in range(8):
-        times.record(job(1, 0), 0.005)
-    assert times.least_s(job(1, 0)) == pytest.approx(0.005), "the quickest of the newest"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S
-from voxgate.pipeline.talker.vllm.step_timing import JustInTimeEstimator
+from voxgate.pipeline.step_times import StepTimer
+from voxgate.pipeline.talker.vllm.step_timing import MIN_SAMPLES, StepShape, order_wait_s, step_shape
 
 FRAMES = 63
 FIRST, AHEAD = 8, 25
@@ -51,7 +52,8 @@ class Device:
 
 def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
     """vLLM's loop: order a step while one runs, then wait for the older one's outcome."""
-    chance, times, device = random.Random(1), JustInTimeEstimator(), Device([])
+    chance, device = random.Random(1), Device([])
+    timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
     arrivals, due_s = [], 0.0
     while due_s < SECONDS:
         arrivals.append(due_s := due_s + chance.expovariate(rate_per_s))
@@ -59,17 +61,17 @@ def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
     flying: list[tuple[float, list[Speech]]] = []
     now_s = free_s = 0.0
     while now_s < SECONDS:
-        if late and (wait_s := times.wait_s(now_s)):
+        if late and (wait_s := order_wait_s(timer, now_s)):
             now_s += wait_s + 0.0005 * chance.random()
         while arrivals[0] <= now_s:
             speeches.append(Speech(arrivals.pop(0), INTERVAL_S / groups * chance.randrange(groups)))
         if ready := [speech for speech in speeches if speech.may_step(now_s)]:
             prompts = sum(not speech.made for speech in ready)
             positions = len(ready) + (PROMPT - 1) * prompts
-            times.ordered(len(ready), positions, now_s)
+            timer.ordered(ready, now_s, step_shape(len(ready), positions))
             preparing_s = 0.001 + 1e-5 * len(ready) + 0.0008 * bool(prompts)
             now_s += preparing_s * chance.lognormvariate(0, 0.1)
-            times.launched(now_s)
+            timer.launched(now_s)
             device.idle_s += max(0.0, now_s - free_s) if flying else 0.0
             free_s = max(now_s, free_s) + (0.0031 + 3e-5 * positions) * chance.lognormvariate(0, 0.04)
             for speech in ready:
@@ -83,7 +85,7 @@ def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
             continue
         over_s, made = flying.pop(0)
         now_s = max(now_s, over_s) + 0.0003
-        times.over(now_s)
+        timer.finished(made, now_s)
         for speech in made:
             if speech.first_s > over_s:
                 speech.first_s = over_s
