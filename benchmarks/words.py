@@ -292,10 +292,10 @@ async def _spoken(session: Session, text: str, voice: str, seed: int) -> tuple[P
 def _by_sound(text: str, pcm: Pcm) -> Spans:
     """What a gateway tells of a voice whose codes it does not know."""
     clock = WordAligner()
-    clock.text(text, len(text))
+    clock.push_text(text, len(text))
     spans: Spans = []
     for at in range(0, len(pcm), FRAME_SAMPLES):
-        clock.audio(pcm[at : at + FRAME_SAMPLES])
+        clock.push_audio(pcm[at : at + FRAME_SAMPLES])
         spans += [(word.start_ms, word.end_ms) for word in clock.take_words()]
     clock.finish()
     return spans + [(word.start_ms, word.end_ms) for word in clock.take_words()]

@@ -271,7 +271,7 @@ class UtteranceSpeech:
         if tokens and self.milestones.first_token_s is None:
             self.milestones.first_token_s = asyncio.get_running_loop().time()
         if self._script.last is not None:
-            self._clock.text(self._text.source, self._script.last.source_end)
+            self._clock.push_text(self._text.source, self._script.last.source_end)
 
     def _grant(self) -> None:
         if self._generation is not None:
@@ -344,11 +344,11 @@ class UtteranceSpeech:
                 if not self._frames:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
                 self._frames += 1
-                self._word_feed.made(codes[0])
+                self._word_feed.on_frame(codes[0])
                 self._codec.push(codes[None], decoded=self._generation.decoded and self._frames == self._before + 1)
             self._capped |= self._generation.finish_reason is FinishReason.LENGTH
             assert self._script.last is not None
-            self._word_feed.segment_made(self._script.last.source_end)
+            self._word_feed.on_segment_end(self._script.last.source_end)
         finally:
             await self._leave_generation()
 
@@ -372,7 +372,7 @@ class UtteranceSpeech:
         if not first:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
         self._delivered += len(pcm) // FRAME_SAMPLES
-        self._word_feed.hear(pcm, first + self._leading.frames)
+        self._word_feed.on_audio(pcm, first + self._leading.frames)
         return SpeechChunk(pcm, first, self._clock.take_words())
 
     async def _next_pcm(self) -> Pcm:

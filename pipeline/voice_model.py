@@ -119,7 +119,7 @@ class VoiceModel:
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._pace: dict[str, float] = {}
         table = load_phone_table(self._checkpoint)
-        self._phone_ear = None if table is None else PhoneScorer(table)
+        self._phone_scorer = None if table is None else PhoneScorer(table)
 
     @property
     def default_voice(self) -> str:
@@ -142,7 +142,7 @@ class VoiceModel:
         return UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise)
 
     def _clock(self, request: SpeechRequest) -> WordTiming:
-        clock = WordAligner(self._pace.get(self._name(request), ORDINARY_PACE), self._phone_ear or CoarseScorer())
+        clock = WordAligner(self._pace.get(self._name(request), ORDINARY_PACE), self._phone_scorer or CoarseScorer())
         return clock if request.words else LazyWordAligner(clock)
 
     def _name(self, request: SpeechRequest) -> str:

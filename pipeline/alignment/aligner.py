@@ -1,8 +1,8 @@
-"""Follows a text through its speech: the cheapest path of what is expected through what is heard, as both arrive.
+"""Streaming forced alignment: the cheapest path of a text's states through speech, while both arrive.
 
-The text is a row of steps, each of which may last for moments of 20 ms or be left out, at a cost. What a step sounds
-like, and how unlike that a moment is, only the `AcousticScorer` knows. What is certain is forgotten, which bounds the work: a
-frame costs the same at the end of a long text as at its beginning.
+Viterbi decoding over left-to-right states (see `scorer.py`), one hop of 20 ms at a time. Words whose time is final are
+committed: their states and hops are dropped, so the cost of a frame does not grow with the text. Committing when all
+near-optimal paths agree follows short-time Viterbi decoding (Bloit and Rodet, 2008).
 """
 
 from __future__ import annotations
@@ -17,173 +17,185 @@ from numpy.typing import NDArray
 from .scorer import AcousticScorer, Features, StateSequence
 
 MAX_UNCOMMITTED_HOPS = 1500
-"""Sound of 30 s without a word that is certain follows no text: what is older is not looked at again."""
+"""30 s: speech in which no word could be committed for this long does not follow the text; older hops are dropped."""
 
 _STAY, _NEXT, _SKIP = 0, 1, 2
+"""Transitions, as the number of states that they advance."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignmentPath:
-    """The step of every moment from `first_moment` on; never falls."""
+    """The state of every hop from `first_hop` on; state numbers never decrease."""
 
-    first_moment: int
-    steps: list[int]
+    first_hop: int
+    states: list[int]
 
 
 class ForcedAligner:
-    """The path of one segment. Words are numbered from 0 in the order of `add_word`."""
+    """Aligns one segment of speech with its words, numbered from 0 in the order of `add_word`."""
 
-    def __init__(self, ear: AcousticScorer, pace: float) -> None:
-        self._ear, self._pace = ear, pace
-        self._spans: list[tuple[int, int]] = []
-        """First step of each word, and the step after its last."""
-        self._expected: list[float] = []
-        """Moments each word was expected to take."""
-        self._steps = ear.pause(asked=True)
-        """Those from number `_from` on that were looked at, and then those that are new."""
-        self._new: list[StateSequence] = []
-        self._end = 1
-        self._from = 0
-        """The first step still in question."""
+    def __init__(self, scorer: AcousticScorer, pace: float) -> None:
+        self._scorer, self._pace = scorer, pace
+        self._word_states: list[tuple[int, int]] = []
+        """First state of each word, and the state after its last."""
+        self._expected_hops: list[float] = []
+        """Expected duration of each word."""
+        self._states = scorer.pause_states(punctuated=True)
+        """States from number `_first_state` on; those in `_new_states` follow them."""
+        self._new_states: list[StateSequence] = []
+        self._end_state = 1
+        """Number of states appended so far."""
+        self._first_state = 0
+        """First state that is not committed."""
         self._cost: NDArray[Any] = np.zeros(1)
-        self._moves: list[tuple[int, NDArray[np.int8]]] = []
-        """For each moment in question: the first step of its row, and how each step was reached."""
-        self._first_moment = 0
-        self._begun = False
+        """Cost of the cheapest path to each state from `_first_state` on."""
+        self._transitions: list[tuple[int, NDArray[np.int8]]] = []
+        """Backpointers: for each uncommitted hop, the number of its first state and the transition into each state."""
+        self._first_hop = 0
+        """First hop that is not committed."""
+        self._started = False
         self._paths: tuple[AlignmentPath, AlignmentPath, AlignmentPath] | None = None
-        """The cheapest, and of those that are hardly dearer the one furthest behind and the one furthest ahead."""
-
-    def add_word(self, text: str, *, before: str = "", pauses: bool) -> None:
-        """Append a word; `pauses` when its punctuation asks for a pause behind it."""
-        self._spans.append((self._end, self._end))
-        self._expected.append(0.0)
-        self._extend(text, before, pauses=pauses)
-
-    def extend_word(self, text: str, *, pauses: bool) -> None:
-        """More of the last word has come. The pause that might have been behind it stays possible inside."""
-        self._extend(text, "", pauses=pauses)
-
-    def _extend(self, text: str, before: str, *, pauses: bool) -> None:
-        word = self._ear.word(text, before, self._pace)
-        self._append(word)
-        self._spans[-1] = self._spans[-1][0], self._end
-        self._expected[-1] += float(word.moments.sum())
-        self._append(self._ear.pause(asked=pauses))
-
-    def _append(self, steps: StateSequence) -> None:
-        self._new.append(steps)
-        self._end += len(steps)
-
-    def hear(self, heard: Features) -> int:
-        """Take in what the ear heard; returns how many moments that is."""
-        if self._new:
-            self._steps, self._new = _joined([self._steps, *self._new]), []
-        count = min(self._end - self._from, self._ear.reach_steps)
-        cost = np.full(count, np.inf)
-        cost[: len(self._cost)] = self._cost[:count]
-        costs = self._ear.costs(heard, self._steps.sounds[:count])
-        stay, leave, skip_cost = (part[:count] for part in (self._steps.stay, self._steps.leave, self._steps.skip_cost))
-        ways = np.full((3, count), np.inf)
-        for moment in costs:
-            if not self._begun:
-                # The first moment is the first step, or the first word's own if there is no silence ahead of it.
-                cost[:] = np.inf
-                cost[:2] = moment[:2]
-                move = np.zeros(count, np.int8)
-                self._begun = True
-            else:
-                left = cost + leave
-                ways[_STAY] = cost + stay
-                ways[_NEXT, 1:] = left[:-1]
-                ways[_SKIP, 2:] = left[:-2] + skip_cost[1:-1]
-                move = ways.argmin(axis=0).astype(np.int8)
-                cost = ways.min(axis=0) + moment
-            self._moves.append((self._from, move))
-        self._cost = cost
-        self._paths = None
-        if (excess := len(self._moves) - MAX_UNCOMMITTED_HOPS) > 0:
-            del self._moves[:excess]
-            self._first_moment += excess
-        return len(costs)
+        """Cached result of `_margin_paths`."""
 
     @property
     def words(self) -> int:
-        return len(self._spans)
+        """Number of words added."""
+        return len(self._word_states)
+
+    def add_word(self, text: str, *, before: str = "", punctuated: bool) -> None:
+        """Append a word; `punctuated` if a mark at its end asks for a pause."""
+        self._word_states.append((self._end_state, self._end_state))
+        self._expected_hops.append(0.0)
+        self._append_word(text, before, punctuated=punctuated)
+
+    def extend_word(self, text: str, *, punctuated: bool) -> None:
+        """Append more characters of the last word. The pause after its first part stays possible inside the word."""
+        self._append_word(text, "", punctuated=punctuated)
+
+    def _append_word(self, text: str, before: str, *, punctuated: bool) -> None:
+        word = self._scorer.word_states(text, before, self._pace)
+        self._append(word)
+        self._word_states[-1] = self._word_states[-1][0], self._end_state
+        self._expected_hops[-1] += float(word.expected_hops.sum())
+        self._append(self._scorer.pause_states(punctuated=punctuated))
+
+    def _append(self, states: StateSequence) -> None:
+        self._new_states.append(states)
+        self._end_state += len(states)
+
+    def push(self, features: Features) -> int:
+        """Advance all paths over the next features; returns the number of their hops."""
+        if self._new_states:
+            self._states, self._new_states = _joined([self._states, *self._new_states]), []
+        count = min(self._end_state - self._first_state, self._scorer.beam_states)
+        cost = np.full(count, np.inf)
+        cost[: len(self._cost)] = self._cost[:count]
+        emission_costs = self._scorer.costs(features, self._states.emissions[:count])
+        self_loop_cost = self._states.self_loop_cost[:count]
+        exit_cost = self._states.exit_cost[:count]
+        skip_cost = self._states.skip_cost[:count]
+        candidates = np.full((3, count), np.inf)
+        for emission_cost in emission_costs:
+            if not self._started:
+                # A path starts in the leading pause, or in the first state of the first word if there is no silence.
+                cost[:] = np.inf
+                cost[:2] = emission_cost[:2]
+                transition = np.zeros(count, np.int8)
+                self._started = True
+            else:
+                exited = cost + exit_cost
+                candidates[_STAY] = cost + self_loop_cost
+                candidates[_NEXT, 1:] = exited[:-1]
+                candidates[_SKIP, 2:] = exited[:-2] + skip_cost[1:-1]
+                transition = candidates.argmin(axis=0).astype(np.int8)
+                cost = candidates.min(axis=0) + emission_cost
+            self._transitions.append((self._first_state, transition))
+        self._cost = cost
+        self._paths = None
+        if (excess := len(self._transitions) - MAX_UNCOMMITTED_HOPS) > 0:
+            del self._transitions[:excess]
+            self._first_hop += excess
+        return len(emission_costs)
 
     def path(self, last_word: int | None = None) -> AlignmentPath | None:
-        """The cheapest path so far, or with `last_word` the cheapest that has spoken it; None when there is none."""
-        if not self._moves:
+        """The cheapest path so far; with `last_word`, the cheapest one that ends right after that word.
+
+        None when there is none.
+        """
+        if not self._transitions:
             return None
         if last_word is None:
-            return self._all_paths()[0]
-        # Its own last step, or the pause behind it.
-        end = self._spans[last_word][1]
-        costs = self._cost[max(0, end - 1 - self._from) : end + 1 - self._from]
+            return self._margin_paths()[0]
+        # The path ends in the last state of the word or in the pause after it.
+        end = self._word_states[last_word][1]
+        costs = self._cost[max(0, end - 1 - self._first_state) : end + 1 - self._first_state]
         if not len(costs) or not np.isfinite(costs).any():
             return None
-        return self._traced(max(end - 1, self._from) + int(np.argmin(costs)))
+        return self._trace_back(max(end - 1, self._first_state) + int(np.argmin(costs)))
 
-    def certain(self, word: int) -> tuple[int, int] | None:
-        """As `span` on the cheapest path, once nothing that comes is likely to change it."""
-        if not self._moves:
+    def span(self, word: int, path: AlignmentPath) -> tuple[int, int] | None:
+        """First hop of a word on `path` and the hop after its last; None if the path ends inside the word or before."""
+        begin, end = self._word_states[word]
+        first, after = bisect_left(path.states, begin), bisect_left(path.states, end)
+        if after == len(path.states):
             return None
-        best, behind, ahead = self._all_paths()
-        span, commit_policy = self.span(word, best), self._ear.commit_policy
+        return path.first_hop + first, path.first_hop + after
+
+    def committed_span(self, word: int) -> tuple[int, int] | None:
+        """The word's `span` on the cheapest path once the scorer's commit policy declares it final, None before."""
+        if not self._transitions:
+            return None
+        best, behind, ahead = self._margin_paths()
+        span, policy = self.span(word, best), self._scorer.commit_policy
         if span is None:
             return None
-        waited = self._first_moment + len(self._moves) - span[1]
-        if waited < commit_policy.min_hops:
+        hops_since = self._first_hop + len(self._transitions) - span[1]
+        if hops_since < policy.min_hops:
             return None
-        if waited <= commit_policy.max_hops:
-            # Paths never cross: the two ends of the crowd speak for all between them.
+        if hops_since <= policy.max_hops:
+            # Paths never cross, so all paths within the margin lie between the hindmost and the foremost one.
             late, early = self.span(word, behind), self.span(word, ahead)
             if late is None or early is None or late[0] - early[0] > 1 or late[1] - early[1] > 1:
                 return None
         return span
 
-    def span(self, word: int, path: AlignmentPath) -> tuple[int, int] | None:
-        """First moment of a word and the one after its last; None while the path has not left it."""
-        begin, end = self._spans[word]
-        first, after = bisect_left(path.steps, begin), bisect_left(path.steps, end)
-        if after == len(path.steps):
-            return None
-        return path.first_moment + first, path.first_moment + after
-
-    def settle(self, word: int, moment: int) -> None:
-        """The word has ended at `moment`: look no more at other ways to get there."""
-        begin = self._spans[word][1]
-        self._cost = self._cost[begin - self._from :]
-        self._steps = _joined([self._steps, *self._new], begin - self._from)
-        self._new = []
-        self._from = begin
-        del self._moves[: moment - self._first_moment]
-        self._first_moment = moment
+    def commit(self, word: int, hop: int) -> None:
+        """Fix the end of `word` at `hop`, and drop all states and hops before it."""
+        end = self._word_states[word][1]
+        self._cost = self._cost[end - self._first_state :]
+        self._states = _joined([self._states, *self._new_states], end - self._first_state)
+        self._new_states = []
+        self._first_state = end
+        del self._transitions[: hop - self._first_hop]
+        self._first_hop = hop
 
     def expected_hops(self, word: int) -> float:
-        """How long the word was expected to take."""
-        return self._expected[word]
+        """Expected duration of a word."""
+        return self._expected_hops[word]
 
-    def _all_paths(self) -> tuple[AlignmentPath, AlignmentPath, AlignmentPath]:
+    def _margin_paths(self) -> tuple[AlignmentPath, AlignmentPath, AlignmentPath]:
+        """The cheapest path, and the hindmost and the foremost one whose costs lie within the commit margin."""
         if self._paths is None:
             best = int(np.argmin(self._cost))
-            near = np.flatnonzero(self._cost <= self._cost[best] + self._ear.commit_policy.cost_margin)
-            cheapest = self._traced(self._from + best)
+            near = np.flatnonzero(self._cost <= self._cost[best] + self._scorer.commit_policy.cost_margin)
+            cheapest = self._trace_back(self._first_state + best)
             behind, ahead = (
-                cheapest if step == best else self._traced(self._from + int(step)) for step in (near[0], near[-1])
+                cheapest if state == best else self._trace_back(self._first_state + int(state))
+                for state in (near[0], near[-1])
             )
             self._paths = cheapest, behind, ahead
         return self._paths
 
-    def _traced(self, step: int) -> AlignmentPath:
-        """The cheapest path to a step."""
-        steps = []
-        for begin, move in reversed(self._moves):
-            steps.append(step)
-            step -= int(move[step - begin])
-        return AlignmentPath(self._first_moment, steps[::-1])
+    def _trace_back(self, state: int) -> AlignmentPath:
+        """The cheapest path that ends in `state`."""
+        states = []
+        for first_state, transition in reversed(self._transitions):
+            states.append(state)
+            state -= int(transition[state - first_state])
+        return AlignmentPath(self._first_hop, states[::-1])
 
 
 def _joined(parts: list[StateSequence], first: int = 0) -> StateSequence:
-    """All of them in a row, from step `first` on."""
+    """The parts concatenated, from state `first` on."""
     columns = (np.concatenate([getattr(part, field.name) for part in parts])[first:] for field in fields(StateSequence))
     return StateSequence(*columns)

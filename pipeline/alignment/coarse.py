@@ -1,9 +1,9 @@
-"""What a word should sound like, coarsely, and how near to that a moment of audio is.
+"""Acoustic model for any voice: coarse phone classes, guessed from spelling and recognised by level and brightness.
 
-Five kinds of sound can be told apart by loudness and brightness alone, and guessed from spelling alone: enough to
-follow a known text through its speech, whoever speaks it.
+The classes are a pause, vowels, sonorants, fricatives and stops. Two measures of each hop distinguish them well enough
+to align a known text with its speech: the level, relative to the loudest hop so far, and the brightness, the logarithm
+of the energy of the signal's difference over its energy. Each class is a normal distribution of both.
 """
-# TODO-DOC Hears a voice of which nothing is known: words by the kinds of sound in them (`sounds.py`).
 
 from __future__ import annotations
 
@@ -17,189 +17,195 @@ import numpy as np
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
-from .scorer import HOP_MS, Codes, CommitPolicy, Costs, Features, StateSequence
-
-Vector = NDArray[np.float64]
-ClassCosts = NDArray[np.float64]
-"""What each kind of sound would cost in each moment, [m, 6]."""
+from .scorer import HOP_MS, Codes, CommitPolicy, Costs, Features, StateSequence, Vector
 
 HOP_SAMPLES = SAMPLE_RATE_HZ * HOP_MS // 1000
 
 
 class PhoneClass(IntEnum):
+    """What a hop of speech can be."""
+
     PAUSE = 0
     VOWEL = 1
     SONORANT = 2
     """m, n, l, r, w: as loud as a vowel, and darker."""
-    HISS = 3
-    """s, sh, f and their like: bright."""
+    FRICATIVE = 3
+    """s, sh, f and the like: bright."""
     STOP = 4
-    """p, t, k and their like: a gap with a click at its end."""
+    """p, t, k and the like: a gap with a click at its end."""
     ANY = 5
-    """Nothing is known about it, such as a digit."""
+    """Unknown, such as a digit: fits every hop equally."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassSpan:
-    """A stretch of a word: what it sounds like and how long at an ordinary pace."""
+    """A part of a word: its class and its duration at the ordinary pace."""
 
-    sound: PhoneClass
+    phone_class: PhoneClass
     ms: float
 
 
-_MS = {PhoneClass.VOWEL: 105.0, PhoneClass.SONORANT: 90.0, PhoneClass.HISS: 75.0, PhoneClass.STOP: 40.0}
+_CLASS_MS = {PhoneClass.VOWEL: 105.0, PhoneClass.SONORANT: 90.0, PhoneClass.FRICATIVE: 75.0, PhoneClass.STOP: 40.0}
 _LETTER_MS = 75.0
-"""Of a letter in a script that the rules below do not know."""
-_WIDE_MS = 190.0
-"""Of a character that is a syllable or more."""
+"""Duration of a letter of a script without spelling rules below."""
+_WIDE_LETTER_MS = 190.0
+"""Duration of a character that stands for a syllable or more, such as a Chinese one."""
 _SPELLED_MS = 260.0
-"""Of a digit, a symbol that is read out, or a letter of an abbreviation."""
-_READ_OUT = frozenset("$€£%&+=@")
+"""Duration of a digit, of a symbol that is read out, or of a letter of an abbreviation."""
+_SPELLED_SYMBOLS = frozenset("$€£%&+=@")
 
-# Spelling of English, and roughly of most that use Latin letters. The first rule that fits wins.
+# Spelling of English, roughly valid for most languages in Latin letters. The first rule that matches applies.
 _SPELLING: tuple[tuple[str, tuple[PhoneClass, ...]], ...] = (
     (r"gh(?=t|$)|^k(?=n)|^w(?=r)|(?<=[aeiouy][^aeiouy])e(?=s?$)|(?<=[aeiouy][^aeiouy]{2})e(?=s?$)|'", ()),
-    (r"[ts]ion", (PhoneClass.HISS, PhoneClass.VOWEL, PhoneClass.SONORANT)),
+    (r"[ts]ion", (PhoneClass.FRICATIVE, PhoneClass.VOWEL, PhoneClass.SONORANT)),
     (r"qu", (PhoneClass.STOP, PhoneClass.SONORANT)),
-    (r"x", (PhoneClass.STOP, PhoneClass.HISS)),
+    (r"x", (PhoneClass.STOP, PhoneClass.FRICATIVE)),
     (r"^y|(?<=[aeiou])y(?=[aeiou])|wh|w", (PhoneClass.SONORANT,)),
     (r"[aeiouy]+", (PhoneClass.VOWEL,)),
     (r"th", (PhoneClass.STOP,)),
-    (r"t?ch|sch|sh|ph|ss|s|ff|f|zz|z|h|c(?=[eiy])|j", (PhoneClass.HISS,)),
+    (r"t?ch|sch|sh|ph|ss|s|ff|f|zz|z|h|c(?=[eiy])|j", (PhoneClass.FRICATIVE,)),
     (r"ng|mm|m|nn|n|ll|l|rr|r", (PhoneClass.SONORANT,)),
     (r"ck|(?P<twice>[bdgkpt])(?P=twice)|[a-z]", (PhoneClass.STOP,)),
 )
-_RULES = tuple((re.compile(pattern), sounds) for pattern, sounds in _SPELLING)
+_RULES = tuple((re.compile(pattern), classes) for pattern, classes in _SPELLING)
 
-_LEVEL = np.array([-51.0, -6.5, -7.0, -23.0, -25.0])
-_LEVEL_SPREAD = np.array([10.0, 5.0, 6.5, 11.0, 14.0])
-"""Of each kind, in dB against the loudest so far, and likewise the brightness; measured on the demo voice."""
-_BRIGHTNESS = np.array([-1.9, -2.0, -2.3, -0.4, -1.5])
+# Mean and spread of each class from PAUSE to STOP, measured on the demo voice.
+_LEVEL_MEAN_DB = np.array([-51.0, -6.5, -7.0, -23.0, -25.0])
+_LEVEL_SPREAD_DB = np.array([10.0, 5.0, 6.5, 11.0, 14.0])
+_BRIGHTNESS_MEAN = np.array([-1.9, -2.0, -2.3, -0.4, -1.5])
 _BRIGHTNESS_SPREAD = np.array([0.8, 0.4, 0.4, 0.9, 1.0])
-_LOUD_RMS = 0.1
-"""Speech is taken to be at least this loud before any was heard."""
-_WORST = 6.4
-"""Neither measure of a single moment speaks more than this against a sound."""
+_INITIAL_LOUDEST_RMS = 0.1
+"""Assumed RMS of the loudest hop before louder speech arrived."""
+_MAX_DEVIATION_COST = 6.4
+"""Largest cost that one measure of one hop can add to a class: bounds the effect of outliers."""
 _FLOOR = 1e-8
-"""Power (-80 dB) that hides what is quieter, with a brightness of its own."""
+"""Power (-80 dB) added to each hop to mask quieter noise, with a brightness of its own."""
 _FLOOR_BRIGHTNESS = 10**-1.9
 _ANY_COST = 2.3
 
 
 def class_spans(word: str) -> list[ClassSpan]:
-    """The sounds of a word, or of a part of one, as written; punctuation has none."""
+    """The phone classes of a word, or of a part of one, as written; punctuation has none."""
     bare = "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
-    spelled = len(bare) > 1 and bare.isupper() and not set(bare) & set("AEIOUY")
-    parts: list[ClassSpan] = []
+    is_abbreviation = len(bare) > 1 and bare.isupper() and not set(bare) & set("AEIOUY")
+    spans: list[ClassSpan] = []
     for run in re.finditer(r"[A-Za-z']+|.", bare):
         text = run[0]
         if text[0].isascii() and text[0].isalpha():
-            if spelled:
-                parts += [ClassSpan(PhoneClass.ANY, _SPELLED_MS)] * len(text)
+            if is_abbreviation:
+                spans += [ClassSpan(PhoneClass.ANY, _SPELLED_MS)] * len(text)
             else:
-                parts += [ClassSpan(sound, _MS[sound]) for sound in _sounds(text.lower())]
-        elif text.isdigit() or text in _READ_OUT:
-            parts.append(ClassSpan(PhoneClass.ANY, _SPELLED_MS))
+                spans += [ClassSpan(kind, _CLASS_MS[kind]) for kind in _classes(text.lower())]
+        elif text.isdigit() or text in _SPELLED_SYMBOLS:
+            spans.append(ClassSpan(PhoneClass.ANY, _SPELLED_MS))
         elif text.isalpha():
-            parts.append(ClassSpan(PhoneClass.ANY, _WIDE_MS if text >= "\u3040" else _LETTER_MS))
-    return parts
+            spans.append(ClassSpan(PhoneClass.ANY, _WIDE_LETTER_MS if text >= "\u3040" else _LETTER_MS))
+    return spans
 
 
-def _sounds(letters: str) -> list[PhoneClass]:
-    sounds: list[PhoneClass] = []
+def _classes(letters: str) -> list[PhoneClass]:
+    classes: list[PhoneClass] = []
     at = 0
     while at < len(letters):
         for rule, found in _RULES:
             if match := rule.match(letters, at):
-                sounds += found
+                classes += found
                 at = match.end()
                 break
         else:
-            raise AssertionError(f"no rule for {letters[at:]!r}")
-    return sounds
+            raise AssertionError(f"no spelling rule for {letters[at:]!r}")
+    return classes
 
 
 class CoarseFeatureExtractor:
-    """Measures moments of 20 ms and says how unlike each kind of sound they are."""
+    """Computes the cost of each phone class in each hop of one stream of audio."""
 
     def __init__(self) -> None:
         self._rest: Pcm = np.zeros(0, np.float32)
         self._last = np.float32(0)
-        self._loudest = _LOUD_RMS
+        self._loudest_rms = _INITIAL_LOUDEST_RMS
 
-    def hear(self, pcm: Pcm) -> ClassCosts:
-        """The next audio, float32 [n] at 24 kHz; the cost of each `PhoneClass` in each whole moment, float64 [m, 6]."""
+    def push(self, pcm: Pcm) -> Vector:
+        """Costs of the next audio, float32 [n] at 24 kHz: float64 [hops, 6], one row per complete hop."""
         pcm = np.concatenate([self._rest, pcm]) if len(self._rest) else pcm
         count = len(pcm) // HOP_SAMPLES
         self._rest = pcm[count * HOP_SAMPLES :].copy()
         whole = pcm[: count * HOP_SAMPLES]
         if not count:
             return np.zeros((0, len(PhoneClass)))
-        change = np.diff(whole, prepend=self._last)
+        difference = np.diff(whole, prepend=self._last)
         self._last = whole[-1]
-        power = _moment_energy(whole)
-        loudest = np.maximum.accumulate(np.concatenate([[self._loudest], np.sqrt(power)]))[1:]
-        self._loudest = float(loudest[-1])
-        level = np.maximum(10 * np.log10(power + _FLOOR) - 20 * np.log10(loudest), _LEVEL[PhoneClass.PAUSE])
-        brightness = np.log10((_moment_energy(change) + _FLOOR * _FLOOR_BRIGHTNESS) / (power + _FLOOR))
-        costs = _unlike(level, _LEVEL, _LEVEL_SPREAD) + _unlike(brightness, _BRIGHTNESS, _BRIGHTNESS_SPREAD)
+        power = _hop_power(whole)
+        loudest_rms = np.maximum.accumulate(np.concatenate([[self._loudest_rms], np.sqrt(power)]))[1:]
+        self._loudest_rms = float(loudest_rms[-1])
+        level_db = 10 * np.log10(power + _FLOOR) - 20 * np.log10(loudest_rms)
+        level_db = np.maximum(level_db, _LEVEL_MEAN_DB[PhoneClass.PAUSE])
+        brightness = np.log10((_hop_power(difference) + _FLOOR * _FLOOR_BRIGHTNESS) / (power + _FLOOR))
+        costs = _deviation_cost(level_db, _LEVEL_MEAN_DB, _LEVEL_SPREAD_DB)
+        costs += _deviation_cost(brightness, _BRIGHTNESS_MEAN, _BRIGHTNESS_SPREAD)
         return np.concatenate([costs, np.full((count, 1), _ANY_COST)], axis=1)
 
 
-def _unlike(measured: Vector, mean: Vector, spread: Vector) -> NDArray[np.float64]:
-    """How little each measurement is like each of normal distributions; float64 [measurements, distributions]."""
-    cost: NDArray[np.float64] = ((measured[:, None] - mean) / spread) ** 2 / 2
-    capped: NDArray[np.float64] = np.minimum(cost, _WORST) + np.log(spread)
+def _deviation_cost(measured: Vector, mean: Vector, spread: Vector) -> Vector:
+    """Capped negative log density of each measurement in each normal distribution: [measurements, distributions]."""
+    cost: Vector = ((measured[:, None] - mean) / spread) ** 2 / 2
+    capped: Vector = np.minimum(cost, _MAX_DEVIATION_COST) + np.log(spread)
     return capped
 
 
-def _moment_energy(pcm: Pcm) -> NDArray[np.float64]:
-    moments = pcm.reshape(-1, HOP_SAMPLES).astype(np.float64)
-    energy: NDArray[np.float64] = np.einsum("ij,ij->i", moments, moments) / HOP_SAMPLES
-    return energy
+def _hop_power(pcm: Pcm) -> Vector:
+    """Mean square of each hop."""
+    hops = pcm.reshape(-1, HOP_SAMPLES).astype(np.float64)
+    power: Vector = np.einsum("ij,ij->i", hops, hops) / HOP_SAMPLES
+    return power
 
 
-STAY_COST = 1.45
-"""Of a moment longer than expected, and of one shorter."""
+SELF_LOOP_COST = 1.45
+"""Cost of each hop by which a class lasts longer than expected."""
 SKIP_COST = 1.1
-PAUSE_COST = 0.06
-"""Of a moment of pause at a punctuation mark or before the first word."""
-UNASKED_PAUSE_COST = 0.5
-"""Likewise between words that nothing parts."""
+"""Cost of each hop by which a class lasts shorter than expected."""
+PAUSE_HOP_COST = 0.06
+"""Cost of each hop of a pause at a punctuation mark or before the first word."""
+UNPUNCTUATED_PAUSE_HOP_COST = 0.5
+"""Cost of each hop of a pause between words without punctuation."""
 NO_PAUSE_COST = 8.0
-"""Of speaking on over a punctuation mark."""
-MARGIN_MS = 240
-"""Speech that must follow a word before it is given out; what comes may still move what is nearer."""
-_FAR = 10**9
+"""Cost of a punctuation mark without a pause."""
+COMMIT_MARGIN_MS = 240
+"""Speech that must follow a word before its time is final: later audio may still move nearer borders."""
+_NEVER = 10**9
 
 
 class CoarseScorer:
-    """The `AcousticScorer` for one utterance of any voice: each step is a moment of one kind of sound."""
+    """The `AcousticScorer` for one utterance of any voice; each state is one expected hop of a class."""
 
-    reach_steps = 800
-    commit_policy = CommitPolicy(cost_margin=0.0, min_hops=MARGIN_MS // HOP_MS, max_hops=_FAR)
+    beam_states = 800
+    commit_policy = CommitPolicy(cost_margin=0.0, min_hops=COMMIT_MARGIN_MS // HOP_MS, max_hops=_NEVER)
 
     def __init__(self) -> None:
-        self._listener = CoarseFeatureExtractor()
+        self._extractor = CoarseFeatureExtractor()
 
-    def hear(self, pcm: Pcm, codes: Codes) -> Features:  # noqa: ARG002 - an ear may listen to either
-        return self._listener.hear(pcm)
+    def extract_features(self, pcm: Pcm, codes: Codes) -> Features:  # noqa: ARG002 - this scorer uses the audio alone
+        """The cost of each class in each hop, float64 [hops, 6]."""
+        return self._extractor.push(pcm)
 
-    def costs(self, heard: Features, sounds: NDArray[Any]) -> Costs:
-        costs: Costs = heard[:, sounds]
+    def costs(self, features: Features, emissions: NDArray[Any]) -> Costs:
+        """The columns of `features` for the classes in `emissions`."""
+        costs: Costs = features[:, emissions]
         return costs
 
-    def word(self, text: str, before: str, pace: float) -> StateSequence:  # noqa: ARG002 - a hiss is one behind anything
-        parts = class_spans(text) or [ClassSpan(PhoneClass.ANY, HOP_MS)]
-        moments = [max(1, round(part.ms * pace / HOP_MS)) for part in parts]
-        sounds = np.repeat([part.sound for part in parts], moments)
-        return _steps(sounds, STAY_COST, SKIP_COST)
+    def word_states(self, text: str, before: str, pace: float) -> StateSequence:  # noqa: ARG002 - no context needed
+        """As many states of each class of the word as hops are expected of it."""
+        spans = class_spans(text) or [ClassSpan(PhoneClass.ANY, HOP_MS)]
+        hops = [max(1, round(span.ms * pace / HOP_MS)) for span in spans]
+        classes = np.repeat([span.phone_class for span in spans], hops)
+        return _states(classes, SELF_LOOP_COST, SKIP_COST)
 
-    def pause(self, *, asked: bool) -> StateSequence:
-        stay, skip_cost = (PAUSE_COST, NO_PAUSE_COST) if asked else (UNASKED_PAUSE_COST, 0.0)
-        return _steps(np.array([PhoneClass.PAUSE]), stay, skip_cost)
+    def pause_states(self, *, punctuated: bool) -> StateSequence:
+        """One state of silence."""
+        hop_cost, skip_cost = (PAUSE_HOP_COST, NO_PAUSE_COST) if punctuated else (UNPUNCTUATED_PAUSE_HOP_COST, 0.0)
+        return _states(np.array([PhoneClass.PAUSE]), hop_cost, skip_cost)
 
 
-def _steps(sounds: NDArray[Any], stay: float, skip_cost: float) -> StateSequence:
-    each = np.ones(len(sounds))
-    return StateSequence(sounds, stay * each, 0 * each, skip_cost * each, each)
+def _states(classes: NDArray[Any], self_loop_cost: float, skip_cost: float) -> StateSequence:
+    ones = np.ones(len(classes))
+    return StateSequence(classes, self_loop_cost * ones, 0 * ones, skip_cost * ones, ones)

@@ -1,7 +1,7 @@
-"""Words in time for utterances that nobody asked word times of: followed only when an interrupt wants to know.
+"""Word alignment on demand, for utterances whose client did not ask for word times.
 
-Following the words takes three quarters of what the gateway does for a frame. What it needs is small, though: the
-text, and what the voice's ear makes of each frame. So those are kept, and followed when asked.
+Alignment takes three quarters of the gateway's work for a frame, but its inputs are small: the text, and the scorer's
+features of each frame. So those are recorded, and aligned only when an interrupt needs the position in the text.
 """
 
 from __future__ import annotations
@@ -16,65 +16,71 @@ from ..interface import WordTime
 from .scorer import Codes, Features
 from .word_timing import NO_CODES, WordAligner
 
-_STRIDE_FRAMES = 4
-"""Listened to, and followed, in one go: fewer and longer strides cost less, and words are settled after each."""
+_BATCH_FRAMES = 4
+"""Frames processed at a time: fewer, longer batches cost less, and words are committed after each."""
 
 
 class LazyWordAligner:
-    """As `WordAligner`, but gives no words out and does its work in `spoken_until`."""
+    """A `WordTiming` that records its inputs and replays them to a `WordAligner` in `spoken_until`."""
 
-    def __init__(self, clock: WordAligner) -> None:
-        self._clock = clock
+    def __init__(self, aligner: WordAligner) -> None:
+        self._aligner = aligner
         self._source = ""
-        self._unheard: list[tuple[Pcm, Codes]] = []
-        self._unheard_frames = 0
-        self._later: list[Callable[[], object]] = []
+        self._batch: list[tuple[Pcm, Codes]] = []
+        self._batch_frames = 0
+        self._recorded: list[Callable[[], object]] = []
 
     @property
     def pace(self) -> float:
-        return self._clock.pace
+        """The pace that the aligner was given, updated by what was replayed."""
+        return self._aligner.pace
 
-    def text(self, source: str, committed_chars: int) -> None:
-        # The text only grows, and the words of an earlier piece of it are those of the whole.
+    def push_text(self, source: str, committed_chars: int) -> None:
+        """Record the text so far, as `WordAligner.push_text`."""
+        # The text only grows, and the words in its first `committed_chars` characters stay the same. So one reference
+        # to the latest text replaces a copy per call.
         self._source = source
-        self._put(lambda: self._clock.text(self._source, committed_chars))
+        self._record(lambda: self._aligner.push_text(self._source, committed_chars))
 
-    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
-        """As `WordAligner.audio`; at most 200 bytes are kept of each frame but the last few."""
-        self._unheard.append((pcm, codes))
-        self._unheard_frames += len(pcm) // FRAME_SAMPLES
-        if self._unheard_frames >= _STRIDE_FRAMES:
-            self._listen()
+    def push_audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
+        """Record the features of the next audio; keeps at most 200 bytes per frame, and the latest frames whole."""
+        self._batch.append((pcm, codes))
+        self._batch_frames += len(pcm) // FRAME_SAMPLES
+        if self._batch_frames >= _BATCH_FRAMES:
+            self._extract_features()
 
-    def segment_end(self, source_end: int | None = None) -> None:
+    def end_segment(self, source_end: int | None = None) -> None:
+        """Record the end of a segment, as `WordAligner.end_segment`."""
         end = len(self._source) if source_end is None else source_end
-        self._put(lambda: self._clock.segment_end(end))
+        self._record(lambda: self._aligner.end_segment(end))
 
     def finish(self) -> None:
-        self._put(self._clock.finish)
+        """Record the end of the utterance."""
+        self._record(self._aligner.finish)
 
     def take_words(self) -> list[WordTime]:
-        """None: nobody wants them."""
+        """Return no words: the client did not ask for them."""
         return []
 
     def spoken_until(self, played_ms: int) -> int:
-        self._put(self._clock.take_words)
-        later, self._later = self._later, []
-        for follow in later:
-            follow()
-        return self._clock.spoken_until(played_ms)
+        """Align what was recorded since the last call; returns `WordAligner.spoken_until`."""
+        self._record(self._aligner.take_words)
+        recorded, self._recorded = self._recorded, []
+        for replay in recorded:
+            replay()
+        return self._aligner.spoken_until(played_ms)
 
-    def _listen(self) -> None:
-        unheard, self._unheard = self._unheard, []
-        self._unheard_frames = 0
-        if unheard:
-            pcm, codes = (np.concatenate(parts) for parts in zip(*unheard, strict=True))
-            self._later.append(partial(self._follow, self._clock.ear.hear(pcm, codes)))
+    def _extract_features(self) -> None:
+        batch, self._batch = self._batch, []
+        self._batch_frames = 0
+        if batch:
+            pcm, codes = (np.concatenate(parts) for parts in zip(*batch, strict=True))
+            self._recorded.append(partial(self._align, self._aligner.scorer.extract_features(pcm, codes)))
 
-    def _put(self, follow: Callable[[], object]) -> None:
-        self._listen()
-        self._later.append(follow)
+    def _record(self, replay: Callable[[], object]) -> None:
+        self._extract_features()
+        self._recorded.append(replay)
 
-    def _follow(self, stride: Features) -> None:
-        self._clock.hear(stride)
-        self._clock.take_words()
+    def _align(self, features: Features) -> None:
+        self._aligner.push_features(features)
+        self._aligner.take_words()

@@ -1,11 +1,9 @@
-"""When each word is heard: the text is followed through the audio by what its letters should sound like.
+"""Start and end of each word of an utterance in its audio, by streaming forced alignment.
 
-The talker does not say which word it speaks. An ear (`ear.py`) knows what the words of a text should sound like, and
-`follower.py` finds them in the speech; here words are told apart, given out once they are certain, and joined over the
-generations (segments) of an utterance.
+The talker does not report which word it speaks. An `AcousticScorer` models how the words of a text sound, a
+`ForcedAligner` finds them in the speech of one segment (one generation of the talker), and `WordAligner` splits the
+text into words, emits each once its time is final, and joins the segments of an utterance.
 """
-# TODO-DOC What an utterance's word clock is told: its text, and the audio that is heard, with the codes it was made
-# TODO-DOC of.
 
 from __future__ import annotations
 
@@ -24,15 +22,31 @@ from .coarse import CoarseScorer
 from .scorer import HOP_MS, AcousticScorer, Codes, Features
 
 ORDINARY_PACE = 1.0
+"""Durations equal to the expected ones."""
 NO_CODES: Codes = np.zeros(0, np.int16)
 
-_PACE_LEARNT = 0.3
-"""How much of a segment's pace goes into the next: one odd segment must not spoil it."""
-_PACE_CHANGE = (0.6, 1.6)
+_PACE_LEARNING_RATE = 0.3
+"""Weight of a segment's measured pace in the pace of the next: one odd segment must not distort it."""
+_PACE_CHANGE_RANGE = (0.6, 1.6)
+"""Measured pace of a segment, relative to the expected one, is clipped to this range."""
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Kana and Chinese characters: scripts without blanks between words; each character counts as a word."""
 _WORD = re.compile(rf"[{_WIDE}][^\w\s]*|[^\s{_WIDE}]+")
-_PAUSES = re.compile(r"[,;:.?!…，、。！？；：—-][\"'”’)\]」』）】]*$")  # noqa: RUF001 - marks of other scripts
+_PAUSE_MARK = re.compile(r"[,;:.?!…，、。！？；：—-][\"'”’)\]」』）】]*$")  # noqa: RUF001 - marks of other scripts
+
+
+class WordTiming(Protocol):
+    """Word times of one utterance, fed in the order of events; `WordAligner` documents the methods."""
+
+    @property
+    def pace(self) -> float: ...
+    def push_text(self, source: str, committed_chars: int) -> None: ...
+    def push_audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None: ...
+    def end_segment(self, source_end: int | None = None) -> None: ...
+    def finish(self) -> None: ...
+    def take_words(self) -> list[WordTime]: ...
+    def spoken_until(self, played_ms: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +55,54 @@ class _Word:
     start: int
     end: int
 
+    @property
+    def punctuated(self) -> bool:
+        """Whether a mark at the end of the word asks for a pause."""
+        return bool(_PAUSE_MARK.search(self.text))
+
 
 class WordAligner:
-    """Word times of one utterance, in milliseconds of its audio; fed in the order things happen."""
+    """Word times of one utterance, in milliseconds of its audio."""
 
-    def __init__(self, pace: float = ORDINARY_PACE, ear: AcousticScorer | None = None) -> None:
-        """`ear`: by default one that can follow any voice."""
+    def __init__(self, pace: float = ORDINARY_PACE, scorer: AcousticScorer | None = None) -> None:
+        """`scorer`: None for one that works with any voice."""
         self._pace = pace
-        self.ear: AcousticScorer = ear or CoarseScorer()
+        self.scorer: AcousticScorer = scorer or CoarseScorer()
         self._source = ""
-        self._scanned = 0
-        """Characters of it that words were looked for in."""
-        self._open = False
-        """The last word may still grow."""
+        self._scanned_chars = 0
+        """Characters of the source that were split into words."""
+        self._last_word_open = False
+        """Whether later text may still extend the last word."""
         self._words: list[_Word] = []
         self._times: list[WordTime] = []
-        """Of the first words: what is certain."""
-        self._given = 0
-        """Of these, given out."""
+        """Final times of the first words."""
+        self._taken = 0
+        """Number of these returned by `take_words`."""
         self._finished = False
-        self._moments = 0
-        """Features so far, of `HOP_MS` each."""
+        self._hops = 0
+        """Hops aligned so far, over all segments."""
         self._begin_segment()
 
     @property
     def pace(self) -> float:
-        """How long words take against the ordinary; a good first value for the next utterance of the same voice."""
+        """Ratio of measured to expected word durations; an initial value for the voice's next utterance."""
         return self._pace
 
-    def text(self, source: str, committed_chars: int) -> None:
-        """The client's text so far, of which `committed_chars` characters have gone to the talker."""
+    def push_text(self, source: str, committed_chars: int) -> None:
+        """Set the client's text so far, of which the first `committed_chars` characters were given to the talker."""
         self._source = source
         self._scan(committed_chars, whole=False)
 
-    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
-        """The next audio, float32 [n] at 24 kHz, and the first code of each of its frames, int16 [frames]."""
-        self.hear(self.ear.hear(pcm, codes))
+    def push_audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
+        """Align the next audio: float32 [n] at 24 kHz, and the codebook 0 codes of its frames, int16 [frames]."""
+        self.push_features(self.scorer.extract_features(pcm, codes))
 
-    def hear(self, heard: Features) -> None:
-        """As `audio`, for what `ear` has heard already."""
-        self._moments += self._follower.hear(heard)
+    def push_features(self, features: Features) -> None:
+        """Align the next audio, given the features that `scorer` extracted from it."""
+        self._hops += self._aligner.push(features)
 
-    def segment_end(self, source_end: int | None = None) -> None:
-        """One generation is complete: the audio so far speaks the text up to `source_end` (None: all of it)."""
+    def end_segment(self, source_end: int | None = None) -> None:
+        """End a generation, whose audio speaks the text up to offset `source_end` (None: all of it)."""
         end = len(self._source) if source_end is None else source_end
         self._scan(end, whole=True)
         last = len(self._times)
@@ -93,31 +112,31 @@ class WordAligner:
         self._begin_segment()
 
     def finish(self) -> None:
-        """Text and audio are complete; every word has its time from now on."""
-        self.segment_end()
+        """End the utterance; from now on every word has its time."""
+        self.end_segment()
         self._finished = True
 
     def take_words(self) -> list[WordTime]:
-        """Words whose time is certain enough since the last call, in order, never revised."""
-        while len(self._times) < len(self._words) - self._open:
+        """Words whose times became final since the last call, in order."""
+        while len(self._times) < len(self._words) - self._last_word_open:
             number = len(self._times) - self._segment_word
-            span = self._follower.certain(number)
+            span = self._aligner.committed_span(number)
             if span is None:
                 break
-            self._fix(span)
-            self._follower.settle(number, span[1])
-        taken = self._times[self._given :]
-        self._given = len(self._times)
+            self._append_time(span)
+            self._aligner.commit(number, span[1])
+        taken = self._times[self._taken :]
+        self._taken = len(self._times)
         return taken
 
     def spoken_until(self, played_ms: int) -> int:
-        """Offset of the first character not yet heard at `played_ms`; it moves from word to word."""
+        """Offset of the first character not yet spoken at `played_ms`; it advances by whole words."""
         for time in self._times:
             if time.end_ms > played_ms:
                 return time.start
-        path = self._follower.path()
+        path = self._aligner.path()
         for number in range(len(self._times), len(self._words)):
-            span = self._follower.span(number - self._segment_word, path) if path else None
+            span = self._aligner.span(number - self._segment_word, path) if path else None
             if span is None or self._ms(span[1]) > played_ms:
                 return self._words[number].start
         if self._finished:
@@ -125,125 +144,110 @@ class WordAligner:
         return self._words[-1].end if self._words else 0
 
     def _scan(self, until: int, *, whole: bool) -> None:
-        """Take in the words up to `until`; the last one stays open while text to come may be part of it."""
-        for match in _WORD.finditer(self._source, self._scanned):
+        """Split the source up to offset `until` into words.
+
+        With `whole`, a word that begins before `until` is complete; without, the last word stays open while later text
+        may extend it.
+        """
+        for match in _WORD.finditer(self._source, self._scanned_chars):
             if match.end() > until and not (whole and match.start() < until):
                 return
             word = _Word(match[0], match.start(), match.end())
-            if self._open:
-                grown = word.text[len(self._words[-1].text) :]
+            if self._last_word_open:
+                added = word.text[len(self._words[-1].text) :]
                 self._words[-1] = word
-                if grown:
-                    self._follower.extend_word(grown, pauses=_pauses(word))
+                if added:
+                    self._aligner.extend_word(added, punctuated=word.punctuated)
             else:
                 self._words.append(word)
-                self._follow(len(self._words) - 1)
-            self._open = not whole and match.end() == len(self._source)
-            if self._open:
+                self._add_to_aligner(len(self._words) - 1)
+            self._last_word_open = not whole and match.end() == len(self._source)
+            if self._last_word_open:
                 return
-            self._scanned = match.end()
-
-    # Segments
+            self._scanned_chars = match.end()
 
     def _begin_segment(self) -> None:
-        """The words that have no time yet are spoken from here on."""
+        """Start a new aligner with the words that have no time yet."""
         self._segment_word = len(self._times)
-        self._segment_moment = self._moments
-        self._follower = ForcedAligner(self.ear, self._pace)
+        self._segment_hop = self._hops
+        self._aligner = ForcedAligner(self.scorer, self._pace)
         for number in range(self._segment_word, len(self._words)):
-            self._follow(number)
+            self._add_to_aligner(number)
 
-    def _follow(self, number: int) -> None:
+    def _add_to_aligner(self, number: int) -> None:
         word, before = self._words[number], self._words[number - 1].text if number else ""
-        self._follower.add_word(word.text, before=before, pauses=_pauses(word))
+        self._aligner.add_word(word.text, before=before, punctuated=word.punctuated)
 
     def _close_segment(self, last: int) -> None:
-        """Place the words up to number `last` in what is left of the segment's audio."""
+        """Give times to the words before number `last` in the rest of the segment's audio, and update the pace."""
         if last <= len(self._times):
             return
-        path = self._follower.path(last - 1 - self._segment_word)
+        path = self._aligner.path(last - 1 - self._segment_word)
         if path is None:
             self._spread(last)
             return
-        expected, spoken = 0.0, 0
+        expected_hops, measured_hops = 0.0, 0
         for number in range(len(self._times), last):
-            begin, end = self._follower.span(number - self._segment_word, path) or self._rest()
-            expected += self._follower.expected_hops(number - self._segment_word)
-            spoken += end - begin
-            self._fix((begin, end))
-        if spoken:
-            least, most = _PACE_CHANGE
-            self._pace *= 1 + _PACE_LEARNT * (min(max(spoken / expected, least), most) - 1)
+            begin, end = self._aligner.span(number - self._segment_word, path) or self._remaining_span()
+            expected_hops += self._aligner.expected_hops(number - self._segment_word)
+            measured_hops += end - begin
+            self._append_time((begin, end))
+        if measured_hops:
+            least, most = _PACE_CHANGE_RANGE
+            change = min(max(measured_hops / expected_hops, least), most) - 1
+            self._pace *= 1 + _PACE_LEARNING_RATE * change
 
     def _spread(self, last: int) -> None:
-        """The audio is too short to follow: share it out by expected length."""
+        """Divide the rest of the audio by expected durations, where it is too short to be aligned."""
         words = range(len(self._times), last)
-        begin, end = self._rest()
-        total = sum(self._follower.expected_hops(number - self._segment_word) for number in words)
-        done, last_end = 0.0, begin
+        begin, end = self._remaining_span()
+        total_hops = sum(self._aligner.expected_hops(number - self._segment_word) for number in words)
+        done_hops, last_end = 0.0, begin
         for number in words:
-            done += self._follower.expected_hops(number - self._segment_word)
-            self._fix((last_end, last_end := begin + int((end - begin) * done / total)))
+            done_hops += self._aligner.expected_hops(number - self._segment_word)
+            self._append_time((last_end, last_end := begin + int((end - begin) * done_hops / total_hops)))
 
-    def _rest(self) -> tuple[int, int]:
-        """The moments of the segment behind the last word that has its time."""
+    def _remaining_span(self) -> tuple[int, int]:
+        """The hops of the segment after the last word that has a time, counted from the segment's start."""
         last_ms = self._times[-1].end_ms if self._times else 0
-        return max(0, last_ms // HOP_MS - self._segment_moment), self._moments - self._segment_moment
+        return max(0, last_ms // HOP_MS - self._segment_hop), self._hops - self._segment_hop
 
-    # Words in time; moments count from the segment's begin
-
-    def _fix(self, span: tuple[int, int]) -> None:
+    def _append_time(self, span: tuple[int, int]) -> None:
         word = self._words[len(self._times)]
         begin_ms = max(self._ms(span[0]), self._times[-1].end_ms if self._times else 0)
         self._times.append(WordTime(word.text, word.start, word.end, begin_ms, max(begin_ms, self._ms(span[1]))))
 
-    def _ms(self, moment: int) -> int:
-        return (self._segment_moment + moment) * HOP_MS
-
-
-def _pauses(word: _Word) -> bool:
-    return bool(_PAUSES.search(word.text))
+    def _ms(self, hop: int) -> int:
+        """Time in the utterance of a hop counted from the segment's start."""
+        return (self._segment_hop + hop) * HOP_MS
 
 
 class WordTimingFeed:
-    """Remembers of what was made all that the clock needs once it is heard."""
+    """Feeds a `WordTiming` with audio in delivery order, adding the codes and segment ends recorded at generation."""
 
-    def __init__(self, clock: WordTiming) -> None:
-        self._clock = clock
+    def __init__(self, timing: WordTiming) -> None:
+        self._timing = timing
         self._first_codes = array("h")
-        """Of every frame made."""
+        """The codebook 0 code of every frame generated."""
         self._segments: deque[tuple[int, int]] = deque()
-        """Of every generation that is over, and not heard to its end: the frames made by then, the text read."""
+        """Generations that ended and are not delivered completely: frames generated by then, and their `source_end`."""
 
-    def made(self, first_code: int) -> None:
-        """Another frame was."""
+    def on_frame(self, first_code: int) -> None:
+        """Record a generated frame by its codebook 0 code."""
         self._first_codes.append(first_code)
 
-    def segment_made(self, source_end: int) -> None:
-        """A generation is over; it has said the text up to there."""
+    def on_segment_end(self, source_end: int) -> None:
+        """Record the end of a generation, which spoke the text up to offset `source_end`."""
         self._segments.append((len(self._first_codes), source_end))
 
-    def hear(self, pcm: Pcm, made: int) -> None:
-        """Float32 [n * 1920], given out next: of the frames made, number `made` and those after it."""
-        end = made + len(pcm) // FRAME_SAMPLES
-        codes = np.array(self._first_codes[made:end], np.int16)
+    def on_audio(self, pcm: Pcm, first_frame: int) -> None:
+        """Feed delivered audio, float32 [n * 1920]: the generated frames from number `first_frame` on."""
+        end = first_frame + len(pcm) // FRAME_SAMPLES
+        codes = np.array(self._first_codes[first_frame:end], np.int16)
         while self._segments and self._segments[0][0] <= end:
             frames, source_end = self._segments.popleft()
-            cut = max(0, frames - made)
-            self._clock.audio(pcm[: cut * FRAME_SAMPLES], codes[:cut])
-            self._clock.segment_end(source_end)
-            pcm, codes, made = pcm[cut * FRAME_SAMPLES :], codes[cut:], made + cut
-        self._clock.audio(pcm, codes)
-
-
-class WordTiming(Protocol):
-    """What an utterance tells as it goes on, and what it is asked; `WordAligner` says what each means."""
-
-    @property
-    def pace(self) -> float: ...
-    def text(self, source: str, committed_chars: int) -> None: ...
-    def audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None: ...
-    def segment_end(self, source_end: int | None = None) -> None: ...
-    def finish(self) -> None: ...
-    def take_words(self) -> list[WordTime]: ...
-    def spoken_until(self, played_ms: int) -> int: ...
+            cut = max(0, frames - first_frame)
+            self._timing.push_audio(pcm[: cut * FRAME_SAMPLES], codes[:cut])
+            self._timing.end_segment(source_end)
+            pcm, codes, first_frame = pcm[cut * FRAME_SAMPLES :], codes[cut:], first_frame + cut
+        self._timing.push_audio(pcm, codes)

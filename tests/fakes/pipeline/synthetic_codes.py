@@ -41,7 +41,7 @@ def table() -> PhoneTable:
     return PhoneTable(shares / usual, usual, np.full(PHONES, 6.0, np.float32), pronunciation())
 
 
-def ear() -> PhoneScorer:
+def acoustic_scorer() -> PhoneScorer:
     return PhoneScorer(table())
 
 
@@ -62,7 +62,7 @@ def spoken(source: str, *, pause_frames: int = 4, seed: int = 1, slips: float = 
 
 
 def no_sound(codes: Codes) -> NDArray[np.float32]:
-    """The audio to go with codes whose ear does not listen to it."""
+    """The audio to go with codes for a scorer that does not use it."""
     return np.zeros(len(codes) * FRAME_SAMPLES, np.float32)
 
 
@@ -71,9 +71,9 @@ def write(folder: Path, digest: str) -> Path:
     made = table()
     said = made.pronunciation
     tensors = {
-        "likelier": made.likelier,
-        "usual": made.usual,
-        "moments": made.moments,
+        "likelier": made.likelihood_ratios,
+        "usual": made.prior,
+        "moments": made.mean_hops,
         "letters.inputs": said.inputs,
         "letters.hidden_bias": said.hidden_bias,
         "letters.outputs": said.outputs,

@@ -27,7 +27,7 @@ def hiss(ms: float) -> Pcm:
 
 def sound(kind: PhoneClass, ms: float) -> Pcm:
     match kind:
-        case PhoneClass.HISS:
+        case PhoneClass.FRICATIVE:
             return hiss(ms)
         case PhoneClass.STOP:
             return np.concatenate([silence(0.7 * ms), hiss(0.3 * ms)])
@@ -43,7 +43,9 @@ def spoken(source: str, *, stretch: float = 1.0, uneven: float = 0.0, pause_ms: 
     audio: list[Pcm] = []
     ends: list[float] = []
     for word in source.split():
-        audio += [sound(p.sound, p.ms * stretch * chance.uniform(1 - uneven, 1 + uneven)) for p in class_spans(word)]
+        audio += [
+            sound(p.phone_class, p.ms * stretch * chance.uniform(1 - uneven, 1 + uneven)) for p in class_spans(word)
+        ]
         ends.append(sum(map(len, audio)) / 24)
         if re.search(r"\W$", word):
             audio.append(silence(pause_ms))

@@ -1,4 +1,4 @@
-"""Followed when asked: the same answers as from a clock that followed all along, and nothing done before."""
+"""Alignment on demand: the same answers as immediate alignment, and no work before the first question."""
 
 from __future__ import annotations
 
@@ -10,62 +10,63 @@ from voxgate.pipeline.alignment.coarse import CoarseFeatureExtractor
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 
-SPEECH, ENDS = spoken(SOURCE)
-CUT = SOURCE.index(" And")
-CUT_FRAME = round(ENDS[SOURCE[:CUT].count(" ")] / FRAME_MS)
+SPEECH, ENDS_MS = spoken(SOURCE)
+SEGMENT_END = SOURCE.index(" And")
+SEGMENT_END_FRAME = round(ENDS_MS[SOURCE[:SEGMENT_END].count(" ")] / FRAME_MS)
 
 
-def told(clock: WordTiming) -> None:
-    """Two segments, text ahead of the sound as it comes from a model, a frame at a time."""
+def feed(timing: WordTiming) -> None:
+    """Two segments, frame by frame, with the text ahead of the speech as it comes from a language model."""
     frames = [SPEECH[at : at + FRAME_SAMPLES] for at in range(0, len(SPEECH), FRAME_SAMPLES)]
     for n, frame in enumerate(frames):
         at = min(len(SOURCE), 6 * (n + 1))
-        clock.text(SOURCE[:at], at)
-        clock.audio(frame)
-        if n == CUT_FRAME:
-            clock.segment_end(CUT)
-    clock.finish()
+        timing.push_text(SOURCE[:at], at)
+        timing.push_audio(frame)
+        if n == SEGMENT_END_FRAME:
+            timing.end_segment(SEGMENT_END)
+    timing.finish()
 
 
 @pytest.mark.parametrize("played_ms", [0, 300, 1000, 2000, 3000, 4000, 60_000])
-def test_the_answer_is_that_of_a_clock_that_followed_all_along(played_ms: int) -> None:
-    live, deferred = WordAligner(), LazyWordAligner(WordAligner())
-    told(live)
-    told(deferred)
+def test_answer_equals_that_of_immediate_alignment(played_ms: int) -> None:
+    immediate, lazy = WordAligner(), LazyWordAligner(WordAligner())
+    feed(immediate)
+    feed(lazy)
     starts = [0, *(at + 1 for at, char in enumerate(SOURCE) if char == " "), len(SOURCE)]
-    answers = [starts.index(clock.spoken_until(played_ms)) for clock in (live, deferred)]
-    # Settled after four frames instead of after each, a word may fall to the other side of its border.
+    answers = [starts.index(timing.spoken_until(played_ms)) for timing in (immediate, lazy)]
+    # Committed after four frames instead of after each, a word may fall to the other side of its border.
     assert abs(answers[0] - answers[1]) <= 1
-    assert deferred.spoken_until(played_ms) == starts[answers[1]], "asked twice"
+    assert lazy.spoken_until(played_ms) == starts[answers[1]], "the same answer again"
 
 
-def test_it_can_be_asked_in_the_middle_and_goes_on() -> None:
-    clock = LazyWordAligner(WordAligner())
-    clock.text(SOURCE, len(SOURCE))
-    clock.audio(SPEECH[: 24_000 * 3])
-    early = clock.spoken_until(3000)
-    clock.audio(SPEECH[24_000 * 3 :])
-    clock.finish()
+def test_alignment_continues_after_question_in_mid_speech() -> None:
+    timing = LazyWordAligner(WordAligner())
+    timing.push_text(SOURCE, len(SOURCE))
+    timing.push_audio(SPEECH[: 24_000 * 3])
+    early = timing.spoken_until(3000)
+    timing.push_audio(SPEECH[24_000 * 3 :])
+    timing.finish()
     assert 0 < early < len(SOURCE)
-    assert clock.spoken_until(3000) <= clock.spoken_until(6000)
-    assert clock.spoken_until(60_000) == len(SOURCE)
+    assert timing.spoken_until(3000) <= timing.spoken_until(6000)
+    assert timing.spoken_until(60_000) == len(SOURCE)
 
 
-def test_nothing_is_followed_until_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed: list[int] = []
-    original = WordAligner.hear
+def test_each_hop_is_aligned_once_and_only_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    aligned_hops: list[int] = []
+    push_features = WordAligner.push_features
 
-    def counted(clock: WordAligner, costs: np.ndarray) -> None:
-        followed.append(len(costs))
-        original(clock, costs)
+    def counted(aligner: WordAligner, features: np.ndarray) -> None:
+        aligned_hops.append(len(features))
+        push_features(aligner, features)
 
-    monkeypatch.setattr(WordAligner, "hear", counted)
-    clock = LazyWordAligner(WordAligner(1.1))
-    told(clock)
-    assert followed == []
-    assert clock.take_words() == []
-    assert clock.pace == 1.1
-    clock.spoken_until(1000)
-    assert sum(followed) == len(CoarseFeatureExtractor().hear(SPEECH))
-    clock.spoken_until(2000)
-    assert sum(followed) == len(CoarseFeatureExtractor().hear(SPEECH)), "and never twice"
+    monkeypatch.setattr(WordAligner, "push_features", counted)
+    timing = LazyWordAligner(WordAligner(1.1))
+    feed(timing)
+    assert aligned_hops == []
+    assert timing.take_words() == []
+    assert timing.pace == 1.1
+    all_hops = len(CoarseFeatureExtractor().push(SPEECH))
+    timing.spoken_until(1000)
+    assert sum(aligned_hops) == all_hops
+    timing.spoken_until(2000)
+    assert sum(aligned_hops) == all_hops

@@ -72,8 +72,8 @@ def test_the_clock_hears_each_frame_of_audio_with_its_own_code(
     def end(_clock: WordAligner, _source_end: int | None = None) -> None:
         segments.append(len(heard))
 
-    monkeypatch.setattr(WordAligner, "audio", listen)
-    monkeypatch.setattr(WordAligner, "segment_end", end)
+    monkeypatch.setattr(WordAligner, "push_audio", listen)
+    monkeypatch.setattr(WordAligner, "end_segment", end)
 
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4), trim_silence=trim) as b:

@@ -36,11 +36,11 @@ UNHEARD_FRAMES = 3
 
 def told(text: str, ear: AcousticScorer, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> Spans:
     """What the clock says of speech that comes a frame at a time."""
-    clock = WordAligner(ear=ear)
-    clock.text(text, len(text))
+    clock = WordAligner(scorer=ear)
+    clock.push_text(text, len(text))
     words = []
     for frame, code in zip(pcm.reshape(-1, FRAME_SAMPLES), codes, strict=True):
-        clock.audio(frame, np.array([code]))
+        clock.push_audio(frame, np.array([code]))
         words += clock.take_words()
     clock.finish()
     return [(word.start_ms, word.end_ms) for word in words + clock.take_words()]
@@ -50,12 +50,12 @@ def interrupted(
     text: str, ear: AcousticScorer, pcm: NDArray[np.float32], codes: NDArray[np.int16], truth: Spans
 ) -> list[bool]:
     """Whether the word under way is found, asked every 80 ms, when little more was made than was heard."""
-    clock = LazyWordAligner(WordAligner(ear=ear))
-    clock.text(text, len(text))
+    clock = LazyWordAligner(WordAligner(scorer=ear))
+    clock.push_text(text, len(text))
     starts = [0, *(at + 1 for at, char in enumerate(text) if char == " "), len(text)]
     found = []
     for number, (frame, code) in enumerate(zip(pcm.reshape(-1, FRAME_SAMPLES), codes, strict=True)):
-        clock.audio(frame, np.array([code]))
+        clock.push_audio(frame, np.array([code]))
         played_ms = FRAME_MS * (number + 1 - UNHEARD_FRAMES)
         if played_ms > 0:
             spoken = sum(end_ms <= played_ms for _, end_ms in truth)
