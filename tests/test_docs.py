@@ -1,9 +1,10 @@
-"""The documentation against the product: links lead somewhere, options exist and have the defaults that are told."""
+"""Compares the documentation with the product: links, file names, options and their defaults."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ from voxgate.gateway.settings import Settings
 from voxgate.loadtest import command as bench_ws
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ABOUT_OPTIONS = [ROOT / "docs" / f"{name}.md" for name in ("limits", "load", "operation", "scale", "tuning")]
-OTHER_PROGRAMS = {"--build", "--scale", "--shm-size", "--gpus"}
-"""Flags of Docker and its like."""
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "recipes").rglob("*.md")),
+]
+ABOUT_OPTIONS = [ROOT / "docs" / f"{name}.md" for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")]
+OTHER_PROGRAMS = {"--build", "--config", "--scale", "--shm-size", "--gpus"}
+"""Flags of other programs, and `voxgate serve --config`, which is no setting."""
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them from headings."""
+    """Anchors that GitHub derives from the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -31,7 +36,7 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if re.match(r"https?:", target):
             continue
@@ -42,8 +47,15 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(linked), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_named_source_files_exist(page: Path) -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for path in re.findall(r"`(\w[\w./]*\.(?:py|cu|h|js))`", page.read_text("utf-8")):
+        assert any(file == path or file.endswith(f"/{path}") for file in tracked), f"{name(page)}: {path}"
+
+
 def options() -> set[str]:
-    """Every flag of the commands that the pages are about."""
+    """Every flag of the commands that the pages describe."""
     found: set[str] = set()
     benches = [bench.configure for bench in (bench_ws, bench_local, bench_gpu)]
     for configure in (*benches, lambda parser: add_flags(parser, Settings)):
@@ -55,21 +67,21 @@ def options() -> set[str]:
 
 @pytest.mark.parametrize("page", ABOUT_OPTIONS, ids=name)
 def test_options_exist(page: Path) -> None:
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text("utf-8")))
-    assert told - OTHER_PROGRAMS <= options()
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text("utf-8")))
+    assert named - OTHER_PROGRAMS <= options()
 
 
-def test_defaults_are_as_told() -> None:
+def test_documented_defaults_are_those_of_the_settings() -> None:
     text = (ROOT / "docs/tuning.md").read_text("utf-8")
-    told = re.findall(r"`--([a-z-]+)`(?:, `--([a-z-]+)`)? \((\d+)(?:, (\d+))?\)", text)
-    assert len(told) >= 8
-    for first, second, value, other in told:
+    documented = re.findall(r"`--([a-z-]+)`(?:, `--([a-z-]+)`)? \((\d+)(?:, (\d+))?\)", text)
+    assert len(documented) >= 8
+    for first, second, value, other in documented:
         assert getattr(Settings(), first.replace("-", "_")) == int(value), first
         if other:
             assert getattr(Settings(), second.replace("-", "_")) == int(other), second
 
 
-def test_variables_are_settings() -> None:
+def test_documented_variables_are_settings() -> None:
     for page in ABOUT_OPTIONS:
         for variable in re.findall(r"\bVOXGATE_([A-Z][A-Z_]+)\b", page.read_text("utf-8")):
             assert variable.lower() in Settings.model_fields, f"{name(page)}: {variable}"

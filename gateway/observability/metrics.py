@@ -1,4 +1,4 @@
-"""Prometheus metrics of one gateway, every name of them documented in docs/operation.md.
+"""Prometheus metrics of one gateway, every name of them documented in docs/observability.md.
 
 What happened is counted when an utterance ends; what is now is asked when Prometheus comes. Nothing is counted for a
 packet or for a message of text.

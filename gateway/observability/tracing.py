@@ -42,7 +42,7 @@ _SERVICE = {"service.name": "voxgate"}
 
 
 class Tracing(Observer):
-    """Writes the spans of `docs/operation.md` for each utterance that is over."""
+    """Writes the spans of `docs/observability.md` for each utterance that is over."""
 
     def __init__(self, provider: TracerProvider, clock: Callable[[], float]) -> None:
         self._provider = provider

@@ -1,7 +1,7 @@
 """What a Deepgram client asks for in a URL, and how it is told that this is not offered."""
 # TODO-DOC Deepgram over WebSockets: text in JSON, audio in binary messages, one turn after another; `/v1/speak` here.
 # TODO-DOC A turn is an utterance from its first text to `Flush`; its talker slot is free between turns.
-# TODO-DOC docs/dialects.md has the rules in full, `deepgram_v2.py` the words of Flux.
+# TODO-DOC docs/service_protocols.md has the rules in full, `deepgram_v2.py` the words of Flux.
 # TODO-DOC Deepgram over plain HTTP: `POST /v1/speak`, and the same at `/v2/speak`.
 
 from __future__ import annotations

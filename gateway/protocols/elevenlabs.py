@@ -3,7 +3,7 @@
 # TODO-DOC ElevenLabs over WebSockets: `multi-stream-input`, many contexts on a socket, and `stream-input`, one
 # TODO-DOC utterance. A context is an utterance that begins with its first text to be spoken. What ends it:
 # TODO-DOC `close_context` once everything is flushed lets it finish; with text unflushed, or said twice, it stops at
-# TODO-DOC once, which is how both agent frameworks interrupt. docs/dialects.md has the rules in full.
+# TODO-DOC once, which is how both agent frameworks interrupt. docs/service_protocols.md has the rules in full.
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_every_metric_is_documented(metrics: Metrics) -> None:
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
     metrics.session_opened("native", "team-a")
-    page = Path(__file__).parents[3].joinpath("docs/operation.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[3].joinpath("docs/observability.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(voxgate_\w+)`", page))
     exposed = set(re.findall(r"^# TYPE (voxgate_\w+) \w+", metrics.exposition().decode(), re.MULTILINE))
     assert exposed == documented
