@@ -20,7 +20,10 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "recipes").rglob("*.md")),
 ]
-ABOUT_OPTIONS = [ROOT / "docs" / f"{name}.md" for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")]
+ABOUT_OPTIONS = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")
+]
 OTHER_PROGRAMS = {"--build", "--config", "--scale", "--shm-size", "--gpus"}
 """Flags of other programs, and `voxgate serve --config`, which is no setting."""
 
