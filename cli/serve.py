@@ -208,6 +208,7 @@ def build_synthesizer(settings: Settings, folder: Path) -> QwenSynthesizer:
 
 def synthesizer_options(settings: Settings) -> SynthesizerOptions:
     """Translates the settings into the voice model's options."""
+    from voxgate.pipeline.talker.vllm.config import GpuOptions
     from voxgate.pipeline.voice_model import SynthesizerOptions
 
     threads, workers = settings.threads or 1, choose_workers(settings)
@@ -223,10 +224,12 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
         attached_processes=workers if workers > 1 else 0,
-        gpu_memory=settings.gpu_memory,
-        own_kernels=settings.gpu_kernels == "own",
-        streamed_layers=settings.gpu_layers == "streamed",
-        persistent_predictor=settings.gpu_predictor == "whole",
+        gpu=GpuOptions(
+            voxgate_kernels=settings.gpu_kernels == "voxgate",
+            streamed_layers=settings.streamed_layers,
+            persistent_predictor=settings.persistent_predictor,
+            memory_share=settings.gpu_memory,
+        ),
     )
 
 

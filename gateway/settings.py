@@ -143,18 +143,19 @@ class Settings(BaseModel):
     gpu_memory: Annotated[float, Field(gt=0, le=0.95)] = Field(
         0.7, description="Most of a GPU's memory that the talker may take, as a share."
     )
-    gpu_kernels: Literal["own", "stock"] = Field(
-        "own",
-        description="The talker's kernels on a GPU: voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
+    gpu_kernels: Literal["voxgate", "vllm"] = Field(
+        "voxgate",
+        description="The talker's kernels on a GPU: Voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
     )
-    gpu_layers: Literal["library", "streamed"] = Field(
-        "library",
-        description="The talker's layers on a GPU, for up to 32 rows: multiplied by the library, or by two kernels of "
-        "our own a layer, which do not stand the codec beside them yet (see docs/gpu.md).",
+    streamed_layers: bool = Field(
+        False,
+        description="On a GPU, compute the talker's layers for up to 32 rows with two kernels per layer instead of the "
+        "matrix library. Not yet stable while the codec runs on the same GPU (see docs/gpu.md).",
     )
-    gpu_predictor: Literal["chain", "whole"] = Field(
-        "chain",
-        description="A frame's codes on a GPU, for up to 16 rows: by a chain of kernels, or by one (see docs/gpu.md).",
+    persistent_predictor: bool = Field(
+        False,
+        description="On a GPU, compute a frame's codes for up to 16 rows with one kernel instead of a chain of them "
+        "(see docs/gpu.md).",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")

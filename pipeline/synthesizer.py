@@ -177,6 +177,7 @@ class QwenSynthesizer(VoiceModel):
                 slots=slots,
                 max_frames=min(self._checkpoint.defaults.max_frames, MAX_GENERATION_FRAMES),
                 device=options.device,
+                gpu=options.gpu,
                 codec=codec,
                 threads=options.talker_threads,
                 attached_processes=options.attached_processes,
@@ -186,10 +187,6 @@ class QwenSynthesizer(VoiceModel):
                 if options.device != "cpu"
                 else 0,
                 kv_cache_bytes=options.kv_cache_bytes,
-                gpu_memory=options.gpu_memory,
-                own_kernels=options.own_kernels,
-                streamed_layers=options.streamed_layers,
-                persistent_predictor=options.persistent_predictor,
                 start_timeout_s=options.start_timeout_s,
             ),
         )

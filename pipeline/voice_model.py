@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from voxgate.codecs.neural.checkpoint import CodecFormatError
@@ -24,6 +24,7 @@ from .cloned_voice import ClonedVoice
 from .errors import CheckpointError
 from .interface import SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Sampling
+from .talker.vllm.config import GpuOptions
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
 from .utterance import UtterancePlan
@@ -82,10 +83,7 @@ class SynthesizerOptions:
     codec_mode: str = "stateful"
     left_context: int = 72
     kv_cache_bytes: int | None = None
-    gpu_memory: float = 0.7
-    own_kernels: bool = True
-    streamed_layers: bool = False
-    persistent_predictor: bool = False
+    gpu: GpuOptions = field(default_factory=GpuOptions)
     start_timeout_s: float = 300.0
     attached_processes: int = 0
     prefilled_prompts: int | None = None

@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--parts",
         default=",".join(PARTS),
-        help="what to time without a socket; also engine-stock, first (default: %(default)s)",
+        help="what to time without a socket; also engine-vllm, first (default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
     add("--seconds", type=float, default=10.0, help="of each rate, or until some have come (default: %(default)s)")

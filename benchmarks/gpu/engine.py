@@ -27,6 +27,7 @@ from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.vllm.config import GpuOptions
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
 LIBRARY = re.compile(r"nvjet|cublas|cutlass|gemm", re.IGNORECASE)
@@ -103,7 +104,7 @@ Figures = dict[str, Any]
 
 
 async def engine_figures(
-    folder: Path, rates: tuple[int, ...], report: Callable[[Figures], None], *, own_kernels: bool = False
+    folder: Path, rates: tuple[int, ...], report: Callable[[Figures], None], *, voxgate_kernels: bool = False
 ) -> None:
     """Measure; `report` has all figures so far, again and again, so that what fails later loses nothing.
 
@@ -113,7 +114,9 @@ async def engine_figures(
     # A function is sent to the engine's process, which takes none otherwise.
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     began_s = time.monotonic()
-    options = SynthesizerOptions(slots=max(BATCHES), device="cuda", kv_cache_bytes=CACHE_BYTES, own_kernels=own_kernels)
+    options = SynthesizerOptions(
+        slots=max(BATCHES), device="cuda", kv_cache_bytes=CACHE_BYTES, gpu=GpuOptions(voxgate_kernels=voxgate_kernels)
+    )
     synthesizer = QwenSynthesizer(folder, options)
     await synthesizer.start()
     figures: Figures = {"start_s": round(time.monotonic() - began_s, 1), "first": {}, "talker": {}}

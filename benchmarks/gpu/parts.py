@@ -36,7 +36,7 @@ def predictor_ms(folder: Path) -> dict[str, float]:
     from voxgate.pipeline.checkpoint import load_checkpoint
     from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
     from voxgate.pipeline.talker.reference.sampling import Candidates
-    from voxgate.pipeline.voice_model import SynthesizerOptions
+    from voxgate.pipeline.talker.vllm.config import GpuOptions
 
     checkpoint = load_checkpoint(folder)
     with safe_open(folder / "model.safetensors", "pt", "cuda") as stored, torch.inference_mode():
@@ -49,7 +49,7 @@ def predictor_ms(folder: Path) -> dict[str, float]:
             checkpoint.predictor,
             checkpoint.groups,
             max(BATCHES),
-            persistent_predictor=SynthesizerOptions().persistent_predictor,
+            persistent_predictor=GpuOptions().persistent_predictor,
         )
         times = {}
         for rows in BATCHES:
@@ -143,13 +143,13 @@ def _graph_ms(run: Callable[[], object]) -> float:
     return round(statistics.median(spans[5:]), 3)
 
 
-def engine_figures(folder: Path, *, own_kernels: bool = True) -> None:
+def engine_figures(folder: Path, *, voxgate_kernels: bool = True) -> None:
     """Everything that needs an engine (`gpu_engine.py`)."""
     import uvloop
 
     from . import engine as gpu_engine
 
-    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print, own_kernels=own_kernels))
+    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print, voxgate_kernels=voxgate_kernels))
 
 
 def first_figures(folder: Path) -> None:
@@ -158,7 +158,7 @@ def first_figures(folder: Path) -> None:
 
     from . import first_stages as gpu_first
 
-    uvloop.run(gpu_first.first_figures(folder, RATES, _print, own_kernels=True))
+    uvloop.run(gpu_first.first_figures(folder, RATES, _print))
 
 
 def _print(figures: object) -> None:
@@ -170,10 +170,10 @@ PARTS: dict[str, Callable[[Path], object]] = {
     "predictor": predictor_ms,
     "codec": codec_ms,
     "engine": engine_figures,
-    "engine-stock": partial(engine_figures, own_kernels=False),
+    "engine-vllm": partial(engine_figures, voxgate_kernels=False),
     "first": first_figures,
 }
-"""engine-stock: with the kernels of `--gpu-kernels stock`; all else with our own."""
+"""engine-vllm: with `--gpu-kernels vllm`; all others with Voxgate's kernels."""
 
 
 if __name__ == "__main__":

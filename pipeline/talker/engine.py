@@ -25,7 +25,6 @@ from ..ipc.report_channel import ReportReceiver
 from ..ipc.slot_tables import Field, SlotTables, TableShape
 from ..ipc.wakeup import WakeupSender
 from ..step_times import StepTimes
-from .cuda.graph_sizes import backbone_graph_sizes
 from .generation import Generation
 from .prompt import MAX_TEXT_TOKENS, SLOW_FRAMES_PER_TOKEN, max_prompt_positions
 from .prompt_pool import PrefilledPromptPool
@@ -128,16 +127,12 @@ class TalkerEngine:
         self.tables_path = tables_path
         wiring = EngineConfig(
             checkpoint=str(self.checkpoint.folder),
-            tables=tables_path,
-            frames=tuple(map(self.reports_address, range(1 + self.options.attached_processes))),
-            owner_pid=os.getpid(),
+            options=self.options,
             shape=self.shape,
+            tables=tables_path,
+            report_addresses=tuple(map(self.reports_address, range(1 + self.options.attached_processes))),
             wakeup_address=self.wakeup_address,
-            codec=self.options.codec,
-            own_kernels=self.options.own_kernels and self.options.device != "cpu",
-            streamed_layers=self.options.streamed_layers,
-            persistent_predictor=self.options.persistent_predictor,
-            graph_rows=max(backbone_graph_sizes(self.shape.rows, own=self.options.own_kernels)),
+            owner_pid=os.getpid(),
         )
         await self._process.start(lambda: self._load(wiring), self.options.start_timeout_s)
         await self._process.serve(self.shape.frames + 2, self.shape.end_token)

@@ -12,10 +12,10 @@ import torch
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.engine import TalkerEngine
-from voxgate.pipeline.talker.vllm.config import EngineOptions
+from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
 
 from ..pipeline.talker.plain_talker import Spoken
-from ..pipeline.talker.test_exactness import FEEDS, OWN_KERNELS, SENTENCES, VARIETIES, Case, at_once, begin, collect
+from ..pipeline.talker.test_exactness import FEEDS, SENTENCES, VARIETIES, VOXGATE_KERNELS, Case, at_once, begin, collect
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
@@ -26,7 +26,9 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
-    options = EngineOptions(8, 64, kv_cache_bytes=1 << 30, device="cuda", own_kernels=OWN_KERNELS)
+    options = EngineOptions(
+        8, 64, kv_cache_bytes=1 << 30, device="cuda", gpu=GpuOptions(voxgate_kernels=VOXGATE_KERNELS)
+    )
     engine = TalkerEngine(checkpoint, options)
     await engine.start()
     yield engine

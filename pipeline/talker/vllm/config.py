@@ -1,4 +1,4 @@
-"""What the engine process needs to know to join in, passed through vLLM's `additional_config`."""
+"""Options of the talker's engine, and what its process receives of them through vLLM's `additional_config`."""
 
 from __future__ import annotations
 
@@ -7,72 +7,100 @@ from typing import Any
 
 from ...ipc.report_channel import ReportSender
 from ...ipc.slot_tables import SlotTables, TableShape
+from ..cuda.graph_sizes import backbone_graph_sizes
 
-KEY = "voxgate"
+_KEY = "voxgate"
+"""Key in `additional_config`."""
 
 
 @dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """`tables`: path of the shared tables; `frames`: for each process that runs generations, the address of the
-    `ReportReceiver` that its records go to; `owner_pid`: of the process that started the engine; `wakeup_address`: where it is rung for
-    (`bell.py`).
+class GpuOptions:
+    """How the talker uses a GPU: made from the settings and passed unchanged down to the model.
 
-    On a GPU: `codec`: the codec worker to serve beside the talker (`CodecWorkerOptions` as JSON); `own_kernels`: whether to
-    take our own; `streamed_layers`: whether the library leaves the layers of a few rows to them; `persistent_predictor`:
-    whether one kernel makes a frame's codes, where it fits; `graph_rows`: rows of the largest step that is a graph.
+    `voxgate_kernels`: this project's kernels for layers, input embedding and sampling; otherwise vLLM's and torch's.
+    `streamed_layers`: of these, two kernels per layer in place of the matrix library for steps of up to 32 rows.
+    `persistent_predictor`: one kernel computes the codes of a frame for up to 16 rows, where GPU and model allow it.
+    `memory_share`: largest share of the GPU's memory that the talker may take.
     """
 
-    checkpoint: str
-    tables: str
-    frames: tuple[str, ...]
-    owner_pid: int
-    shape: TableShape
-    codec: str | None = None
-    own_kernels: bool = False
+    voxgate_kernels: bool = True
     streamed_layers: bool = False
     persistent_predictor: bool = False
-    graph_rows: int = 0
-    wakeup_address: str = ""
-
-    def as_config(self) -> dict[str, Any]:
-        return {KEY: asdict(self)}
-
-    @classmethod
-    def of(cls, vllm_config: Any) -> EngineConfig:
-        fields = vllm_config.additional_config[KEY]
-        return cls(**fields | {"shape": TableShape(**fields["shape"])})
-
-    def connect(self) -> ReportSender:
-        """A way of sending the gateway records; every thread that sends needs its own."""
-        return ReportSender(self.frames, self.shape.groups)
-
-    def attach(self) -> SlotTables:
-        return SlotTables.attach(self.shape, self.tables)
+    memory_share: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """`slots`: generations at once; `max_frames`: longest generation; `threads`: CPU threads of the engine process.
-    `attached_processes`: other processes that run generations in it, in slots that were lent to them. `prefilled_prompts`: prompts that are
-    read before they are asked for (`warm.py`).
+    """What the caller chooses.
 
-    On a GPU: `codec`: in_process_options of a codec to serve beside the talker; `dtype` to compute in, bfloat16 unless told;
-    `own_kernels`: ours for layers, input, first draw and token instead of vLLM's and torch's; `streamed_layers`: of
-    these, the layers of a few rows without the library; `persistent_predictor`: one kernel for a frame's codes, where it
-    fits; `gpu_memory`: most of the device's memory that it may take, as a share.
+    `slots`: generations at once; `max_frames`: longest generation; `device`: "cpu" or "cuda"; `gpu`: ignored on a CPU.
+    `codec`: `CodecWorkerOptions` as JSON of a codec to run in the talker's process, on a GPU. `dtype`: of the
+    computation; None is float32 on a CPU and bfloat16 on a GPU. `threads`: CPU threads of the engine process.
+    `attached_processes`: other processes that run generations in leased slots. `prefilled_prompts`: rows of the tables
+    for prompts that are computed ahead (`prompt_pool.py`). `kv_cache_bytes`: None takes what the slots need.
     """
 
     slots: int = 16
     max_frames: int = 400
     device: str = "cpu"
+    gpu: GpuOptions = GpuOptions()
     codec: str | None = None
     dtype: str | None = None
-    own_kernels: bool = True
-    streamed_layers: bool = False
-    persistent_predictor: bool = False
-    gpu_memory: float = 0.7
     threads: int = 1
     attached_processes: int = 0
     prefilled_prompts: int = 0
     kv_cache_bytes: int | None = None
     start_timeout_s: float = 300.0
+
+    @property
+    def voxgate_kernels(self) -> bool:
+        """Whether the model runs on this project's GPU kernels."""
+        return self.device != "cpu" and self.gpu.voxgate_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What the engine's process needs to join in.
+
+    `checkpoint`: its folder. `tables`: path of the shared `SlotTables`. `report_addresses`: of the `ReportReceiver` of
+    each process that runs generations, its own number as the index. `wakeup_address`: of the `WakeupQueue`.
+    `owner_pid`: the process that started the engine.
+    """
+
+    checkpoint: str
+    options: EngineOptions
+    shape: TableShape
+    tables: str
+    report_addresses: tuple[str, ...]
+    wakeup_address: str
+    owner_pid: int
+
+    def as_additional_config(self) -> dict[str, Any]:
+        """For vLLM's `additional_config`, of which it requires that JSON can express it."""
+        return {_KEY: asdict(self)}
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> EngineConfig:
+        """The configuration that vLLM's own carries."""
+        fields = vllm_config.additional_config[_KEY]
+        options = fields["options"]
+        return cls(
+            **fields
+            | {
+                "shape": TableShape(**fields["shape"]),
+                "options": EngineOptions(**options | {"gpu": GpuOptions(**options["gpu"])}),
+            }
+        )
+
+    @property
+    def graph_sizes(self) -> list[int]:
+        """Rows of the steps that a GPU runs as one graph, ascending."""
+        return backbone_graph_sizes(self.shape.rows, own=self.options.voxgate_kernels)
+
+    def connect_reports(self) -> ReportSender:
+        """A sender of reports; every thread that sends needs its own."""
+        return ReportSender(self.report_addresses, self.shape.groups)
+
+    def attach_tables(self) -> SlotTables:
+        """Maps the shared tables. Raises OSError when the owner is gone."""
+        return SlotTables.attach(self.shape, self.tables)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint import TalkerCheckpoint, load_checkpoint
 from ...checkpoint_weights import check_weights
 from ...errors import EngineError
-from ..cuda.graph_sizes import backbone_graph_sizes
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
@@ -80,13 +79,13 @@ def load_engine(folder: Path, wiring: EngineConfig, options: EngineOptions, max_
         # Equal token ids are not equal content: every id is a slot.
         enable_prefix_caching=False,
         scheduler_cls=f"{__package__}.scheduler.{flavour}",
-        additional_config=wiring.as_config(),
+        additional_config=wiring.as_additional_config(),
         **(
             {"enforce_eager": True, "kv_cache_memory_bytes": options.kv_cache_bytes}
             if cpu
-            else _graphs(options, wiring.shape.rows, _gpu_memory(wiring, options, max_positions))
+            else _graphs(wiring, wiring.shape.rows, _gpu_memory(wiring, options, max_positions))
         ),
-        worker_cls=f"{__package__}.worker.TalkerWorker" if wiring.own_kernels else "auto",
+        worker_cls=f"{__package__}.worker.TalkerWorker" if options.voxgate_kernels else "auto",
         # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
         distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
         disable_log_stats=True,
@@ -97,13 +96,13 @@ def load_engine(folder: Path, wiring: EngineConfig, options: EngineOptions, max_
         return AsyncLLM.from_engine_args(arguments)
 
 
-def _graphs(options: EngineOptions, rows: int, memory: GpuMemoryPlan) -> dict[str, Any]:
+def _graphs(wiring: EngineConfig, rows: int, memory: GpuMemoryPlan) -> dict[str, Any]:
     """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
     return {
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": "FULL",
-            "cudagraph_capture_sizes": backbone_graph_sizes(rows, own=options.own_kernels),
+            "cudagraph_capture_sizes": wiring.graph_sizes,
         },
         "kv_cache_memory_bytes": memory.cache_bytes,
         "gpu_memory_utilization": memory.share,
@@ -138,13 +137,15 @@ def _gpu_memory(wiring: EngineConfig, options: EngineOptions, max_positions: int
     weights = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
     total = int(current_platform.get_device_total_memory())
     size = checkpoint.talker
-    copies = packed_bytes(size) if options.own_kernels and options.streamed_layers and options.dtype is None else 0
+    copies = (
+        packed_bytes(size) if options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None else 0
+    )
     if options.kv_cache_bytes is not None:
         share = plan_gpu_memory(total, 1.0, weights, options.kv_cache_bytes, copies).share
-        return GpuMemoryPlan(options.kv_cache_bytes, min(options.gpu_memory, share))
+        return GpuMemoryPlan(options.kv_cache_bytes, min(options.gpu.memory_share, share))
     per_position = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
     positions = max(wiring.shape.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
-    return plan_gpu_memory(total, options.gpu_memory, weights, per_position * positions, copies)
+    return plan_gpu_memory(total, options.gpu.memory_share, weights, per_position * positions, copies)
 
 
 def _set(environment: dict[str, str]) -> None:

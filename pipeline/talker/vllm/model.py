@@ -70,7 +70,7 @@ class VoxgateTalker(nn.Module):
 
         from .worker import TalkerModelState
 
-        return TalkerModelState if self._wiring.own_kernels else DefaultModelState
+        return TalkerModelState if self._wiring.options.voxgate_kernels else DefaultModelState
 
     @property
     def has_own_attention(self) -> bool:
@@ -89,8 +89,8 @@ class VoxgateTalker(nn.Module):
                     own[name] = tensor.to(self._device, self._dtype)
 
         loaded = self.model.load_weights(backbone())
-        if self._wiring.own_kernels:
-            self._take_over(self._wiring.graph_rows)
+        if self._wiring.options.voxgate_kernels:
+            self._take_over(max(self._wiring.graph_sizes))
         self._assemble(own)
         # The backbone's own input embedding is never looked at: positions are embedded here.
         return {f"model.{name}" for name in loaded} | {"model.embed_tokens.weight"}
@@ -100,22 +100,22 @@ class VoxgateTalker(nn.Module):
 
         if BackboneAdapter.supports(self.model):
             self._backbone = BackboneAdapter(
-                self.model, self._checkpoint.talker, max_rows, streamed_layers=self._wiring.streamed_layers
+                self.model, self._checkpoint.talker, max_rows, streamed_layers=self._wiring.options.gpu.streamed_layers
             )
 
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         checkpoint, wiring = self._checkpoint, self._wiring
-        tables = wiring.attach()
+        tables = wiring.attach_tables()
         self._control = torch.from_numpy(tables.control)
         if self._device.type == "cuda":
             from ..cuda.mapped_tables import map_tables
 
             map_tables(tables)
         codec: GpuBatchDecoder | None = None
-        if wiring.codec is not None:
+        if wiring.options.codec is not None:
             from ...codec.worker import serve_in_process
 
-            codec = serve_in_process(CodecWorkerOptions.from_json(wiring.codec))
+            codec = serve_in_process(CodecWorkerOptions.from_json(wiring.options.codec))
         with torch.inference_mode():
             shape = wiring.shape
             codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
@@ -128,7 +128,7 @@ class VoxgateTalker(nn.Module):
                 self._max_rows,
             )
             head = weights["talker.codec_head.weight"]
-            step = FrameStep(head, predictor, checkpoint, tables, codes, wiring.connect().send)
+            step = FrameStep(head, predictor, checkpoint, tables, codes, wiring.connect_reports().send)
             if self._device.type == "cpu":
                 self._embed, self._step = self._known(embedding), self._eager(step)
             else:
@@ -160,12 +160,14 @@ class VoxgateTalker(nn.Module):
         nobody = torch.full((1,), slots, device=self._device)
         idle = append_row_tags(torch.zeros(1, self._hidden, dtype=self._dtype, device=self._device), nobody, 0 * nobody)
         embed, make = (
-            self._own(embedding, step, predictor) if self._wiring.own_kernels else self._plain(embedding, step)
+            self._own(embedding, step, predictor)
+            if self._wiring.options.voxgate_kernels
+            else self._plain(embedding, step)
         )
-        if codec is not None and self._wiring.own_kernels:
+        if codec is not None and self._wiring.options.voxgate_kernels:
             self.first_frame_decoder = FirstFrameDecoder(codec, self._max_rows, self._checkpoint.groups)
         width = HEADER + self._checkpoint.groups
-        sender = FrameSender(self._max_rows, width, self._wiring.connect().send, self.first_frame_decoder)
+        sender = FrameSender(self._max_rows, width, self._wiring.connect_reports().send, self.first_frame_decoder)
         graphs = GraphedStep(make, idle, self._max_rows, sender.put)
         graphs.capture()
         return embed, graphs
@@ -228,7 +230,7 @@ def _predictor_for(device: torch.device, wiring: EngineConfig) -> Callable[..., 
     if device.type != "cpu":
         from ..cuda.predictor import GpuCodePredictor
 
-        return partial(GpuCodePredictor, persistent_predictor=wiring.persistent_predictor)
+        return partial(GpuCodePredictor, persistent_predictor=wiring.options.gpu.persistent_predictor)
     # Its compiler comes with vLLM's CPU build and takes half a second to import.
     from ..cpu.predictor import CpuCodePredictor
 

@@ -41,8 +41,8 @@ class CreditScheduling(_SchedulerBase):
         super().__init__(vllm_config, *args, **kwargs)
         # vLLM calls this in the engine process, which only then can map the gateway's tables.
         wiring = EngineConfig.of(vllm_config)
-        self._control = wiring.attach().control
-        self._reports = wiring.connect()
+        self._control = wiring.attach_tables().control
+        self._reports = wiring.connect_reports()
         self._timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
         self._times = StepTimes()
         self._largest, self._looked_s = wiring.shape.slots, 0.0

@@ -23,7 +23,7 @@ from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
-from voxgate.pipeline.talker.vllm.config import EngineOptions
+from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
 
 from .plain_talker import Options, PlainTalker, Spoken, Voice
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 DEVICE = os.environ.get("VOXGATE_TEST_DEVICE", "cpu")
 """`scripts/test-gpu` says cuda."""
-OWN_KERNELS = os.environ.get("VOXGATE_TEST_KERNELS") == "own"
+VOXGATE_KERNELS = os.environ.get("VOXGATE_TEST_KERNELS") == "voxgate"
 """`scripts/test-gpu` tries both."""
 SLOTS = 16
 PREFILLED = 6
@@ -92,7 +92,7 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
         kv_cache_bytes=64 << 20,
         device=DEVICE,
         dtype="float32",
-        own_kernels=OWN_KERNELS,
+        gpu=GpuOptions(voxgate_kernels=VOXGATE_KERNELS),
         prefilled_prompts=PREFILLED,
     )
     engine = TalkerEngine(checkpoint, options)

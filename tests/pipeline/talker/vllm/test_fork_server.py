@@ -14,7 +14,7 @@ from fakes.waiting import DEADLINE_S
 SCRIPT = """
 import os, sys
 from pathlib import Path
-from voxgate.pipeline.talker.forerunner import multiprocessing_context, start_fork_server
+from voxgate.pipeline.talker.vllm.fork_server import multiprocessing_context, start_fork_server
 
 SETTINGS = {"VOXGATE_TEST_AHEAD": "1"}
 
@@ -42,7 +42,7 @@ print("imported", flush=True)
 AHEAD = """
 import os, sys, time
 from pathlib import Path
-from voxgate.pipeline.talker.forerunner import start_fork_server
+from voxgate.pipeline.talker.vllm.fork_server import start_fork_server
 
 if __name__ == "__main__":
     start_fork_server(["slow_to_import"], {}, Path(sys.argv[1]))

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
-from voxgate.pipeline.talker.scratch import make_temporary_folder
+from voxgate.pipeline.talker.vllm.temporary_folder import make_temporary_folder
 folder = make_temporary_folder(Path(sys.argv[1]))
 (folder / "socket").touch()
 print(folder, flush=True)

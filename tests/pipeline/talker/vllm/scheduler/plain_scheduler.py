@@ -11,7 +11,7 @@ from typing import Any
 
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
-from voxgate.pipeline.talker.vllm.config import EngineConfig
+from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
 from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
 
 PREFIX = 9
@@ -102,8 +102,8 @@ class Bench:
         self.door.bind(f"\0{address}")
         self.door.listen()
         self.told: socket.socket | None = None
-        self.wiring = wiring = EngineConfig("nowhere", path, (address,), os.getpid(), SHAPE)
-        self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=wiring.as_config()))
+        self.config = EngineConfig("nowhere", EngineOptions(), SHAPE, path, (address,), "", os.getpid())
+        self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=self.config.as_additional_config()))
         for slot in range(SHAPE.slots):
             self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
 

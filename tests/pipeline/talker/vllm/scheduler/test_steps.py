@@ -131,7 +131,7 @@ def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
 
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(scheduling.time, "sleep", sleep)
-    scheduler = LatePlainScheduler(SimpleNamespace(additional_config=bench.wiring.as_config()))
+    scheduler = LatePlainScheduler(SimpleNamespace(additional_config=bench.config.as_additional_config()))
     scheduler.running = [FakeRequest("a", 0)]
 
     def launch() -> Order:
