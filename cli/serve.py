@@ -238,11 +238,11 @@ def build_library(
     folder: Path,
     catalog: VoiceRegistry,
     announce: Callable[[], Awaitable[None]] | None = None,
-    turn: str | None = None,
+    lock_name: str | None = None,
 ) -> VoiceLibrary:
     """Makes the library of stored voices for the checkpoint in `folder`; it offers none yet. Raises CheckpointError.
 
-    `announce` is awaited after this process made or removed a voice. Processes that give the same name as `turn` make
+    `announce` is awaited after this process made or removed a voice. Processes with the same `lock_name` make
     voices one at a time.
     """
     from voxgate.pipeline.cloning.library import VoiceLibrary
@@ -256,7 +256,7 @@ def build_library(
         settings.checkpoint,
         max_bytes=settings.voice_upload_mb << 20,
         max_duration_s=settings.voice_upload_s,
-        turn=turn,
+        lock_name=lock_name,
     )
     store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
     return VoiceLibrary(store, catalog, space, cloning if space else None, announce)

@@ -34,8 +34,8 @@ async def serve(sock: socket.socket) -> None:
     log.configure(settings.log_level, settings.log_format)
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     synthesizer = RemoteSynthesizer(folder, synthesizer_options(settings), connected.link.send)
-    announce, turn = partial(announce_voices, connected.link), f"voxgate-cloning-{os.getppid()}"
-    library = build_library(settings, folder, synthesizer, announce, turn)
+    announce, lock_name = partial(announce_voices, connected.link), f"voxgate-cloning-{os.getppid()}"
+    library = build_library(settings, folder, synthesizer, announce, lock_name)
     await library.refresh()
     observers = [] if tracing is None else [tracing]
     worker = GatewayWorker(init, settings, synthesizer, PacketEncoder, connected.link, library, observers)

@@ -106,7 +106,7 @@ def _describe(parser: argparse.ArgumentParser) -> None:
 
 def _draft(parsed: argparse.Namespace) -> VoiceDraft:
     text, silence_ms = getattr(parsed, "text", None), getattr(parsed, "trailing_silence_ms", TRAILING_SILENCE_MS)
-    return VoiceDraft(parsed.name, text, tuple(parsed.language), parsed.description, silence_ms).checked()
+    return VoiceDraft(parsed.name, text, tuple(parsed.language), parsed.description, silence_ms).validated()
 
 
 def _add(parsed: argparse.Namespace, settings: Settings, store: VoiceStore) -> None:

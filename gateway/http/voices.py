@@ -58,7 +58,7 @@ def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.Route
     async def add(request: web.Request) -> web.Response:
         access.check_key(find_credential(request.headers, request.query))
         try:
-            with library.cloning_service().place():
+            with library.cloning_service().queue_slot():
                 upload = await _receive(request, library.cloning_service().max_bytes)
                 stored = await library.add(upload.draft(), upload.recording)
         except VoxgateError as error:

@@ -1,1 +1,1 @@
-"""Voices made from a recording: what listens to it, and where they are kept."""
+"""Voices cloned from a recording, given by a speaker vector, or blended: making, storing and offering them."""

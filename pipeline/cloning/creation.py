@@ -1,4 +1,7 @@
-"""How a voice is made: of a recording, of a speaker vector, or of two other voices."""
+"""Makes a voice: from a recording, from a speaker vector, or as a blend of two voices.
+
+docs/cloning.md describes the three ways. No torch is loaded before a recording has been decoded and accepted.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,19 @@ if TYPE_CHECKING:
     from .recording import RecordingLimits
 
 TRAILING_SILENCE_MS = 500
-MOST_TEXT = 1000
-"""Characters that anyone says in the longest recording, with room to spare."""
-MOST_LANGUAGES = 20
+"""Silence appended to a recording before it is encoded (`docs/qwen3_tts.md`, section 13, item 3)."""
+MAX_TEXT_CHARACTERS = 1000
+"""Limit of every text field: more than can be said in the longest recording."""
+MAX_LANGUAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceDraft:
-    """What is told about a voice that is to be made.
+    """The description of a voice to be made.
 
-    `text`: what is said in the recording, word for word; with it the voice speaks in context, without it from the
-    speaker vector alone. `trailing_silence_ms` goes behind the recording before it is encoded, or the first word
-    spoken may go on with its last sound (spec section H.5); 0 leaves it as the reference does.
+    `text`: exact transcript of the recording; with it the voice speaks in context of the recording, without it from
+    the speaker vector alone. `trailing_silence_ms` keeps the first word spoken from continuing the recording's last
+    sound; 0 leaves the recording as it is.
     """
 
     name: str
@@ -41,14 +45,15 @@ class VoiceDraft:
     description: str = ""
     trailing_silence_ms: int = TRAILING_SILENCE_MS
 
-    def checked(self) -> VoiceDraft:
-        """With its name and languages in lower case, and its text in one line. Raises BadVoice."""
+    def validated(self) -> VoiceDraft:
+        """The draft with name and languages in lower case and texts on one line. Raises BadVoice."""
         name = validated_name(self.name)
         text = None if self.text is None else _one_line(self.text, "text")
         if text == "":
-            raise BadVoice("the text is empty; leave it out to use the speaker vector alone", param="text")
-        if len(self.languages) > MOST_LANGUAGES:
-            raise BadVoice(f"at most {MOST_LANGUAGES} languages are listed", param="language")
+            raise BadVoice("the text must not be empty; omit it to use the speaker vector alone", param="text")
+        if len(self.languages) > MAX_LANGUAGES:
+            message = f"a voice can list at most {MAX_LANGUAGES} languages, got {len(self.languages)}"
+            raise BadVoice(message, param="language")
         languages = tuple(filter(None, (_one_line(language.lower(), "language") for language in self.languages)))
         return VoiceDraft(name, text, languages, _one_line(self.description, "description"), self.trailing_silence_ms)
 
@@ -56,18 +61,19 @@ class VoiceDraft:
 def voice_from_recording(
     folder: Path, checkpoint: str, draft: VoiceDraft, file: bytes, limits: RecordingLimits
 ) -> StoredVoice:
-    """Listen to a recording with the encoders of the Base checkpoint in `folder`, called `checkpoint`.
+    """Make a voice with the encoders of the Base checkpoint in `folder`; `checkpoint` is its name for the origin.
 
     Takes seconds and loads torch. Raises BadVoice, UnusableAudio, CheckpointError.
     """
     from .recording import read_recording
     from .speaker_encoder import SpeakerEncoder
 
-    draft = draft.checked()
+    draft = draft.validated()
     pcm = read_recording(file, limits)
     codes = None
     if draft.text is not None:
-        codes = _codes(folder, pcm, draft.trailing_silence_ms, round(limits.max_duration_s * SAMPLE_RATE_HZ))
+        max_samples = round(limits.max_duration_s * SAMPLE_RATE_HZ)
+        codes = _encode(folder, pcm, draft.trailing_silence_ms, max_samples)
     import torch
 
     vector = SpeakerEncoder.from_checkpoint(folder).encode(torch.from_numpy(pcm)).numpy()
@@ -78,23 +84,23 @@ def voice_from_recording(
 def voice_from_vector(
     folder: Path, checkpoint: str, draft: VoiceDraft, vector: NDArray[np.float32], width: int
 ) -> StoredVoice:
-    """A voice of a given speaker vector, for a checkpoint that takes vectors of `width`. Raises BadVoice."""
-    draft = draft.checked()
+    """Make a voice from a speaker vector for a checkpoint whose vectors have `width` numbers. Raises BadVoice."""
+    draft = draft.validated()
     voice = ClonedVoice(draft.name, vector, languages=draft.languages, description=draft.description)
     if len(voice.speaker_vector) != width:
-        message = f"the vector has {len(voice.speaker_vector)} numbers where {checkpoint} takes {width}"
+        message = f"the vector must have {width} numbers for {checkpoint}, got {len(voice.speaker_vector)}"
         raise BadVoice(message, param="speaker_vector")
     return StoredVoice(voice, _origin(checkpoint, speaker_space_id(folder), "vector"))
 
 
 def blend(draft: VoiceDraft, one: StoredVoice, other: StoredVoice, weight: float) -> StoredVoice:
-    """A voice between two of one model: `weight` 0 is `one`, 1 is `other`. Its recording is neither's.
+    """Make a voice between two of the same model: `weight` 0 gives `one`, 1 gives `other`. Raises BadVoice.
 
-    Vectors are mixed, and keep the length that lies between theirs. Raises BadVoice.
+    The speaker vectors are interpolated, and so are their lengths. The blend has no reference recording.
     """
-    draft = draft.checked()
+    draft = draft.validated()
     if not 0 <= weight <= 1:
-        raise BadVoice("the weight of the second voice is between 0 and 1", param="weight")
+        raise BadVoice(f"the weight of the second voice must be between 0 and 1, got {weight:g}", param="weight")
     a, b = (stored.voice.speaker_vector.astype(np.float64) for stored in (one, other))
     if len(a) != len(b) or one.origin.space != other.origin.space:
         raise BadVoice(f"{one.name} and {other.name} were made with different models", param="voices")
@@ -110,30 +116,34 @@ def blend(draft: VoiceDraft, one: StoredVoice, other: StoredVoice, weight: float
 
 
 def _one_line(text: str, param: str) -> str:
-    """White space is a space; what steers a terminal is in no one's speech. Raises BadVoice."""
-    if len(text) > MOST_TEXT:
-        raise BadVoice(f"the {param} has at most {MOST_TEXT} characters", param=param)
+    """The text with every run of white space as one blank.
+
+    Raises BadVoice for long texts and for control characters, which could control the terminal that shows them.
+    """
+    if len(text) > MAX_TEXT_CHARACTERS:
+        message = f"the {param} must have at most {MAX_TEXT_CHARACTERS} characters, got {len(text)}"
+        raise BadVoice(message, param=param)
     line = " ".join(text.split())
     if any(unicodedata.category(character) == "Cc" for character in line):
-        raise BadVoice(f"the {param} has control characters", param=param)
+        raise BadVoice(f"the {param} must not contain control characters", param=param)
     return line
 
 
-def _codes(folder: Path, pcm: Pcm, silence_ms: int, most_samples: int) -> NDArray[np.int64]:
+def _encode(folder: Path, pcm: Pcm, silence_ms: int, max_samples: int) -> NDArray[np.int64]:
+    """Codes of a recording with silence appended, up to `max_samples` in all: int64 [frames, 16]."""
     import torch
     from voxgate.codecs.neural.checkpoint import CodecFormatError
     from voxgate.codecs.neural.encoder import CodecEncoder
 
-    silence = min(silence_ms * SAMPLE_RATE_HZ // 1000, most_samples - len(pcm))
-    padded = np.concatenate([pcm, np.zeros(max(0, silence), np.float32)])
+    silence_samples = min(silence_ms * SAMPLE_RATE_HZ // 1000, max_samples - len(pcm))
+    padded = np.concatenate([pcm, np.zeros(max(0, silence_samples), np.float32)])
     try:
-        codes: NDArray[np.int64] = (
-            CodecEncoder.from_checkpoint(folder / "speech_tokenizer").encode(torch.from_numpy(padded)).numpy()
-        )
+        encoder = CodecEncoder.from_checkpoint(folder / "speech_tokenizer")
+        codes: NDArray[np.int64] = encoder.encode(torch.from_numpy(padded)).numpy()
     except CodecFormatError as error:
         raise CheckpointError(str(error)) from error
     return codes
 
 
-def _origin(checkpoint: str, space: str, source: str) -> VoiceOrigin:
-    return VoiceOrigin(checkpoint, space, source, datetime.now(UTC).isoformat(timespec="seconds"))
+def _origin(checkpoint: str, space_id: str, source: str) -> VoiceOrigin:
+    return VoiceOrigin(checkpoint, space_id, source, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -1,4 +1,4 @@
-"""The voices people made: kept in the store, offered by the model, and the two held together."""
+"""The voice library: keeps the stored voices and those that the model offers in agreement."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ from .creation import VoiceDraft
 from .service import CloningService
 from .store import StoredVoice, VoiceStore, validated_name
 
-WATCH_S = 1.0
+WATCH_INTERVAL_S = 1.0
+"""Time between two looks at the folder: the delay until a voice added by another process is offered."""
 
 log = logging.getLogger(__name__)
 
 
 class VoiceRegistry(Protocol):
-    """What a model offers; `QwenSynthesizer` is one."""
+    """The voices that a model offers; `QwenSynthesizer` implements it."""
 
     voices: Mapping[str, VoiceInfo]
 
     def add_voice(self, voice: ClonedVoice) -> None:
-        """Offer a voice, in place of an earlier one of its name. Raises BadVoice."""
+        """Offer a voice, replacing one of the same name. Raises BadVoice."""
 
     def remove_voice(self, name: str) -> None:
-        """Offer it no longer. Raises UnknownVoice."""
+        """Stop offering a voice. Raises UnknownVoice."""
 
 
 class VoiceLibrary:
-    """Offers every stored voice that fits the model, makes new ones, and follows what others do to the folder.
+    """Offers every stored voice that fits the model, makes new ones, and follows changes of the folder.
 
-    `space` tells the model's speaker vectors from another's (`speaker_space_id`), "" where it has no speaker encoder.
-    `cloning` is None for a model that cannot listen. `announce` is awaited when a voice was made or removed here,
-    before whoever asked for that is told. Belongs to one event loop.
+    `space_id` identifies the model's speaker vectors (`speaker_space_id`), "" if it has no speaker encoder. `cloning`
+    is None for a model without encoders. `announce` is awaited after this library added or removed a voice, before the
+    call returns. Belongs to one event loop.
     """
 
     def __init__(
         self,
         store: VoiceStore,
-        catalog: VoiceRegistry,
-        space: str,
+        registry: VoiceRegistry,
+        space_id: str,
         cloning: CloningService | None,
         announce: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._store, self._catalog, self._space, self._cloning = store, catalog, space, cloning
+        self._store, self._registry, self._space_id, self._cloning = store, registry, space_id, cloning
         self._announce = announce
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._versions: dict[str, tuple[int, int, int]] = {}
+        """File versions at the last refresh, by name."""
         self._offered: dict[str, StoredVoice] = {}
         self._changing = asyncio.Lock()
 
@@ -59,49 +61,50 @@ class VoiceLibrary:
         return self._offered
 
     def cloning_service(self) -> CloningService:
-        """Who makes voices of recordings. Raises UnsupportedOption for a model that has no encoders."""
+        """The service that makes voices from recordings. Raises UnsupportedOption for a model without encoders."""
         if self._cloning is None:
-            raise UnsupportedOption("this model cannot make voices of recordings; Base models can")
+            raise UnsupportedOption("this model cannot make voices from recordings; Base models can")
         return self._cloning
 
     async def refresh(self) -> None:
-        """Offer what is in the folder now, and nothing that is not. Broken and foreign voices are warned of, once."""
+        """Offer exactly the usable voices in the folder. Logs each broken or unsuitable voice once."""
         async with self._changing:
             await self._refresh()
 
-    async def watch(self, interval_s: float = WATCH_S) -> None:
-        """Refresh for ever: voices come and go from the command line too."""
+    async def watch(self, interval_s: float = WATCH_INTERVAL_S) -> None:
+        """Refresh until cancelled, because other processes add and remove voices too."""
         while True:
             await asyncio.sleep(interval_s)
             try:
                 await self.refresh()
             except OSError as error:
-                log.warning("the voices in %s cannot be read: %s", self._store.folder, error)
+                log.warning("reading the voices in %s failed: %s", self._store.folder, error)
 
     async def add(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
-        """Make a voice, keep it, and offer it; call it inside `cloning_service().place()`.
+        """Make a voice, store it, and offer it; call it inside `cloning_service().queue_slot()`.
 
-        Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed; nothing is kept
-        then.
+        Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed. After an error or
+        a cancellation before the voice was stored, nothing is kept.
         """
         cloning = self.cloning_service()
-        draft = draft.checked()
+        draft = draft.validated()
         self._check_free(draft.name)
         try:
             stored = await cloning.clone(draft, recording)
         except CheckpointError as error:
-            log.error("no voice can be made: %s", error.message)
-            raise CloningFailed("this model's encoders cannot be used; the gateway's log says why") from error
+            # The message may name paths, which are not for clients.
+            log.error("voice not made: %s", error.message)
+            raise CloningFailed("this model's encoders cannot be used; see the gateway's log") from error
         async with self._changing:
-            # It may have been taken meanwhile.
+            # Another upload may have taken the name in the meantime.
             self._check_free(draft.name)
-            self._catalog.add_voice(stored.voice)
+            self._registry.add_voice(stored.voice)
             try:
                 await asyncio.to_thread(self._store.add, stored)
             except BaseException as error:
-                self._catalog.remove_voice(draft.name)
+                self._registry.remove_voice(draft.name)
                 if isinstance(error, OSError):
-                    raise CloningFailed(f"the voice could not be written: {error.strerror}") from error
+                    raise CloningFailed(f"the voice could not be stored: {error.strerror}") from error
                 raise
             await self._refresh()
         log.info("voice added", extra={"voice": draft.name})
@@ -110,13 +113,16 @@ class VoiceLibrary:
         return stored
 
     async def remove(self, name: str) -> None:
-        """Forget a voice; who speaks with it goes on. Raises UnknownVoice, also for the model's own voices."""
+        """Remove a stored voice; utterances in progress keep it.
+
+        Raises UnknownVoice, also for the model's own voices, and CloningFailed when the file cannot be removed.
+        """
         name = validated_name(name)
         async with self._changing:
             try:
                 await asyncio.to_thread(self._store.remove, name)
             except UnknownVoice:
-                raise UnknownVoice(f"no voice {name!r} was made here", param="name") from None
+                raise UnknownVoice(f"there is no stored voice {name!r}", param="name") from None
             except OSError as error:
                 raise CloningFailed(f"the voice could not be removed: {error.strerror}") from error
             await self._refresh()
@@ -125,15 +131,15 @@ class VoiceLibrary:
             await self._announce()
 
     def _check_free(self, name: str) -> None:
-        if name in self._catalog.voices:
-            raise VoiceExists(f"there is a voice {name!r} already", param="name")
+        if name in self._registry.voices:
+            raise VoiceExists(f"a voice named {name!r} exists already", param="name")
 
     async def _refresh(self) -> None:
         versions = await asyncio.to_thread(self._store.versions)
-        changed = [name for name, version in versions.items() if self._seen.get(name) != version]
+        changed = [name for name, version in versions.items() if self._versions.get(name) != version]
         found = await asyncio.to_thread(self._store.load_all, changed) if changed else {}
         gone = [name for name in self._offered if name not in versions or (name in changed and name not in found)]
-        self._seen = versions
+        self._versions = versions
         for name in gone:
             self._withdraw(name)
         for name, stored in found.items():
@@ -141,12 +147,12 @@ class VoiceLibrary:
 
     def _offer(self, name: str, stored: StoredVoice) -> None:
         try:
-            if stored.origin.space and self._space and stored.origin.space != self._space:
+            if stored.origin.space and self._space_id and stored.origin.space != self._space_id:
                 made_with = stored.origin.checkpoint or "another model"
-                raise BadVoice(f"it was made with {made_with}, whose speaker encoder is not this model's")
-            self._catalog.add_voice(stored.voice)
+                raise BadVoice(f"it was made with {made_with}, whose speaker encoder differs from this model's")
+            self._registry.add_voice(stored.voice)
         except BadVoice as error:
-            log.warning("the voice %s is not offered: %s", name, error)
+            log.warning("voice %s is not offered: %s", name, error)
             if name in self._offered:
                 self._withdraw(name)
         else:
@@ -155,6 +161,6 @@ class VoiceLibrary:
     def _withdraw(self, name: str) -> None:
         del self._offered[name]
         try:
-            self._catalog.remove_voice(name)
+            self._registry.remove_voice(name)
         except UnknownVoice:
-            log.warning("the voice %s was withdrawn twice", name)
+            log.warning("voice %s was not registered when it was withdrawn", name)

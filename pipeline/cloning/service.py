@@ -1,6 +1,8 @@
-"""Whose turn it is, over all processes of a gateway: what is done in a turn takes memory that is there once."""
-# TODO-DOC What goes between the gateway and the process that makes one voice: a line of JSON, then bytes, either way.
-# TODO-DOC Voices made beside the speech: one process a recording, one at a time, each with a deadline.
+"""Makes voices from recordings in worker processes: one process per voice, one at a time, each with a deadline.
+
+A job goes to the worker's standard input, the reply comes from its standard output: each one line of JSON, followed by
+the recording or the voice file.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
@@ -30,49 +33,126 @@ from ..errors import (
     VoxgateError,
 )
 from .creation import VoiceDraft
-from .store import StoredVoice, from_bytes
+from .store import StoredVoice, parse_voice
 
+WORKER_COMMAND = (sys.executable, "-m", f"{__package__}.worker")
+RETRY_AFTER_MS = 5000
+"""Suggested delay when the queue is full: a voice takes a few seconds."""
 LOCK_POLL_S = 0.1
-"""Pause between looks at whether another process has done."""
+"""Interval between two attempts to take a lock that another process holds."""
+
+log = logging.getLogger(__name__)
 
 
-class CrossProcessLock:
-    """One at a time, of all processes that know it by the same `name`; by none, of this one's.
+class CloningService:
+    """Makes voices with the Base checkpoint in `folder`; `checkpoint` is its name for the voices' origin.
 
-    The name is an abstract socket's: the kernel gives the turn back when the process that has it dies.
+    The encoders are loaded for each voice: voices are made rarely, and no memory is held in between. `lock_name`: the
+    name of a `CrossProcessLock` that the processes of one gateway share; None for a single process.
     """
 
-    def __init__(self, name: str | None = None) -> None:
-        self._name = name
-        self._here = asyncio.Lock()
+    def __init__(
+        self,
+        folder: Path,
+        checkpoint: str,
+        *,
+        max_bytes: int,
+        max_duration_s: float,
+        max_waiting: int = 4,
+        deadline_s: float = 120.0,
+        command: Sequence[str] = WORKER_COMMAND,
+        lock_name: str | None = None,
+    ) -> None:
+        self._folder, self._checkpoint = folder, checkpoint
+        self.max_bytes, self._max_duration_s = max_bytes, max_duration_s
+        self._max_waiting, self._deadline_s = max_waiting, deadline_s
+        self._command = command
+        self._lock = CrossProcessLock(lock_name)
+        self._queued = 0
 
-    @contextlib.asynccontextmanager
-    async def taken(self, patience_s: float) -> AsyncIterator[None]:
-        """Wait for it, and have it inside. Raises TimeoutError when it does not come within `patience_s` seconds."""
-        with contextlib.ExitStack() as held:
-            async with asyncio.timeout(patience_s):
-                await self._here.acquire()
-                held.callback(self._here.release)
-                if self._name is not None:
-                    held.enter_context(await _bound(self._name))
-            yield
-
-
-async def _bound(name: str) -> socket.socket:
-    while True:
-        sock = socket.socket(socket.AF_UNIX)
+    @contextlib.contextmanager
+    def queue_slot(self) -> Iterator[None]:
+        """Occupy a slot of the short queue; to be entered before a recording is received. Raises AtCapacity."""
+        if self._queued > self._max_waiting:
+            raise _at_capacity()
+        self._queued += 1
         try:
-            sock.bind(f"\0{name}")
-        except OSError as error:
-            sock.close()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            await asyncio.sleep(LOCK_POLL_S)
-        else:
-            return sock
+            yield
+        finally:
+            self._queued -= 1
+
+    async def clone(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
+        """Make a voice; call it inside `queue_slot`. Cancelling it kills the worker.
+
+        Raises BadVoice, UnusableAudio, CheckpointError, AtCapacity when the lock is not acquired before the deadline,
+        and CloningFailed when the worker exceeds the deadline or fails in any other way.
+        """
+        draft = draft.validated()
+        folder = str(self._folder)
+        job = CloningJob(folder, self._checkpoint, draft, self.max_bytes, self._max_duration_s, recording)
+        try:
+            async with self._lock.hold(self._deadline_s):
+                reply = await self._run_with_deadline(job)
+        except TimeoutError:
+            raise _at_capacity() from None
+        return parse_voice(parse_reply(reply))
+
+    async def _run_with_deadline(self, job: CloningJob) -> bytes:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._run_worker(job.to_bytes())
+        except TimeoutError:
+            raise CloningFailed(f"the voice was not made within {self._deadline_s:g} s") from None
+
+    async def _run_worker(self, message: bytes) -> bytes:
+        # With the parent's pid the worker can tell whether the parent ended before it could watch it.
+        command = (*self._command, str(os.getpid()))
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        try:
+            output, _ = await process.communicate(message)
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                # Shielded from a second cancellation; a killed process ends at once.
+                await asyncio.shield(process.wait())
+        if process.returncode:
+            log.warning("cloning worker exited with status %s", process.returncode)
+        return output
 
 
-_ERRORS: dict[str, type[VoxgateError]] = {
+def _at_capacity() -> AtCapacity:
+    return AtCapacity("other voices are being made; try again later", retry_after_ms=RETRY_AFTER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class CloningJob:
+    """What a worker needs to make one voice: the checkpoint's folder and name, the recording and its limits."""
+
+    folder: str
+    checkpoint: str
+    draft: VoiceDraft
+    max_bytes: int
+    max_duration_s: float
+    recording: bytes
+
+    def to_bytes(self) -> bytes:
+        """The message to the worker."""
+        head = asdict(self)
+        recording: bytes = head.pop("recording")
+        return json.dumps(head).encode() + b"\n" + recording
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> CloningJob:
+        """The job in a message."""
+        head, _, recording = message.partition(b"\n")
+        values = json.loads(head)
+        draft = values.pop("draft")
+        draft["languages"] = tuple(draft["languages"])
+        return cls(**values, draft=VoiceDraft(**draft), recording=recording)
+
+
+_REPORTABLE_ERRORS: dict[str, type[VoxgateError]] = {
     error.code: error
     for error in (
         AudioTooLarge,
@@ -85,134 +165,63 @@ _ERRORS: dict[str, type[VoxgateError]] = {
         UnreadableAudio,
     )
 }
-"""What may be wrong with a recording or a checkpoint; anything else is a failure of the process."""
+"""Faults of a recording or a checkpoint, by code; any other error is a failure of the worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloningJob:
-    """`folder`: the checkpoint's; `checkpoint`: what it is called; the recording follows."""
-
-    folder: str
-    checkpoint: str
-    draft: VoiceDraft
-    max_bytes: int
-    max_duration_s: float
-    recording: bytes
-
-    def to_bytes(self) -> bytes:
-        head = asdict(self)
-        recording: bytes = head.pop("recording")
-        return json.dumps(head).encode() + b"\n" + recording
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> CloningJob:
-        head, _, recording = message.partition(b"\n")
-        values = json.loads(head)
-        draft = values.pop("draft")
-        draft["languages"] = tuple(draft["languages"])
-        return cls(**values, draft=VoiceDraft(**draft), recording=recording)
-
-
-def answer(voice_file: bytes) -> bytes:
-    """The voice was made."""
+def success_reply(voice_file: bytes) -> bytes:
+    """The worker's reply with the voice."""
     return b"{}\n" + voice_file
 
 
-def error_answer(error: VoxgateError) -> bytes:
-    """It was not."""
+def error_reply(error: VoxgateError) -> bytes:
+    """The worker's reply with an error."""
     return json.dumps({"code": error.code, "message": error.message, "param": error.param}).encode() + b"\n"
 
 
-def voice_file_of(message: bytes) -> bytes:
-    """The voice file of an answer. Raises the error that the process reported; CloningFailed when it said nothing."""
+def parse_reply(message: bytes) -> bytes:
+    """The voice file in a reply. Raises the error in it, and CloningFailed for an incomplete reply."""
     head, line_feed, voice_file = message.partition(b"\n")
     if not line_feed:
-        raise CloningFailed("the process that listens to recordings ended without an answer")
-    report = json.loads(head)
-    if report:
-        kind = _ERRORS.get(report["code"], CloningFailed)
-        raise kind(report["message"], param=report["param"])
+        raise CloningFailed("the cloning worker ended without a reply")
+    error = json.loads(head)
+    if error:
+        kind = _REPORTABLE_ERRORS.get(error["code"], CloningFailed)
+        raise kind(error["message"], param=error["param"])
     return voice_file
 
 
-WORKER = (sys.executable, "-m", f"{__package__}.worker")
-RETRY_MS = 5000
+class CrossProcessLock:
+    """A lock held by at most one task of all processes that use the same `name`; None: of this process alone.
 
-log = logging.getLogger(__name__)
-
-
-class CloningService:
-    """Makes voices with the Base checkpoint in `folder`, which is called `checkpoint`.
-
-    The encoders are loaded for each voice anew: voices are made rarely, and between them they cost no memory. `turn`
-    names what the processes of one gateway take turns by.
+    The lock is an abstract Unix socket bound to the name, which the kernel releases when the process ends.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        checkpoint: str,
-        *,
-        max_bytes: int,
-        max_duration_s: float,
-        max_waiting: int = 4,
-        deadline_s: float = 120.0,
-        command: Sequence[str] = WORKER,
-        turn: str | None = None,
-    ) -> None:
-        self._folder, self._checkpoint = folder, checkpoint
-        self.max_bytes, self._most_s = max_bytes, max_duration_s
-        self._most_waiting, self._deadline_s = max_waiting, deadline_s
-        self._command = command
-        self._turn = CrossProcessLock(turn)
-        self._under_way = 0
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name
+        self._local = asyncio.Lock()
 
-    @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """A place in the short queue, to be taken before a recording is received. Raises AtCapacity."""
-        if self._under_way > self._most_waiting:
-            raise _busy()
-        self._under_way += 1
-        try:
+    @contextlib.asynccontextmanager
+    async def hold(self, timeout_s: float) -> AsyncIterator[None]:
+        """Acquire the lock, and release it at the end of the block. Raises TimeoutError after `timeout_s` seconds."""
+        with contextlib.ExitStack() as held:
+            async with asyncio.timeout(timeout_s):
+                await self._local.acquire()
+                held.callback(self._local.release)
+                if self._name is not None:
+                    held.enter_context(await _bind(self._name))
             yield
-        finally:
-            self._under_way -= 1
 
-    async def clone(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
-        """Make a voice; call it inside `place`. Cancelling it stops the process.
 
-        Raises BadVoice, UnusableAudio, CheckpointError, AtCapacity when its turn does not come, and CloningFailed at
-        the deadline or for any other failure.
-        """
-        job = CloningJob(str(self._folder), self._checkpoint, draft.checked(), self.max_bytes, self._most_s, recording)
+async def _bind(name: str) -> socket.socket:
+    """A socket bound to the abstract name, as soon as no other process holds it."""
+    while True:
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            async with self._turn.taken(self._deadline_s):
-                answer = await self._answer(job)
-        except TimeoutError:
-            raise _busy() from None
-        return from_bytes(voice_file_of(answer))
-
-    async def _answer(self, job: CloningJob) -> bytes:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await self._run(job.to_bytes())
-        except TimeoutError:
-            raise CloningFailed(f"no voice was made within {self._deadline_s:g} s") from None
-
-    async def _run(self, message: bytes) -> bytes:
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
-        try:
-            output, _ = await process.communicate(message)
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                # The deadline or a cancellation came before; a killed process ends at once.
-                await asyncio.shield(process.wait())
-        if process.returncode:
-            log.warning("the process that listens to recordings ended with %s", process.returncode)
-        return output
-
-
-def _busy() -> AtCapacity:
-    return AtCapacity("other voices are being made; try again soon", retry_after_ms=RETRY_MS)
+            sock.bind(f"\0{name}")
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            await asyncio.sleep(LOCK_POLL_S)
+        else:
+            return sock

@@ -1,5 +1,4 @@
-"""Which speaker vectors a checkpoint understands: those of its own speaker encoder, told apart by its last layer."""
-# TODO-DOC Speaker vectors from files that other programs write.
+"""Speaker vectors without torch: which model they belong to, and reading them from files of other programs."""
 
 from __future__ import annotations
 
@@ -15,77 +14,68 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from ..errors import BadVoice, CheckpointError
+from ..safetensors_header import TensorEntry, read_entry
+
+MAX_VECTOR_FILE_BYTES = 1 << 20
+"""A speaker vector has a few thousand numbers."""
 
 _LAYER = "speaker_encoder.fc.weight"
-_MOST_HEADER_BYTES = 100 << 20  # the format's own limit
 
 
 def speaker_space_id(folder: Path) -> str:
-    """16 hexadecimal digits, the same for every copy of a checkpoint in any precision; "" without a speaker encoder.
+    """Identifies the speaker encoder of a checkpoint: 16 hexadecimal digits, "" if it has none.
 
-    Reads the one tensor it needs and loads no torch. Raises CheckpointError when the weights cannot be read.
+    Vectors of one encoder are meaningless to another. The digits are a hash of the signs in the encoder's last layer,
+    so copies in another precision have the same. Loads one tensor. Raises CheckpointError for unreadable weights.
     """
     try:
-        for path in _files(folder):
-            if (layer := _tensor(path)) is not None:
-                return hashlib.sha256(_signs(layer)).hexdigest()[:16]
+        for path in _weight_files(folder):
+            if (entry := read_entry(path, _LAYER)) is not None:
+                signs = np.packbits(_as_float32(entry) < 0)
+                return hashlib.sha256(signs.tobytes()).hexdigest()[:16]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the weights in {folder} cannot be read: {error}") from error
     return ""
 
 
-def _files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
+    """The file that may hold the layer; none if the index does not list it."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists() or not index.exists():
         return [single]
-    place = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(_LAYER)
-    return [] if place is None else [folder / place]
+    name = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(_LAYER)
+    return [] if name is None else [folder / name]
 
 
-def _tensor(path: Path) -> NDArray[np.float32] | None:
-    """The layer as float32, None when the file has none. numpy knows no bfloat16, hence by hand."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > _MOST_HEADER_BYTES:
-            raise ValueError(f"{path.name} is not safetensors")
-        entry = json.loads(file.read(length)).get(_LAYER)
-        if entry is None:
-            return None
-        start, end = entry["data_offsets"]
-        file.seek(8 + length + start)
-        raw = file.read(end - start)
-    if entry["dtype"] == "BF16":
-        return (np.frombuffer(raw, "<u2").astype("<u4") << 16).view(np.float32)
-    return np.frombuffer(raw, {"F16": "<f2", "F32": "<f4"}[entry["dtype"]]).astype(np.float32)
-
-
-def _signs(layer: NDArray[np.float32]) -> bytes:
-    """Rounding to another precision keeps them, and hundreds of thousands of them are as good as a name."""
-    return np.packbits(layer < 0).tobytes()
-
-
-MAX_VECTOR_FILE_BYTES = 1 << 20
+def _as_float32(entry: TensorEntry) -> NDArray[np.float32]:
+    """The tensor's values in one row; NumPy has no bfloat16, which is the upper half of a float32."""
+    if entry.dtype == "BF16":
+        return (np.frombuffer(entry.data, "<u2").astype("<u4") << 16).view(np.float32)
+    return np.frombuffer(entry.data, {"F16": "<f2", "F32": "<f4"}[entry.dtype]).astype(np.float32)
 
 
 def read_vector(path: Path) -> NDArray[np.float32]:
-    """float32 [width] of a .npy, .json or .safetensors file; of several tensors, the one named `speaker_vector`.
+    """Read a speaker vector, float32 [width], from a .npy, .json or .safetensors file.
 
-    A row among axes of length 1 is a vector too. Raises BadVoice, OSError. Pickled files are not opened.
+    Of several tensors in a file, takes the one named `speaker_vector`. Axes of length 1 are dropped. Pickled files are
+    not opened. Raises BadVoice, OSError.
     """
     file = path.read_bytes()
     if len(file) > MAX_VECTOR_FILE_BYTES:
-        raise BadVoice(f"{path.name} is too large for a speaker vector", param="vector")
+        message = f"a speaker vector file must have at most {MAX_VECTOR_FILE_BYTES} bytes, {path.name} has {len(file)}"
+        raise BadVoice(message, param="vector")
     try:
-        values = np.asarray(_values(path, file), np.float32)
+        values = np.asarray(_parse(path, file), np.float32)
     except (ValueError, TypeError, KeyError, EOFError, SafetensorError) as error:
         raise BadVoice(f"{path.name} holds no speaker vector: {error}", param="vector") from error
     vector = values.reshape(-1)
     if not len(vector) or len(vector) != max(values.shape):
-        raise BadVoice(f"{path.name} holds {list(values.shape)} numbers, which is no single row", param="vector")
+        message = f"{path.name} must hold a single row of numbers, got shape {list(values.shape)}"
+        raise BadVoice(message, param="vector")
     return vector
 
 
-def _values(path: Path, file: bytes) -> Any:
+def _parse(path: Path, file: bytes) -> Any:
     match path.suffix.lower():
         case ".npy":
             return np.load(io.BytesIO(file), allow_pickle=False)
@@ -95,4 +85,4 @@ def _values(path: Path, file: bytes) -> Any:
             tensors = load(file)
             return next(iter(tensors.values())) if len(tensors) == 1 else tensors["speaker_vector"]
         case other:
-            raise ValueError(f"{other or 'no'} files are not read; .npy, .json and .safetensors are")
+            raise ValueError(f"the file type must be .npy, .json or .safetensors, got {other or 'none'}")

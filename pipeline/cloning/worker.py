@@ -1,7 +1,7 @@
-"""Makes one voice in a process of its own, and ends: `python -m voxgate.pipeline.cloning.worker`, by its pipes.
+"""Makes one voice and ends: `python -m voxgate.pipeline.cloning.worker PARENT_PID`, job and reply by its pipes.
 
-Strangers' files are parsed here, with the least priority and none of the gateway's memory, sockets or voices in reach.
-The process can be stopped at any moment, and never outlives the gateway.
+Untrusted files are parsed in this process, at the lowest priority and without access to the gateway's memory, sockets
+or voices. It can be killed at any moment, and it ends with the gateway process that started it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from ..errors import CloningFailed, VoxgateError
 from ..ipc.process_death import kill_with_parent
 from .creation import voice_from_recording
 from .recording import RecordingLimits
-from .service import CloningJob, answer, error_answer
-from .store import to_bytes
+from .service import CloningJob, error_reply, success_reply
+from .store import serialize_voice
 
-LEAST_PRIORITY = 19
+NICENESS = 19
+"""The lowest priority."""
 
 
 def main() -> None:
-    kill_with_parent()
-    # Ctrl-C reaches the whole process group; whether we go on is the gateway's to decide.
+    """Read a job from standard input, and write the reply to standard output."""
+    kill_with_parent(int(sys.argv[1]))
+    # Ctrl-C reaches the whole process group, but the gateway decides whether this process continues.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(LEAST_PRIORITY)
-    # What decoders print about a stranger's file is not for the gateway's log; what we say ourselves is.
+    os.nice(NICENESS)
+    # Log records go to the gateway's standard error, but the decoders' output about an untrusted file does not.
     logging.basicConfig(stream=os.fdopen(os.dup(2), "w"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     job = CloningJob.from_bytes(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(make(job))
+    sys.stdout.buffer.write(run_job(job))
 
 
-def make(job: CloningJob) -> bytes:
-    """The answer to a job; never raises."""
+def run_job(job: CloningJob) -> bytes:
+    """Make the voice; returns the reply. Raises nothing: errors become replies."""
     import torch
 
     torch.set_num_threads(1)
@@ -43,11 +45,11 @@ def make(job: CloningJob) -> bytes:
         limits = RecordingLimits(job.max_bytes, job.max_duration_s)
         stored = voice_from_recording(Path(job.folder), job.checkpoint, job.draft, job.recording, limits)
     except VoxgateError as error:
-        return error_answer(error)
+        return error_reply(error)
     except Exception as error:
-        logging.exception("no voice was made")
-        return error_answer(CloningFailed(f"no voice was made: {type(error).__name__}"))
-    return answer(to_bytes(stored))
+        logging.exception("making a voice failed")
+        return error_reply(CloningFailed(f"making the voice failed: {type(error).__name__}"))
+    return success_reply(serialize_voice(stored))
 
 
 if __name__ == "__main__":

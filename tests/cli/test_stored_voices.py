@@ -81,12 +81,12 @@ def test_what_goes_wrong_is_said_and_nothing_is_kept(
     np.save(tmp_path / "short.npy", np.ones(8))
     soundfile.write(tmp_path / "silent.wav", np.zeros(48_000), 24_000)
     for arguments, words in (
-        (("add", "a b", "--audio", wav, "--checkpoint", base), "a voice's name has"),
+        (("add", "a b", "--audio", wav, "--checkpoint", base), "a voice's name must have"),
         (("add", "ada", "--audio", tmp_path / "silent.wav", "--checkpoint", base), "louder than"),
         (("add", "ada", "--audio", tmp_path / "none.wav", "--checkpoint", base), "none.wav: No such file"),
         (("add", "ada", "--audio", wav, "--checkpoint", DEMO), "only Base models"),
         (("add", "ada", "--audio", wav, "--checkpoint", tmp_path / "none"), "no checkpoint folder"),
-        (("add", "ada", "--vector", tmp_path / "short.npy", "--checkpoint", base), "has 8 numbers where"),
+        (("add", "ada", "--vector", tmp_path / "short.npy", "--checkpoint", base), "got 8"),
         (("blend", "both", "ada", "bob"), "no voice 'ada'"),
     ):
         assert voices(*arguments) == 1, arguments

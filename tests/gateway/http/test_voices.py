@@ -78,7 +78,7 @@ async def serving(
     folder: Path, listens: bool = True, takes_uploads: bool = True, **settings: Any
 ) -> AsyncIterator[Place]:
     listener, synthesizer = Listener(), ToneSynthesizer()
-    store = VoiceStore(folder, most_voices=2)
+    store = VoiceStore(folder, max_voices=2)
     library = VoiceLibrary(store, synthesizer, "", listener if listens else None) if takes_uploads else None
     served = Gateway(Settings(port=0, **settings), synthesizer, FakeEncoder, library=library)
     await served.open()

@@ -1,4 +1,4 @@
-"""The parts of a Base checkpoint that listen, small, in the published format."""
+"""A small Base checkpoint with both encoders and no talker, in the published format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CODEC_SECTION = {
 
 
 def write_small_base(folder: Path) -> Path:
-    """A folder with both encoders, and no talker."""
+    """Write the checkpoint into `folder`."""
     codec = CodecEncoder(EncoderConfig.from_document({"encoder_config": CODEC_SECTION}))
     weights = stable_weights({name: tuple(tensor.shape) for name, tensor in codec.state_dict().items()})
     tokenizer = folder / "speech_tokenizer"
@@ -46,7 +46,7 @@ def write_small_base(folder: Path) -> Path:
 
 
 def recording(seconds: float = 2.0, rate_hz: int = 16_000, hertz: float = 300, level: float = 0.3) -> bytes:
-    """A WAV file of a tone that swells."""
+    """A WAV file of a tone with a slow tremolo."""
     time_s = np.arange(round(seconds * rate_hz)) / rate_hz
     samples = level * np.sin(2 * np.pi * hertz * time_s) * (0.6 + 0.4 * np.sin(2 * np.pi * 2 * time_s))
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A speaker encoder of a few thousand numbers, the same wherever it is made."""
+"""A speaker encoder with a few thousand deterministic weights."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Turns over several processes."""
-# TODO-DOC The process that listens to recordings: what it answers, and that it never outlasts its deadline.
+"""The cloning service: its lock, the messages to its worker, and the deadline of the worker."""
 
 from __future__ import annotations
 
@@ -16,59 +15,59 @@ import pytest
 from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
 from voxgate.pipeline.cloning.recording import RecordingLimits
-from voxgate.pipeline.cloning.service import CloningJob, CloningService, CrossProcessLock, voice_file_of
-from voxgate.pipeline.cloning.store import from_bytes
-from voxgate.pipeline.cloning.worker import make
+from voxgate.pipeline.cloning.service import WORKER_COMMAND, CloningJob, CloningService, CrossProcessLock, parse_reply
+from voxgate.pipeline.cloning.store import parse_voice
+from voxgate.pipeline.cloning.worker import run_job
 from voxgate.pipeline.errors import AtCapacity, BadVoice, CheckpointError, CloningFailed, SilentAudio
 
 from .small_base import recording
 
 
-def a_name() -> str:
+def unique_name() -> str:
     return f"voxgate-test-{uuid.uuid4().hex}"
 
 
-@pytest.mark.parametrize("name", [None, a_name()])
-async def test_one_at_a_time(name: str | None) -> None:
-    turn = CrossProcessLock(name)
-    others = turn if name is None else CrossProcessLock(name)
-    async with turn.taken(5):
+@pytest.mark.parametrize("name", [None, unique_name()])
+async def test_lock_is_held_once_at_a_time(name: str | None) -> None:
+    lock = CrossProcessLock(name)
+    other = lock if name is None else CrossProcessLock(name)
+    async with lock.hold(5):
         with pytest.raises(TimeoutError):
-            async with others.taken(0.05):
-                raise AssertionError("it is taken")
-    async with others.taken(5):
+            async with other.hold(0.05):
+                raise AssertionError("acquired a lock that is held")
+    async with other.hold(5):
         pass
 
 
-async def test_who_waits_has_it_next() -> None:
-    name = a_name()
+async def test_waiting_task_acquires_released_lock() -> None:
+    name = unique_name()
     first, second = CrossProcessLock(name), CrossProcessLock(name)
-    had: list[str] = []
+    order: list[str] = []
 
     async def wait() -> None:
-        async with second.taken(5):
-            had.append("second")
+        async with second.hold(5):
+            order.append("second")
 
-    async with first.taken(5):
+    async with first.hold(5):
         waiting = asyncio.create_task(wait())
         await asyncio.sleep(0)
-        had.append("first")
+        order.append("first")
     await waiting
-    assert had == ["first", "second"]
+    assert order == ["first", "second"]
 
 
-async def test_a_process_that_dies_gives_its_turn_back() -> None:
-    name = a_name()
+async def test_lock_of_killed_process_is_released() -> None:
+    name = unique_name()
     code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + {name!r}); print(1, flush=True); input()"
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=PIPE, stdout=PIPE)
     assert holder.stdout is not None
     await holder.stdout.readline()
     with pytest.raises(TimeoutError):
-        async with CrossProcessLock(name).taken(0.05):
-            raise AssertionError("it is taken")
+        async with CrossProcessLock(name).hold(0.05):
+            raise AssertionError("acquired a lock that is held")
     holder.kill()
     await holder.wait()
-    async with CrossProcessLock(name).taken(5):
+    async with CrossProcessLock(name).hold(5):
         pass
 
 
@@ -83,86 +82,91 @@ def service(folder: Path = Path("nowhere"), **options: Any) -> CloningService:
     return CloningService(folder, "small", **{"max_bytes": 1 << 20, "max_duration_s": 30.0} | options)
 
 
-def test_a_job_survives_the_pipe() -> None:
+def test_job_is_parsed_as_serialized() -> None:
     sent = job(Path("somewhere"), b"\n\n\x00")
     assert CloningJob.from_bytes(sent.to_bytes()) == sent
 
 
-def test_the_worker_makes_the_voice(base: Path) -> None:
-    stored = from_bytes(voice_file_of(make(job(base, recording()))))
+def test_job_makes_same_voice_as_direct_call(base: Path) -> None:
+    stored = parse_voice(parse_reply(run_job(job(base, recording()))))
     direct = voice_from_recording(base, "small", DRAFT, recording(), RecordingLimits())
     np.testing.assert_array_equal(stored.voice.speaker_vector, direct.voice.speaker_vector)
     np.testing.assert_array_equal(stored.voice.reference_codes, direct.voice.reference_codes)
     assert stored.voice.description == "A tone."
 
 
-def test_the_worker_reports_errors_by_their_kind(base: Path, tmp_path: Path) -> None:
+def test_reply_carries_kind_of_error(base: Path, tmp_path: Path) -> None:
     with pytest.raises(SilentAudio) as caught:
-        voice_file_of(make(job(base, recording(level=0))))
+        parse_reply(run_job(job(base, recording(level=0))))
     assert caught.value.param == "audio"
     with pytest.raises(CheckpointError):
-        voice_file_of(make(job(tmp_path, recording())))
+        parse_reply(run_job(job(tmp_path, recording())))
 
 
-def test_an_unforeseen_failure_is_the_processes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_becomes_cloning_failed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr("voxgate.pipeline.cloning.worker.voice_from_recording", fail)
     with pytest.raises(CloningFailed, match="MemoryError"):
-        voice_file_of(make(job(base, recording())))
+        parse_reply(run_job(job(base, recording())))
 
 
-async def test_a_process_of_its_own_makes_a_voice(base: Path) -> None:
+async def test_worker_process_makes_voice(base: Path) -> None:
     async with asyncio.timeout(DEADLINE_S):
         stored = await service(base).clone(DRAFT, recording())
     assert stored.voice.speaker_vector.shape == (24,)
 
 
-def script(code: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", code)
-
-
-async def test_a_process_that_dies_is_an_error() -> None:
+async def test_worker_that_aborts_raises_cloning_failed() -> None:
     abort = (sys.executable, "-c", "import os; os.abort()")
-    with pytest.raises(CloningFailed, match="without an answer"):
+    with pytest.raises(CloningFailed, match="without a reply"):
         await service(command=abort).clone(DRAFT, recording())
 
 
-def hanging() -> list[psutil.Process]:
+def hanging_workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "321987" in child.cmdline()]
 
 
-async def test_a_process_that_hangs_is_stopped() -> None:
+async def test_hanging_worker_is_killed_at_deadline() -> None:
     with pytest.raises(CloningFailed, match=r"within 0\.2 s"):
         await service(command=("sleep", "321987"), deadline_s=0.2).clone(DRAFT, b"x")
-    assert not hanging()
+    assert not hanging_workers()
 
 
-async def test_cancelling_stops_the_process_and_frees_the_turn() -> None:
+async def test_cancelling_kills_worker_and_releases_lock() -> None:
     cloning = service(command=("sleep", "321987"))
     making = asyncio.create_task(cloning.clone(DRAFT, b"x"))
     async with asyncio.timeout(DEADLINE_S):
-        while not hanging():
+        while not hanging_workers():
             await asyncio.sleep(0.01)
         making.cancel()
         with pytest.raises(asyncio.CancelledError):
             await making
-    assert not hanging()
-    async with asyncio.timeout(DEADLINE_S), cloning._turn.taken(20):
+    assert not hanging_workers()
+    async with asyncio.timeout(DEADLINE_S), cloning._lock.hold(20):
         pass
 
 
-async def test_the_queue_is_short() -> None:
+async def test_full_queue_raises_at_capacity() -> None:
     cloning = service(max_waiting=1)
-    with cloning.place(), cloning.place():
-        with pytest.raises(AtCapacity) as caught, cloning.place():
+    with cloning.queue_slot(), cloning.queue_slot():
+        with pytest.raises(AtCapacity) as caught, cloning.queue_slot():
             pass
         assert caught.value.retry_after_ms
-    with cloning.place():
+    with cloning.queue_slot():
         pass
 
 
-async def test_a_bad_draft_starts_no_process() -> None:
+async def test_invalid_draft_starts_no_process() -> None:
     with pytest.raises(BadVoice):
         await service(command=("/nonexistent",)).clone(VoiceDraft("../x"), b"")
+
+
+async def test_worker_exits_when_its_parent_has_already_ended() -> None:
+    """The pid of a process that is not the worker's parent stands for a parent that ended."""
+    command = (*WORKER_COMMAND, "1")
+    async with asyncio.timeout(DEADLINE_S):
+        worker = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        output, _ = await worker.communicate()
+    assert (worker.returncode, output) == (0, b"")

@@ -1,3 +1,5 @@
+"""Identifying a model by its speaker encoder."""
+
 from __future__ import annotations
 
 import json
@@ -22,7 +24,7 @@ def store(folder: Path, tensor: torch.Tensor) -> Path:
     return folder
 
 
-def test_a_copy_in_any_precision_is_the_same(tmp_path: Path) -> None:
+def test_id_is_independent_of_precision(tmp_path: Path) -> None:
     spaces = {
         speaker_space_id(store(tmp_path / str(dtype), weights().to(dtype)))
         for dtype in (torch.float32, torch.bfloat16, torch.float16)
@@ -32,7 +34,7 @@ def test_a_copy_in_any_precision_is_the_same(tmp_path: Path) -> None:
     assert speaker_space_id(store(tmp_path / "other", weights(1))) not in spaces
 
 
-def test_shards_are_searched_by_their_index(tmp_path: Path) -> None:
+def test_layer_is_found_in_shards_by_index(tmp_path: Path) -> None:
     whole = speaker_space_id(store(tmp_path / "whole", weights()))
     shards = tmp_path / "shards"
     shards.mkdir()
@@ -43,13 +45,13 @@ def test_shards_are_searched_by_their_index(tmp_path: Path) -> None:
     assert speaker_space_id(shards) == whole
 
 
-def test_without_a_speaker_encoder_there_is_none(tmp_path: Path) -> None:
+def test_checkpoint_without_speaker_encoder_has_empty_id(tmp_path: Path) -> None:
     save_file({"talker.a": torch.zeros(3)}, tmp_path / "model.safetensors")
     assert speaker_space_id(tmp_path) == ""
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not safetensors at all", b"\xff" * 16])
-def test_weights_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_weights_raise_checkpoint_error(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(CheckpointError, match="cannot be read"):

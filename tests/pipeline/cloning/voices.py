@@ -1,4 +1,4 @@
-"""Voices to store."""
+"""Voices to store in tests."""
 
 from __future__ import annotations
 
