@@ -1,5 +1,4 @@
-"""Keeps the voice model alive: loads it, watches it, builds it anew after a loss."""
-# TODO-DOC How long to wait before a lost engine is started again.
+"""Supervises the speech engine: loads it, watches its state, and restarts it after a loss."""
 
 from __future__ import annotations
 
@@ -11,25 +10,29 @@ from typing import Protocol
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.interface import EngineState, Synthesizer
 
-_LOOK_S = 0.25
+POLL_INTERVAL_S = 0.25
+"""Interval at which the engine's state is polled: a loss shows within this time, at no cost."""
 
 log = logging.getLogger(__name__)
 
 
 class EngineStatus(Protocol):
-    """How the voice model is, and why."""
+    """State of the speech engine, with the reason why it cannot speak."""
 
     @property
     def state(self) -> EngineState: ...
 
     @property
     def reason(self) -> str | None:
-        """Why speech cannot be started; None when it can."""
+        """Why no speech can be started; None when speech can be started."""
 
 
 class EngineSupervisor:
-    """`on_ready` is called when speech can be started, the first time or again; `on_poll` again and again while so;
-    `on_lost` when it was lost."""
+    """Keeps one `Synthesizer` running.
+
+    Calls `on_ready` each time the engine becomes able to speak, `on_poll` every `POLL_INTERVAL_S` while it is, and
+    `on_lost` when it is lost.
+    """
 
     def __init__(
         self,
@@ -48,25 +51,29 @@ class EngineSupervisor:
 
     @property
     def reason(self) -> str | None:
-        """Why speech cannot be started; None when it can."""
+        """Why no speech can be started; None when speech can be started."""
         return None if self.state.speaks else self._reason
 
     async def run(self) -> None:
-        """Never returns. Raises EngineError when the very first start fails: then the options are wrong."""
+        """Loads the engine and restarts it after each loss; never returns.
+
+        Raises EngineError when the first start fails, because then the options are wrong. Cancelling it leaves the
+        engine as it is; the caller closes the synthesizer.
+        """
         await self._synthesizer.start()
-        loop, restarts = asyncio.get_running_loop(), RestartBackoff()
+        loop, backoff = asyncio.get_running_loop(), RestartBackoff()
         while True:
             if self.state.speaks:
                 log.info("engine ready")
-                restarts.ready(loop.time())
+                backoff.on_ready(loop.time())
                 self._on_ready()
             while self.state.speaks:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
                 self._on_poll()
-            pause_s = restarts.lost(loop.time())
+            pause_s = backoff.on_lost(loop.time())
             self._reason = "the voice model was lost and is being restarted"
-            if restarts.count > 1:
-                self._reason += f" (failures in a row: {restarts.count})"
+            if backoff.failures > 1:
+                self._reason += f" (failures in a row: {backoff.failures})"
             self._on_lost()
             log.error("engine lost; restarting in %g s", pause_s)
             await self._synthesizer.close()
@@ -78,31 +85,33 @@ class EngineSupervisor:
 
 
 FIRST_PAUSE_S = 0.5
+"""Pause before the second restart; each further pause is twice as long."""
 LONGEST_PAUSE_S = 60.0
+"""Bound on the pause: one start a minute, however often the engine fails."""
 STABLE_AFTER_S = 300.0
-"""Who has lived so long has not died of how it was started."""
+"""After this uptime the restart back-off resets."""
 
 
 class RestartBackoff:
-    """The first restart comes at once; further ones within `STABLE_AFTER_S` after ever longer pauses.
+    """Pauses between restarts of a process that keeps failing. Time is an argument.
 
-    Whatever kills the engine again and again, a client's request among it, so gets at most one start a minute. Time
-    comes in as an argument.
+    The first restart follows at once. Further ones within `STABLE_AFTER_S` of uptime wait exponentially longer, so
+    that a request that crashes the engine each time causes at most one start a minute.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        """Losses, and starts that failed, without a long life between them."""
+        self.failures = 0
+        """Losses and failed starts since the last uptime of `STABLE_AFTER_S`."""
         self._ready_s: float | None = None
 
-    def ready(self, now_s: float) -> None:
-        """The engine is up."""
+    def on_ready(self, now_s: float) -> None:
+        """Records that the process is up."""
         self._ready_s = now_s
 
-    def lost(self, now_s: float) -> float:
-        """It was lost, or did not come up; returns the pause before the next start, in seconds."""
+    def on_lost(self, now_s: float) -> float:
+        """Records a loss or a failed start; returns the pause before the next start, in seconds."""
         if self._ready_s is not None and now_s - self._ready_s >= STABLE_AFTER_S:
-            self.count = 0
+            self.failures = 0
         self._ready_s = None
-        self.count += 1
-        return 0.0 if self.count == 1 else min(FIRST_PAUSE_S * 2.0 ** (self.count - 2), LONGEST_PAUSE_S)
+        self.failures += 1
+        return 0.0 if self.failures == 1 else min(FIRST_PAUSE_S * 2.0 ** (self.failures - 2), LONGEST_PAUSE_S)

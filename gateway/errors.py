@@ -1,92 +1,113 @@
-"""The gateway's own branch of the error tree (see `pipeline.errors`): order, limits, the end of the process.
+"""The gateway's branch of the error tree. `pipeline.errors` has the root, the pipeline's branch, and the attributes.
 
 VoxgateError
-├── RequestError
-│   ├── UnknownUtterance / DuplicateUtterance / UtteranceEnded   wrong order
-│   ├── TooManyUtterances                                        more at once than one socket may have
-│   ├── SlowConsumer                                             stopped reading; the socket closes
-│   └── ClientGone                                               closed the socket; told to nobody, only counted
+├── RequestError              the client's mistake; the same request fails again
+│   ├── UnknownUtterance        no utterance of that name on this socket
+│   ├── DuplicateUtterance      the name belongs to an utterance that has not ended
+│   ├── UtteranceEnded          the utterance accepts no such message any more
+│   ├── TooManyUtterances       the socket has as many utterances as it may have
+│   ├── SlowConsumer            the client stopped reading; the socket closes
+│   └── ClientGone              the socket closed; never sent, only counted
 ├── AccessError
-│   ├── Unauthorized                                             no key, or not a valid one
-│   ├── Forbidden                                                a web page that is not listed
-│   └── KeyLimit                                                 as much in use as this key may have
-├── RateLimited             too many messages; try again after `retry_after_ms`
-└── Draining                the gateway is shutting down
+│   ├── Unauthorized            API key missing, unknown, expired or forged
+│   ├── Forbidden               origin or key without permission
+│   └── KeyLimit                the key has as many sockets or utterances as it may have
+├── RateLimited               messages or text arrive too fast; retry after `retry_after_ms`
+└── Draining                  the gateway is shutting down; retry elsewhere
+
+Errors are recognised by type and `code`, never by message text. Each message states the violated constraint.
 """
 
 from __future__ import annotations
 
 from voxgate.pipeline.errors import RequestError, VoxgateError
 
+SOCKETS_RETRY_MS = 2000
+"""Retry time of a refused socket, in ms: sockets close at the rate at which conversations end."""
+UTTERANCES_RETRY_MS = 1000
+"""Retry time of an utterance refused by a key's limit, in ms: utterances last a few seconds."""
+QUEUE_RETRY_MIN_MS = 250
+"""Least retry time when the queue is full, in ms: below it, refused clients would retry in a tight loop."""
+NOT_READY_RETRY_MS = 2000
+"""Retry time while the engine loads or restarts, in ms."""
+DRAINING_RETRY_MS = 1000
+"""Retry time while the gateway shuts down, in ms: the load balancer sends the retry to another replica."""
+
+QUOTED_CHARACTERS = 200
+"""Errors quote at most this many characters of what they refuse, so that a client cannot request long answers."""
+
 
 class UnknownUtterance(RequestError):
-    """No utterance of that name is under way on this socket."""
+    """No utterance of that name is active on this socket."""
 
     code = "unknown_utterance"
 
 
 class DuplicateUtterance(RequestError):
-    """The name is in use by an utterance that is still under way."""
+    """An active utterance has that name."""
 
     code = "duplicate_utterance"
 
 
 class UtteranceEnded(RequestError):
-    """The utterance takes no such message any more: its text or its speech has ended."""
+    """The utterance accepts no such message any more: its text or its speech has ended."""
 
     code = "utterance_ended"
 
 
 class TooManyUtterances(RequestError):
-    """The socket already has as many utterances under way as it may."""
+    """The socket has as many active utterances as it may have."""
 
     code = "too_many_utterances"
 
 
 class SlowConsumer(RequestError):
-    """The client stopped reading for longer than the stall limit."""
+    """The client did not read or play for longer than the slow-consumer timeout."""
 
     code = "slow_consumer"
 
 
 class ClientGone(RequestError):
-    """The socket closed under the utterance."""
+    """The socket closed before the utterance ended."""
 
     code = "client_gone"
 
 
 class AccessError(VoxgateError):
-    """The caller may not come in, or not now."""
+    """The caller is not allowed to do this, or not now."""
 
     code = "forbidden"
 
 
 class Unauthorized(AccessError):
-    """Keys are configured, and none was given, or one that is unknown, expired or forged."""
+    """API keys are configured, and the request has none, or one that is unknown, expired or forged."""
 
     code = "unauthorized"
 
 
 class Forbidden(AccessError):
-    """A browser speaks for a page whose origin is not listed."""
+    """The origin of the web page is not listed, or the key lacks the permission."""
 
 
 class KeyLimit(AccessError):
-    """The key has as many sockets or utterances as it may; others are not concerned."""
+    """The key has as many sockets or utterances as it may have; other keys are not affected."""
 
     code = "key_limit"
     retryable = True
 
 
 class RateLimited(VoxgateError):
-    """Messages come faster than the limits allow; this one was not taken."""
+    """Messages or text arrive faster than the limits allow; this message was ignored."""
 
     code = "rate_limited"
     retryable = True
 
 
 class Draining(VoxgateError):
-    """The gateway is shutting down; another replica will serve."""
+    """The gateway is shutting down; another replica will serve the request."""
 
     code = "draining"
     retryable = True
+
+    def __init__(self, message: str = "the gateway is shutting down") -> None:
+        super().__init__(message, retry_after_ms=DRAINING_RETRY_MS)

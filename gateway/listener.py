@@ -1,5 +1,4 @@
-"""A gateway's side towards its clients: one port for sockets, pages and probes, and the sessions behind it."""
-# TODO-DOC TLS from a certificate chain and its key; both can be read anew while the gateway runs.
+"""Listens on the gateway's port: WebSockets and plain HTTP on one socket, TLS, reload, drain, close."""
 
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ from .http.routes import StatusRoutes, page_routes, token_routes
 from .http.sniffer import ProtocolSniffer
 from .http.streaming import HttpSpeech
 from .http.voices import voice_routes
+from .messages import CloseCode
 from .observability.events import Observer
 from .observability.metrics import CONTENT_TYPE
 from .protocols.registry import WEBSOCKET_ENDPOINTS, http_routes
@@ -33,24 +33,29 @@ from .session.admission import Admission
 from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
 from .settings import Settings, SettingsError
+from .shutdown import FINAL_GRACE_S
 from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadSizeLimit
 from .transport.connection import SpeechCloser
 from .transport.handshake import HandshakeAuthenticator, confirm_subprotocol
 from .transport.sessions import Sessions
-from .transport.websocket import CLOSE_S, BoundedConnection
+from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
-_HANDSHAKE_S = 5.0
-_LAST_S = 2.0
-"""What is left at the very end gets so long to end properly."""
+HANDSHAKE_TIMEOUT_S = 5.0
+"""Seconds for the TLS handshake, and again for the head of the first request."""
+MAX_QUEUED_MESSAGES = 8
+"""Received messages that the websockets library holds for a session before it stops reading the socket."""
+BACKLOG = 1024
+"""Connections that the kernel holds until they are accepted: all clients of a lost replica may connect at once."""
 
 log = logging.getLogger(__name__)
 
 
 class GatewayListener:
-    """Serves from `open` until `close`. Who may speak when, and with what engine, it is told by `admission`, `engine`.
+    """Serves clients on one port from `open` until `close`.
 
-    `exposition`: the metrics' text, for those who may see them. With a `library`, voices can be made over HTTP.
-    `shared_usage`: what is in use in all processes that listen on this port together.
+    `admission` grants talker slots, `engine` says whether speech can be started, `exposition` returns the text of the
+    metrics. With a `library`, voices can be made over HTTP. `shared_usage` counts sockets over all processes that
+    listen on the same port.
     """
 
     def __init__(
@@ -64,22 +69,23 @@ class GatewayListener:
         library: VoiceLibrary | None = None,
         shared_usage: SharedUsage | None = None,
     ) -> None:
+        """Raises SettingsError when the TLS certificate cannot be used."""
         self._settings = factory.settings
         self._access = access
         self._exposition = exposition
         self._tls = tls_context(self._settings)
         self._speech_closer = SpeechCloser(admission)
         self.sessions = Sessions(factory, admission, self._speech_closer, observer, shared_usage)
-        self._authenticator = HandshakeAuthenticator(access, factory, self.sessions, observer)
+        self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
-        documents = StatusRoutes(factory, admission, engine, self.sessions)
-        sockets = [web.get(endpoint.pattern, upgrade) for endpoint in WEBSOCKET_ENDPOINTS]
-        public = RouteGroup([*documents.routes(), *sockets, *page_routes()])
+        status = StatusRoutes(factory, admission, engine, self.sessions)
+        upgrades = [web.get(endpoint.pattern, upgrade) for endpoint in WEBSOCKET_ENDPOINTS]
+        public = RouteGroup([*status.routes(), *upgrades, *page_routes()])
         own = [*token_routes(access), web.get("/metrics", self._metrics)]
         if library is not None:
             own += voice_routes(library, access)
         keyed = [RouteGroup(own), *http_routes(factory, HttpSpeech(self.sessions, observer))]
-        # Speech is for its session to give up, whose patience ends first.
+        # The session's slow-consumer timeout, which reports an error, must end before the connection's write timeout.
         write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
@@ -87,91 +93,94 @@ class GatewayListener:
 
     @property
     def port(self) -> int:
-        """The port in use."""
-        assert self._server is not None, "it listens"
+        """The TCP port in use."""
+        assert self._server is not None, "open was called"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def open(self, port: int, *, reuse_port: bool = False) -> None:
-        """Listen; `reuse_port` other processes, on the same port. Raises OSError when the address is taken."""
+        """Listens on `port`, shared with other processes if `reuse_port`. Raises OSError when the address is in use."""
         settings = self._settings
         await self._http.open()
         self._server = await serve_websockets(
-            self._converse,
+            self._serve_connection,
             settings.host,
             port,
-            process_request=self._authenticator.admit,
+            process_request=self._authenticator.process_request,
             process_response=confirm_subprotocol,
-            create_connection=cast(type[ServerConnection], self._connection),
+            create_connection=cast(type[ServerConnection], self._create_connection),
             reuse_port=reuse_port or None,
             ssl=self._tls,
             compression=None,
             server_header=None,
-            open_timeout=_HANDSHAKE_S,
+            open_timeout=HANDSHAKE_TIMEOUT_S,
             ping_interval=settings.ping_interval_s,
             ping_timeout=settings.ping_timeout_s,
-            close_timeout=CLOSE_S,
+            close_timeout=CLOSE_TIMEOUT_S,
             max_size=settings.max_message_bytes,
-            max_queue=8,
+            max_queue=MAX_QUEUED_MESSAGES,
             write_limit=WRITE_LIMIT_BYTES,
-            backlog=1024,
+            backlog=BACKLOG,
         )
         log.info("listening on %s:%d", settings.host, self.port)
 
     def reload(self) -> None:
-        """Read keys and certificate anew, each for itself; what cannot be used is logged, and the old ones stay."""
+        """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
         self._reload("keys", lambda: self._access.replace_keys(keys_from_settings(self._settings)))
         if (tls := self._tls) is not None:
             self._reload("certificate", lambda: load_certificate(tls, self._settings))
 
-    def _reload(self, what: str, load: Callable[[], None]) -> None:
+    def _reload(self, name: str, load: Callable[[], None]) -> None:
         try:
             load()
         except SettingsError as error:
-            log.error("%s not reloaded: %s", what, error)
+            log.error("%s not reloaded: %s", name, error)
         else:
-            log.info("%s reloaded", what)
+            log.info("%s reloaded", name)
 
-    async def drain(self, deadline_s: float) -> None:
-        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
-        await self.sessions.drain(deadline_s)
+    async def drain(self, grace_s: float) -> None:
+        """Refuses new utterances, lets active ones finish for `grace_s`, then closes the sockets that are left."""
+        await self.sessions.drain(grace_s)
 
     async def close(self) -> None:
-        """Cut what is still open."""
+        """Closes what is still open; takes at most `FINAL_GRACE_S` each for sockets and for speeches."""
         self.sessions.stop_accepting()
         if self._server is not None:
-            self._server.close(code=1012, reason="shutting down")
+            self._server.close(code=CloseCode.RESTARTING, reason="shutting down")
         await self._http.close()
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_S):
+                async with asyncio.timeout(FINAL_GRACE_S):
                     await self._server.wait_closed()
-        await self._speech_closer.finish(_LAST_S)
+        await self._speech_closer.finish(FINAL_GRACE_S)
 
-    def _connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> ProtocolSniffer:
-        """What the listening socket gives a new connection to; the library's own comes after the doorstep."""
+    def _create_connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> ProtocolSniffer:
+        """Returns the asyncio protocol of a new connection.
+
+        The sniffer reads the head of the first request and hands the connection to the websockets library or to HTTP.
+        """
         websocket = BoundedConnection(protocol, server, **options)
 
-        def taker() -> ReadSizeLimit:
+        def make_websocket() -> ReadSizeLimit:
             return ReadSizeLimit(websocket)
 
-        return ProtocolSniffer(taker, lambda: self._http.connection(taker), _HANDSHAKE_S)
+        return ProtocolSniffer(make_websocket, lambda: self._http.connection(make_websocket), HANDSHAKE_TIMEOUT_S)
 
-    async def _converse(self, websocket: ServerConnection) -> None:
+    async def _serve_connection(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
         if await self._authenticator.authenticate(websocket):
-            assert websocket.slot is not None, "it was introduced"
+            assert websocket.slot is not None, "authenticate reserved it"
             await self.sessions.run(websocket, websocket.slot, websocket.wire_protocol)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """Raises Forbidden: the metrics name every key."""
+        """Answers /metrics. Raises Forbidden for any key but `metrics_key`, because the metrics name every key."""
         if self._access.requires_key and request[CALLER].name != self._settings.metrics_key:
-            raise Forbidden(f"metrics are for the key named {self._settings.metrics_key!r}")
+            raise Forbidden(f"metrics require the key named {self._settings.metrics_key!r}")
         return web.Response(body=await self._exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """A server context for TLS 1.2 and later; None when TLS is off. Raises SettingsError."""
+    """Returns a server context for TLS 1.2 and later; None when no certificate is set. Raises SettingsError."""
     if settings.tls_certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -181,21 +190,24 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    """Handshakes from now on use the files as they are. Raises SettingsError; then nothing has changed."""
+    """Loads certificate and key into `context` for future handshakes.
+
+    Raises SettingsError when they cannot be used; then `context` is unchanged.
+    """
     certificate, key = settings.tls_certificate, settings.tls_key
     assert certificate is not None, "TLS is on"
     try:
-        # Into a context of its own first: one that failed half way would be left with a key that does not fit.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
-        context.load_cert_chain(certificate, key, password=_no_password)
+        # First into a context of its own: a failed load leaves a context with a certificate and no matching key.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
+        context.load_cert_chain(certificate, key, password=_refuse_password)
     except FileNotFoundError:
         missing = certificate if key is None or not certificate.exists() else key
-        raise SettingsError(f"tls_certificate, tls_key: {missing} is not there") from None
+        raise SettingsError(f"tls_certificate, tls_key: {missing} does not exist") from None
     except (OSError, ValueError) as refused:  # ssl.SSLError is an OSError
         reason = getattr(refused, "reason", None) or refused
         raise SettingsError(f"tls_certificate, tls_key: {certificate} cannot be used: {reason}") from None
 
 
-def _no_password() -> str:
-    """Asked for when the key is encrypted; without it OpenSSL would ask on the terminal and wait."""
-    raise ValueError("the key is encrypted")
+def _refuse_password() -> str:
+    """Called for an encrypted key. Without it OpenSSL would prompt on the terminal and wait."""
+    raise ValueError("the key must not be encrypted")

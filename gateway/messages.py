@@ -1,6 +1,7 @@
-"""Every control message of the native protocol, in both directions (docs/protocol.md)."""
-# TODO-DOC The 20 bytes before every audio payload (docs/protocol.md, "Binary messages").
-# TODO-DOC JSON of a client, checked against a model; what is wrong with it is told by the name of the field.
+"""Messages of the native protocol (docs/protocol.md): from the client, to the client, and the header of audio packets.
+
+The session works with these messages whatever the wire protocol is; other protocols translate from and to them.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 from voxgate.pipeline.interface import SamplingOptions, SpeechRequest, TextLayout, WordTime
 
+from .errors import QUOTED_CHARACTERS
+
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-"""A count that JavaScript's numbers hold exactly."""
+"""An integer that JavaScript represents exactly."""
 
 INSTRUCTIONS_CHARACTERS = 1000
-_REASON_CHARACTERS = 200
-"""A refusal quotes what it refuses; a client must not make us send long messages back."""
+"""Maximum length of a voice instruction; it is part of the prompt, whose length decides the time to first audio."""
 
 
 class _Message(BaseModel):
@@ -33,6 +35,8 @@ class _Message(BaseModel):
 
 
 class FormatFields(_Message):
+    """Audio format in a `start` message: `bitrate` in bit/s, `packet_ms` of audio in each packet."""
+
     codec: Name = "opus"
     sample_rate: Count = 24_000
     bitrate: Count = 32_000
@@ -40,7 +44,7 @@ class FormatFields(_Message):
 
     @classmethod
     def of(cls, wanted: OutputFormat) -> FormatFields:
-        """The fields that ask for `wanted`."""
+        """Returns the fields that request the format `wanted`."""
         return cls(
             codec=wanted.codec,
             sample_rate=wanted.sample_rate_hz,
@@ -49,10 +53,13 @@ class FormatFields(_Message):
         )
 
     def audio_format(self) -> OutputFormat:
+        """Raises codecs.format.FormatError when no encoder offers the format."""
         return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 
 class SamplingFields(_Message):
+    """Sampling options in a `start` message; None selects the voice's default."""
+
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -64,6 +71,8 @@ class SamplingFields(_Message):
 
 
 class Start(_Message):
+    """Begins an utterance; its text follows in `Text` messages."""
+
     type: Literal["start"]
     utterance: UtteranceId
     voice: Name | None = None
@@ -79,7 +88,7 @@ class Start(_Message):
     pacing: Literal["playback", "none"] = "playback"
 
     def request(self, default_voice: str, *, normalise: bool = False) -> SpeechRequest:
-        """What the pipeline is asked for; the arguments are for what the message leaves open."""
+        """Returns the pipeline's request; the arguments fill in what the message leaves out."""
         sampling = self.sampling.model_dump(exclude={"max_frames"})
         return SpeechRequest(
             voice=self.voice or default_voice,
@@ -97,34 +106,46 @@ class Start(_Message):
 
 
 class Text(_Message):
+    """Appends a fragment of text to an utterance."""
+
     type: Literal["text"]
     utterance: UtteranceId
     text: str
 
 
 class Flush(_Message):
+    """Speaks all text received so far without waiting for more."""
+
     type: Literal["flush"]
     utterance: UtteranceId
 
 
 class End(_Message):
+    """Ends the text of an utterance."""
+
     type: Literal["end"]
     utterance: UtteranceId
 
 
 class Interrupt(_Message):
+    """Stops an utterance; `played_ms` is how much of it the client has played."""
+
     type: Literal["interrupt"]
     utterance: UtteranceId
     played_ms: Count | None = None
 
 
 class Ack(_Message):
+    """Reports how many samples of an utterance the client has played."""
+
     type: Literal["ack"]
     utterance: UtteranceId
     played_samples: Count
 
 
 class Ping(_Message):
+    """Requests a `pong` with the same `id`."""
+
     type: Literal["ping"]
     id: Annotated[str, StringConstraints(max_length=128)] | None = None
 
@@ -135,22 +156,41 @@ _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessag
 
 
 def parse_message(text: str) -> ClientMessage:
-    """Read one client message. Raises BadMessage, whose `param` is the path of the first bad field."""
+    """Parses one client message. Raises BadMessage, whose `param` is the path of the first invalid field."""
     try:
         return _CLIENT_MESSAGE.validate_json(text)
-    except ValidationError as refused:
-        raise _bad_message(refused) from None
-
-
-def _bad_message(refused: ValidationError) -> BadMessage:
-    first = refused.errors(include_url=False, include_input=False)[0]
-    location = first["loc"]
-    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    except ValidationError as invalid:
+        reason, path, kind = _first_error(invalid)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
         param: str | None = "type"
     else:
-        # The first part of the location is the message type; there is no other when all of it is bad.
-        param = ".".join(str(part) for part in location[1:])[:_REASON_CHARACTERS] or None
-    return BadMessage(first["msg"][:_REASON_CHARACTERS], param=param)
+        # The path begins with the type of the message; without one, the whole message is invalid.
+        param = _quoted_path(path[1:])
+    raise BadMessage(reason, param=param)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_json(model: type[Model], payload: str | bytes) -> Model:
+    """Parses one JSON object. Raises BadMessage, whose `param` is the path of the first invalid field."""
+    try:
+        return model.model_validate_json(payload)
+    except ValidationError as invalid:
+        reason, path, _ = _first_error(invalid)
+    param = _quoted_path(path)
+    message = f"{param}: {reason}" if param else reason
+    raise BadMessage(message[:QUOTED_CHARACTERS], param=param)
+
+
+def _first_error(invalid: ValidationError) -> tuple[str, tuple[int | str, ...], str]:
+    """Returns reason, path and kind of the first invalid field."""
+    first = invalid.errors(include_url=False, include_input=False)[0]
+    return first["msg"][:QUOTED_CHARACTERS], first["loc"], first["type"]
+
+
+def _quoted_path(path: Sequence[int | str]) -> str | None:
+    return ".".join(map(str, path))[:QUOTED_CHARACTERS] or None
 
 
 # From the gateway
@@ -158,12 +198,12 @@ def _bad_message(refused: ValidationError) -> BadMessage:
 
 class _ServerMessage(_Message):
     def encode(self) -> str:
-        """The JSON text of the message; absent fields are left out."""
+        """Returns the JSON text of the message, without fields that are None."""
         return self.model_dump_json(exclude_none=True)
 
 
 class Limits(_Message):
-    """What a socket may do, told at its start."""
+    """Limits of a socket, sent in the `session` message. `Settings.session_limits` fills it in."""
 
     lead_ms: int
     utterances_per_session: int
@@ -177,6 +217,8 @@ class Limits(_Message):
 
 
 class SessionMessage(_ServerMessage):
+    """First message on a socket: its name, the voices, formats and limits."""
+
     type: Literal["session"] = "session"
     protocol: int = 1
     session: str
@@ -187,6 +229,8 @@ class SessionMessage(_ServerMessage):
 
 
 class QueuedMessage(_ServerMessage):
+    """The utterance waits for a talker slot: position from 1, and the expected wait."""
+
     type: Literal["queued"] = "queued"
     utterance: str
     position: int
@@ -194,6 +238,8 @@ class QueuedMessage(_ServerMessage):
 
 
 class StartedFormat(_Message):
+    """Audio format in a `started` message; the client drops the first `pre_skip` samples."""
+
     codec: str
     sample_rate: int
     bitrate: int | None
@@ -202,6 +248,8 @@ class StartedFormat(_Message):
 
 
 class StartedMessage(_ServerMessage):
+    """The utterance has a talker slot; `number` marks its audio packets."""
+
     type: Literal["started"] = "started"
     utterance: str
     number: int
@@ -213,6 +261,8 @@ class StartedMessage(_ServerMessage):
 
 
 class WordFields(_Message):
+    """A word of the text: offsets in characters, and when it is heard."""
+
     text: str
     start: int
     end: int
@@ -221,6 +271,8 @@ class WordFields(_Message):
 
 
 class WordsMessage(_ServerMessage):
+    """Words whose times are known now."""
+
     type: Literal["words"] = "words"
     utterance: str
     words: tuple[WordFields, ...]
@@ -228,10 +280,13 @@ class WordsMessage(_ServerMessage):
 
     @classmethod
     def of(cls, utterance: str, words: Sequence[WordTime]) -> WordsMessage:
+        """Returns the message for `words` of the utterance."""
         return cls(utterance=utterance, words=tuple(WordFields(**asdict(word)) for word in words))
 
 
 class DoneMessage(_ServerMessage):
+    """All audio of the utterance is sent."""
+
     type: Literal["done"] = "done"
     utterance: str
     reason: str
@@ -243,6 +298,8 @@ class DoneMessage(_ServerMessage):
 
 
 class InterruptedMessage(_ServerMessage):
+    """The utterance is stopped; `text_spoken` is the text heard until then."""
+
     type: Literal["interrupted"] = "interrupted"
     utterance: str
     played_ms: int
@@ -251,10 +308,12 @@ class InterruptedMessage(_ServerMessage):
 
 
 TEXT_WAITED_OUT = "text_waited_out"
-"""The code of the warning that an utterance was ended because no text came for it."""
+"""Code of the warning that the text idle timeout ended an utterance."""
 
 
 class WarningMessage(_ServerMessage):
+    """Something to fix; the utterance continues."""
+
     type: Literal["warning"] = "warning"
     code: str
     message: str
@@ -262,6 +321,8 @@ class WarningMessage(_ServerMessage):
 
 
 class ErrorMessage(_ServerMessage):
+    """An error, of an utterance or of the socket."""
+
     type: Literal["error"] = "error"
     code: str
     message: str
@@ -277,7 +338,7 @@ class ErrorMessage(_ServerMessage):
     def of(
         cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None
     ) -> ErrorMessage:
-        """The message that reports `error`."""
+        """Returns the message that reports `error`."""
         return cls(
             code=error.code,
             message=error.message,
@@ -292,11 +353,15 @@ class ErrorMessage(_ServerMessage):
 
 
 class GoingAwayMessage(_ServerMessage):
+    """The gateway is shutting down; active utterances may finish within `deadline_ms`."""
+
     type: Literal["going_away"] = "going_away"
     deadline_ms: int
 
 
 class PongMessage(_ServerMessage):
+    """Answers a `ping`."""
+
     type: Literal["pong"] = "pong"
     id: str | None = None
 
@@ -315,6 +380,8 @@ ServerMessage = (
 )
 
 
+# Audio packets
+
 AUDIO_HEADER_VERSION = 1
 AUDIO_HEADER_BYTES = 20
 
@@ -325,7 +392,11 @@ _LAST_FLAG = 0b10
 
 @dataclass(frozen=True, slots=True)
 class AudioHeader:
-    """`number` from `started`, `seq` without gap from 0, `pts` and `samples` at the format's rate."""
+    """Header of a binary message (docs/protocol.md, "Binary messages").
+
+    `number` is that of the `started` message, `seq` counts packets from 0 without a gap, `pts` (of the first sample)
+    and `samples` are at the format's rate.
+    """
 
     number: int
     seq: int
@@ -335,13 +406,13 @@ class AudioHeader:
     last: bool = False
 
     def pack(self) -> bytes:
-        """The header's 20 bytes, little endian."""
+        """Returns the 20 bytes of the header, little endian."""
         flags = (_FIRST_FLAG if self.first else 0) | (_LAST_FLAG if self.last else 0)
         return _AUDIO_HEADER.pack(AUDIO_HEADER_VERSION, flags, self.samples, self.number, self.seq, self.pts)
 
     @classmethod
     def unpack(cls, message: bytes) -> tuple[AudioHeader, bytes]:
-        """Splits a binary message into header and payload. Raises ValueError for anything but a message of this version."""
+        """Splits a binary message into header and payload. Raises ValueError for a short message or another version."""
         if len(message) < AUDIO_HEADER_BYTES:
             raise ValueError(f"an audio message must have at least {AUDIO_HEADER_BYTES} bytes, got {len(message)}")
         version, flags, samples, number, seq, pts = _AUDIO_HEADER.unpack_from(message)
@@ -351,24 +422,8 @@ class AudioHeader:
         return header, message[AUDIO_HEADER_BYTES:]
 
 
-_QUOTED_CHARACTERS = 200
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def parse_json(model: type[Model], payload: str | bytes) -> Model:
-    """Read one JSON object. Raises BadMessage, whose `param` is the path of the first bad field."""
-    try:
-        return model.model_validate_json(payload)
-    except ValidationError as refused:
-        first = refused.errors(include_url=False, include_input=False)[0]
-    param = ".".join(map(str, first["loc"]))[:_QUOTED_CHARACTERS] or None
-    message = f"{param}: {first['msg']}" if param else first["msg"]
-    raise BadMessage(message[:_QUOTED_CHARACTERS], param=param)
-
-
 class CloseCode(IntEnum):
-    """Why the gateway closes a socket (RFC 6455, section 7.4; 4001 is the protocol's own)."""
+    """WebSocket close codes of the gateway (RFC 6455, section 7.4; 4001 is in the private range)."""
 
     NORMAL = 1000
     NOT_ACCEPTABLE = 1003

@@ -1,13 +1,22 @@
-"""The gateway as one process: its port, and the voice model beside it; up before its model, down after its speech."""
-# TODO-DOC A gateway's life from its first answer to its last, as signals tell it.
+"""The gateway as one process, and its life from the first signal handler to the last.
+
+`Gateway` holds everything: listener, admission, engine supervisor, metrics. It answers probes and accepts sockets
+before the model is loaded. `serve_until_signal` runs a gateway, of one process or of several, until a signal ends it:
+
+1. `open`: listen.
+2. `run_engine`: load the model, restart it after a loss, also while the shutdown is under way.
+3. first SIGTERM or SIGINT, `drain`: refuse new utterances, finish active ones within `Settings.shutdown_grace_s`.
+4. second signal, or end of the drain, `close`: cut the rest, stop the engine.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.interface import Synthesizer
@@ -21,15 +30,46 @@ from .observability.state import GatewayState
 from .protocols.registry import PROTOCOL_NAMES
 from .session.admission import AdmissionQueue, CapacityPolicy
 from .session.outbox import EncoderFactory
-from .session.utterance_factory import UtteranceFactory
+from .session.utterance_factory import UtteranceFactory, check_configured_voices
 from .settings import Settings
+from .shutdown import FINAL_GRACE_S, run_until_first
 from .transport.haproxy_agent import HAProxyAgent
+
+log = logging.getLogger(__name__)
+
+
+class GatewayServer(Protocol):
+    """A gateway of one process (`Gateway`) or of several (`workers.speech_process.SpeechProcess`)."""
+
+    @property
+    def port(self) -> int:
+        """The TCP port in use."""
+
+    @property
+    def haproxy_agent_port(self) -> int | None:
+        """The TCP port of the HAProxy agent; None without one."""
+
+    async def open(self) -> None:
+        """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
+
+    def reload(self) -> None:
+        """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
+
+    async def run_engine(self) -> None:
+        """Loads the model and restarts it after losses; never returns. Raises EngineError when it cannot be loaded."""
+
+    async def drain(self) -> None:
+        """Refuses new utterances, lets active ones finish until the deadline, then closes the sockets that are left."""
+
+    async def close(self) -> None:
+        """Closes what is still open, and stops the engine. Safe without `open`."""
 
 
 class Gateway:
-    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop.
+    """A gateway in one process and one event loop.
 
-    `observers` are told what happens, beside the gateway's own metrics. With a `library`, voices can be made over HTTP.
+    `observers` receive events in addition to the gateway's metrics and usage log. With a `library`, voices can be made
+    over HTTP.
     """
 
     def __init__(
@@ -41,16 +81,19 @@ class Gateway:
         library: VoiceLibrary | None = None,
     ) -> None:
         self._settings = settings
+        self._synthesizer = synthesizer
+        self._factory = UtteranceFactory(settings, synthesizer, encoder_factory)
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._observer = CompositeObserver((self._metrics, UsageLog(), *observers))
-        self._watching: asyncio.Task[None] | None = None
+        self._lag_task: asyncio.Task[None] | None = None
         self._haproxy_agent = HAProxyAgent(self._state)
-        self._synthesizer = synthesizer
-        self._capacity = room = CapacityPolicy(settings, synthesizer)
-        self._admission = AdmissionQueue(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
-        self._engine = EngineSupervisor(synthesizer, on_ready=self._ready, on_poll=self._admit_waiting)
+        capacity = CapacityPolicy(settings, synthesizer)
+        self._admission = AdmissionQueue(
+            capacity.slots, settings.queue_length, settings.queue_wait_ms, capacity.free_slots
+        )
+        self._engine = EngineSupervisor(synthesizer, on_ready=self._on_engine_ready, on_poll=self._admit_waiting)
         self._listener = GatewayListener(
-            UtteranceFactory(settings, synthesizer, encoder_factory),
+            self._factory,
             self._admission,
             self._engine,
             access_from_settings(settings),
@@ -62,44 +105,42 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port in use."""
+        """The TCP port in use."""
         return self._listener.port
 
     @property
     def haproxy_agent_port(self) -> int | None:
-        """The port where balancers ask for room, if there is one."""
+        """The TCP port of the HAProxy agent; None without one."""
         return self._haproxy_agent.port
 
     async def open(self) -> None:
-        """Listen. Raises OSError when the address is taken, SettingsError for a voice that the model has not."""
+        """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
         settings = self._settings
-        self._capacity.check_voices()
+        check_configured_voices(settings, self._synthesizer.voices)
         await self._listener.open(settings.port)
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
-        self._watching = asyncio.get_running_loop().create_task(watch_lag(self._metrics.observe_lag), name="loop lag")
+        self._lag_task = asyncio.get_running_loop().create_task(watch_lag(self._metrics.observe_lag), name="loop lag")
 
     def reload(self) -> None:
-        """Read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
+        """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
         self._listener.reload()
 
     async def run_engine(self) -> None:
-        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
+        """Loads the model and restarts it after losses; never returns. Raises EngineError when it cannot be loaded."""
         await self._engine.run()
 
     async def drain(self) -> None:
-        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+        """Refuses new utterances, lets active ones finish until the deadline, then closes the sockets that are left."""
         await self._listener.drain(self._settings.shutdown_grace_s)
 
     async def close(self) -> None:
-        """Cut what is still open, and stop the engine."""
-        if self._watching is not None:
-            self._watching.cancel()
+        """Closes what is still open, and stops the engine. Safe without `open`."""
+        if self._lag_task is not None:
+            self._lag_task.cancel()
         self._haproxy_agent.close()
         await self._listener.close()
         await self._synthesizer.close()
-
-    # Watching
 
     def _state(self) -> GatewayState:
         now_s = asyncio.get_running_loop().time()
@@ -116,70 +157,23 @@ class Gateway:
     async def _exposition(self) -> bytes:
         return self._metrics.exposition()
 
-    # Engine
-
-    def _ready(self) -> None:
+    def _on_engine_ready(self) -> None:
         self._observer.engine_ready()
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """The engine may carry more than before."""
+        """Admits queued utterances: the engine's capacity may have grown."""
         self._admission.admit(asyncio.get_running_loop().time())
 
 
-async def serve(
-    settings: Settings,
-    synthesizer: Synthesizer,
-    encoder_factory: EncoderFactory,
-    on_listening: Callable[[int], None] | None = None,
-    observers: Sequence[Observer] = (),
-    library: VoiceLibrary | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
-
-    `on_listening` gets the port as soon as it answers, before the model is loaded. Raises OSError when the
-    address is taken, EngineError when the model cannot be loaded. Cancelling it closes everything without a
-    drain.
-    """
-    await serve_until_signal(Gateway(settings, synthesizer, encoder_factory, observers, library), on_listening)
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_LAST_S = 2.0
-"""What is left at the very end gets so long to end properly."""
-
-
-class GatewayServer(Protocol):
-    """A gateway, of one process or of several."""
-
-    @property
-    def port(self) -> int:
-        """The port in use."""
-
-    @property
-    def haproxy_agent_port(self) -> int | None:
-        """The port of HAProxy's agent check, if there is one."""
-
-    async def open(self) -> None:
-        """Listen. Raises OSError when the address is taken."""
-
-    def reload(self) -> None:
-        """Read keys and certificate anew."""
-
-    async def run_engine(self) -> None:
-        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
-
-    async def drain(self) -> None:
-        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
-
-    async def close(self) -> None:
-        """Cut what is still open, and stop the engine."""
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def serve_until_signal(gateway: GatewayServer, on_listening: Callable[[int], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return; a second signal returns at once. SIGHUP reloads keys.
+    """Serves until SIGTERM or SIGINT, then drains and returns; a second signal returns at once. SIGHUP reloads keys.
 
-    Raises what `open` and `run_engine` do. Cancelling it closes everything without a drain.
+    Calls `on_listening` with the port as soon as the gateway answers, before the model is loaded. Raises what
+    `gateway.open` and `gateway.run_engine` raise. Cancelling it closes the gateway without a drain.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -188,28 +182,23 @@ async def serve_until_signal(gateway: GatewayServer, on_listening: Callable[[int
         await gateway.close()
         raise
     stop, stop_now = asyncio.Event(), asyncio.Event()
-    for number in _SIGNALS:
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     engine = loop.create_task(gateway.run_engine())
     try:
         if on_listening is not None:
             on_listening(gateway.port)
-        if engine in await _first(engine, loop.create_task(stop.wait())):
+        await run_until_first(asyncio.wait([engine]), stop.wait())
+        if engine.done():
             return engine.result()
-        await _first(loop.create_task(gateway.drain()), loop.create_task(stop_now.wait()))
+        # The engine is supervised during the drain as well: clients have to hear of its loss.
+        await run_until_first(gateway.drain(), stop_now.wait())
     finally:
         engine.cancel()
-        await asyncio.wait([engine], timeout=_LAST_S)
+        await asyncio.wait([engine], timeout=FINAL_GRACE_S)
+        if stop.is_set() and engine.done() and not engine.cancelled() and (error := engine.exception()) is not None:
+            log.error("engine failed during shutdown: %s", error)
         await gateway.close()
-        for number in (*_SIGNALS, signal.SIGHUP):
+        for number in (*_STOP_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
-
-
-async def _first(*tasks: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
-    """Wait for the first to finish, cancel the others; returns those that finished."""
-    try:
-        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
-    finally:
-        for task in tasks:
-            task.cancel()

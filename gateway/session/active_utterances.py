@@ -1,5 +1,4 @@
-"""The utterances of one socket by name: those under way, and the last that ended."""
-# TODO-DOC The ends of an utterance: each is told once, counted once, and gives its slot back once.
+"""The utterances of one socket by name, and how an utterance ends."""
 
 from __future__ import annotations
 
@@ -13,107 +12,108 @@ from .effects import CloseSpeech, EffectQueue
 from .lifecycle import State
 from .utterance import ServerUtterance
 
-_TAILS = 8
-"""Finished utterances remembered, because their last audio is still being heard."""
-
-
-class ActiveUtterances:
-    """`limit` utterances at most are under way at once."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._active: dict[str, ServerUtterance] = {}
-        self._tails: dict[str, ServerUtterance] = {}
-
-    @property
-    def active(self) -> tuple[ServerUtterance, ...]:
-        """Under way, queued ones included."""
-        return tuple(self._active.values())
-
-    def check_free(self, name: str) -> None:
-        """Raises DuplicateUtterance when an utterance of that name is under way."""
-        if name in self._active:
-            raise DuplicateUtterance(f"utterance {name!r} is still under way")
-
-    def check_limit(self) -> None:
-        """Raises TooManyUtterances."""
-        if len(self._active) >= self._limit:
-            raise TooManyUtterances(f"a socket has at most {self._limit} utterances under way")
-
-    def add(self, utterance: ServerUtterance) -> None:
-        self._tails.pop(utterance.name, None)
-        self._active[utterance.name] = utterance
-
-    def get(self, name: str) -> ServerUtterance | None:
-        """Under way, or done and perhaps still being heard."""
-        return self._active.get(name) or self._tails.get(name)
-
-    def find(self, name: str) -> ServerUtterance:
-        """As `get`. Raises UnknownUtterance."""
-        if (found := self.get(name)) is None:
-            raise UnknownUtterance(f"no utterance {name!r} is under way")
-        return found
-
-    def remove(self, utterance: ServerUtterance) -> None:
-        self._active.pop(utterance.name, None)
-        self._tails.pop(utterance.name, None)
-
-    def finish(self, utterance: ServerUtterance) -> None:
-        """It is done; an interrupt or a late ack may still come for it."""
-        self.remove(utterance)
-        self._tails[utterance.name] = utterance
-        if len(self._tails) > _TAILS:
-            del self._tails[next(iter(self._tails))]
-
+RECENT_LIMIT = 8
+"""Done utterances that are kept, because their client still plays them and may interrupt or ack."""
 
 log = logging.getLogger(__name__)
 
 
+class ActiveUtterances:
+    """Holds at most `limit` active utterances, queued ones included, and the `RECENT_LIMIT` last that are done."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._active: dict[str, ServerUtterance] = {}
+        self._recently_done: dict[str, ServerUtterance] = {}
+
+    @property
+    def active(self) -> tuple[ServerUtterance, ...]:
+        return tuple(self._active.values())
+
+    def check_free(self, name: str) -> None:
+        """Raises DuplicateUtterance when an active utterance has that name."""
+        if name in self._active:
+            raise DuplicateUtterance(f"utterance {name!r} has not ended yet")
+
+    def check_limit(self) -> None:
+        """Raises TooManyUtterances when one more would exceed the limit."""
+        if len(self._active) >= self._limit:
+            raise TooManyUtterances(f"a socket may have at most {self._limit} active utterances")
+
+    def add(self, utterance: ServerUtterance) -> None:
+        self._recently_done.pop(utterance.name, None)
+        self._active[utterance.name] = utterance
+
+    def get(self, name: str) -> ServerUtterance | None:
+        """Returns the active or recently done utterance of that name."""
+        return self._active.get(name) or self._recently_done.get(name)
+
+    def find(self, name: str) -> ServerUtterance:
+        """As `get`. Raises UnknownUtterance."""
+        if (found := self.get(name)) is None:
+            raise UnknownUtterance(f"there is no active utterance {name!r}")
+        return found
+
+    def remove(self, utterance: ServerUtterance) -> None:
+        self._active.pop(utterance.name, None)
+        self._recently_done.pop(utterance.name, None)
+
+    def finish(self, utterance: ServerUtterance) -> None:
+        """Moves a done utterance to the recent ones."""
+        self.remove(utterance)
+        self._recently_done[utterance.name] = utterance
+        if len(self._recently_done) > RECENT_LIMIT:
+            del self._recently_done[next(iter(self._recently_done))]
+
+
 class Termination:
-    """Of one session. `over(utterance, outcome)` is called for each, once, while it still knows everything."""
+    """Ends the utterances of one session: each is reported once, recorded once, and closes its speech once.
+
+    Calls `on_ended(utterance, outcome)` once for each utterance, while it still holds its figures.
+    """
 
     def __init__(
         self,
         session: str,
         utterances: ActiveUtterances,
         effects: EffectQueue,
-        over: Callable[[ServerUtterance, str], None],
+        on_ended: Callable[[ServerUtterance, str], None],
     ) -> None:
         self._session = session
         self._utterances = utterances
         self._effects = effects
-        self._over = over
+        self._on_ended = on_ended
 
     def fail_all(self, error: VoxgateError) -> None:
-        """Give up what is under way."""
+        """Ends every active utterance with `error`."""
         for utterance in self._utterances.active:
             self.fail(utterance, error)
 
     def fail(self, utterance: ServerUtterance, error: VoxgateError) -> None:
-        """Give one up and say why. Safe when it is over already."""
-        if utterance.over:
+        """Ends an utterance with `error` and sends it. Does nothing when the utterance has ended."""
+        if utterance.ended:
             return
         partial = utterance.fail()
-        self.leave(utterance, error.code)
+        self.end(utterance, error.code)
         ours = isinstance(error, EngineError)
         extra = {"session": self._session, "utterance": utterance.id, "code": error.code}
         log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
         self._effects.send_error(error, utterance.name, partial_audio=partial if ours else None)
 
-    def leave(self, utterance: ServerUtterance, outcome: str) -> None:
-        """It is over: nothing of it is sent any more but the one message that says so."""
-        if not utterance.observed:  # one that is done can still be interrupted
-            utterance.observed = True
-            self._over(utterance, outcome)
+    def end(self, utterance: ServerUtterance, outcome: str) -> None:
+        """Records an utterance in its final state, removes its queued audio, and closes its speech."""
+        if not utterance.record_emitted:  # a done utterance can be interrupted afterwards
+            utterance.record_emitted = True
+            self._on_ended(utterance, outcome)
         if utterance.state is State.DONE:
             self._utterances.finish(utterance)
         else:
             self._utterances.remove(utterance)
-            self._effects.silence(utterance)
+            self._effects.drop_audio(utterance)
         self.close_speech(utterance)
 
     def close_speech(self, utterance: ServerUtterance) -> None:
-        """Its speech is to be closed, and its slot given back."""
+        """Has the utterance's speech closed and its slot released. Safe to call twice."""
         if not utterance.speech_closed:
             utterance.speech_closed = True
             self._effects.add(CloseSpeech(utterance))

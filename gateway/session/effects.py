@@ -1,5 +1,4 @@
-"""What a session wants done in the world; its connection does it, in order."""
-# TODO-DOC What a session has to say and to have done, in order, in the words of its protocol.
+"""What a session wants done, as values in order. `transport.connection` performs them."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.interface import Speech
 
 from ..messages import CloseCode, ErrorMessage, ServerMessage
 from .protocol import Disconnect, ProtocolOutput, SendPayload, WireProtocol
@@ -16,14 +16,14 @@ from .utterance import ServerUtterance
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """A message that is no audio of an utterance under way."""
+    """Send a message other than audio of an active utterance."""
 
     message: str | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SendAudio:
-    """A packet of `utterance` leaves; None where the protocol has nothing to say for it (yet)."""
+    """Send a packet of `utterance`; None where the protocol sends no message for it."""
 
     utterance: ServerUtterance
     message: str | bytes | None
@@ -31,26 +31,27 @@ class SendAudio:
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeech:
-    """Read the chunks of the utterance's open speech, while its outbox has room."""
+    """Read the chunks of `speech` into the utterance while its outbox has room."""
 
     utterance: ServerUtterance
+    speech: Speech
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSpeech:
-    """Close the utterance's speech, if one is open, then give its ticket back."""
+    """Close the utterance's speech, if one is open, then release its ticket."""
 
     utterance: ServerUtterance
 
 
 @dataclass(frozen=True, slots=True)
 class SendProbe:
-    """Ask the client whether it has read everything so far, and tell `ServerSession.on_probe_answered` when it has."""
+    """Find out when the client has read everything sent so far; then call `ServerSession.on_probe_answered`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSocket:
-    """Close the socket; nothing follows. After `timeout_s` it is cut, whether or not the client agreed."""
+    """Close the socket; nothing follows. Abort the connection after `timeout_s`."""
 
     code: CloseCode
     reason: str
@@ -61,11 +62,12 @@ Effect = SendMessage | SendAudio | ReadSpeech | CloseSpeech | SendProbe | CloseS
 
 
 class EffectQueue:
-    """Effects not taken yet. Once the socket is to be closed, nothing more is said."""
+    """The effects of one session, in the words of its protocol. After a close, no message is added any more."""
 
     def __init__(self, protocol: WireProtocol, on_error: Callable[[str], None]) -> None:
+        """Calls `on_error` with the code of each error that is sent."""
         self.closed = False
-        """The socket is to be closed, or gone."""
+        """Whether the socket is to be closed, or is gone."""
         self._protocol = protocol
         self._on_error = on_error
         self._effects: deque[Effect] = deque()
@@ -77,22 +79,23 @@ class EffectQueue:
         self._effects.append(effect)
 
     def take(self) -> Effect | None:
+        """Removes and returns the next effect; None when there is none."""
         return self._effects.popleft() if self._effects else None
 
     def send(self, message: ServerMessage) -> None:
-        """What the session has to say; the protocol finds the words."""
+        """Adds a message of the session, translated by the protocol."""
         if not self.closed:
             for output in self._protocol.encode(message):
-                self.put(output)
+                self.add_output(output)
 
     def send_error(self, error: VoxgateError, name: str | None, *, partial_audio: bool | None = None) -> None:
-        """An error, of utterance `name` or of the socket."""
+        """Adds an error of the utterance `name`, or of the socket."""
         if not self.closed:
             self._on_error(error.code)
             self.send(ErrorMessage.of(error, utterance=name, partial_audio=partial_audio))
 
-    def put(self, output: ProtocolOutput) -> None:
-        """What the protocol says by itself."""
+    def add_output(self, output: ProtocolOutput) -> None:
+        """Adds what the protocol itself sends."""
         match output:
             case SendPayload():
                 if not self.closed:
@@ -101,22 +104,22 @@ class EffectQueue:
                 self.close(output.code, output.reason)
 
     def close(self, code: CloseCode, reason: str, timeout_s: float = 1.0) -> None:
-        """The last effect: close the socket, waiting `timeout_s` for the other side."""
+        """Adds the final effect: close the socket, and abort the connection after `timeout_s`."""
         if not self.closed:
             self._effects.append(CloseSocket(code, reason, timeout_s))
             self.closed = True
 
-    def silence(self, utterance: ServerUtterance) -> None:
-        """Nothing of it is sent or listened to any more."""
-        self._effects = deque(effect for effect in self._effects if not _speaks(effect, utterance))
+    def drop_audio(self, utterance: ServerUtterance) -> None:
+        """Removes audio and reading of an utterance that has ended."""
+        self._effects = deque(effect for effect in self._effects if not _is_audio_of(utterance, effect))
 
-    def abandon(self) -> tuple[ServerUtterance, ...]:
-        """The socket is gone: forgets everything; returns the utterances that were still to be retired."""
+    def clear(self) -> tuple[ServerUtterance, ...]:
+        """Removes everything, because the socket is gone; returns the utterances whose speech is still to be closed."""
         self.closed = True
         left = tuple(effect.utterance for effect in self._effects if isinstance(effect, CloseSpeech))
         self._effects.clear()
         return left
 
 
-def _speaks(effect: Effect, utterance: ServerUtterance) -> bool:
+def _is_audio_of(utterance: ServerUtterance, effect: Effect) -> bool:
     return isinstance(effect, SendAudio | ReadSpeech) and effect.utterance is utterance

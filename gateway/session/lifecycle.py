@@ -1,4 +1,4 @@
-"""The life of one utterance as a table; an event that is not in it raises and changes nothing.
+"""The life of an utterance as a table: an event that the table lacks raises IllegalEvent and changes nothing.
 
 queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ interrupted
    └──end──▶ queued_ended ──admit──────▲
@@ -11,29 +11,37 @@ from enum import StrEnum
 
 
 class State(StrEnum):
+    """What an utterance is doing."""
+
     QUEUED = "queued"
-    """Waits for a talker slot; its text is open."""
+    """Waits for a talker slot; accepts text."""
     QUEUED_ENDED = "queued_ended"
     """Waits for a talker slot; its text is complete."""
     SPEAKING = "speaking"
-    """Speaks; its text is open."""
+    """Generates speech; accepts text."""
     ENDING = "ending"
-    """Speaks; its text is complete."""
+    """Generates speech; its text is complete."""
     DRAINING = "draining"
-    """The talker has finished and given its slot back; packets wait to be sent."""
+    """The talker has finished and its slot is free; audio packets are still to be sent."""
     DONE = "done"
-    """Everything is sent; the listener may still be hearing the last of it."""
+    """All audio is sent; the client may still be playing the last of it."""
     INTERRUPTED = "interrupted"
     FAILED = "failed"
 
 
 class Event(StrEnum):
+    """What happens to an utterance."""
+
     ADMIT = "admit"
+    """It gets a talker slot."""
     TEXT = "text"
     FLUSH = "flush"
     END = "end"
+    """The client has sent all text."""
     SPOKEN = "spoken"
+    """The talker has finished."""
     DRAINED = "drained"
+    """The last audio packet has left."""
     INTERRUPT = "interrupt"
     FAIL = "fail"
 
@@ -53,24 +61,24 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.TEXT: State.SPEAKING,
         Event.FLUSH: State.SPEAKING,
         Event.END: State.ENDING,
-        # The cap against endless speech can end it while the text is still open.
+        # The frame limit can end the speech before the client has ended the text.
         Event.SPOKEN: State.DRAINING,
         **_ABORT,
     },
     State.ENDING: {Event.SPOKEN: State.DRAINING, **_ABORT},
     State.DRAINING: {Event.DRAINED: State.DONE, **_ABORT},
-    # What was sent is ahead of the listener by the lead: a barge-in can come after the last packet.
+    # Audio is sent ahead of playback, so the client may interrupt after the last packet was sent.
     State.DONE: {Event.INTERRUPT: State.INTERRUPTED},
     State.INTERRUPTED: {},
     State.FAILED: {},
 }
 
-OVER = frozenset({State.DONE, State.INTERRUPTED, State.FAILED})
-"""States in which nothing more is sent but, after DONE, the answer to an interrupt."""
+ENDED = frozenset({State.DONE, State.INTERRUPTED, State.FAILED})
+"""States in which nothing is sent any more, except the answer to an interrupt after DONE."""
 
 
 class IllegalEvent(Exception):
-    """`event` has no place in `state`; nothing was changed."""
+    """`event` is not allowed in `state`; nothing was changed."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"no {event} in state {state}")
@@ -79,7 +87,7 @@ class IllegalEvent(Exception):
 
 
 def follow(state: State, event: Event) -> State:
-    """The state after `event`. Raises IllegalEvent."""
+    """Returns the state after `event`. Raises IllegalEvent."""
     try:
         return TABLE[state][event]
     except KeyError:

@@ -1,9 +1,8 @@
-"""What a wire protocol is to a session: a translator with a little state, which waits for nothing.
+"""The interface of a wire protocol: a synchronous translator between a client's messages and the session's.
 
-The session decides what happens to utterances and speaks in `messages`; a protocol says the same in the words of
-its clients. A new one is a file with a subclass, and a line in `registry.py`.
+The session decides what happens to utterances and speaks in `gateway.messages`; a wire protocol says the same in the
+format of its clients. A new one is a subclass of `WireProtocol` and an entry in `protocols.registry`.
 """
-# TODO-DOC Which errors refuse a message, and which end the utterance it was about.
 
 from __future__ import annotations
 
@@ -35,45 +34,47 @@ class Disconnect:
 
 
 ProtocolOutput = SendPayload | Disconnect
+"""What a protocol sends to its client."""
 ProtocolAction = ClientMessage | ProtocolOutput
+"""What a protocol has the session do."""
 
 
 class WireProtocol:
-    """One socket's translator. Everything it is told comes in order; times are of the loop's clock."""
+    """One socket's translator. Its methods are called in order; times are those of the event loop's clock."""
 
     name: str
-    """In logs and metrics."""
+    """Name in logs and metrics."""
     plays_in_order: ClassVar[bool] = False
-    """Its utterances are heard one after another, so the lead of one counts for the next."""
+    """Whether utterances are played one after another, so that audio sent ahead for one delays the next."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
-    """What closes a socket whose client stopped reading."""
+    """Close code for a client that stopped reading."""
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:
-        """A message of the client; `tick` was called before when it was due.
+        """Translates a message of the client. `tick` is called before it when due.
 
-        Raises VoxgateError (BadMessage and the like), which the client is told.
+        Raises VoxgateError (such as BadMessage), which is sent to the client.
         """
         raise NotImplementedError
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
-        """What the session has to say."""
+        """Translates a message of the session."""
         raise NotImplementedError
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | bytes | None:
-        """The message that carries a packet leaving now; None when there is nothing to send for it."""
+        """Returns the message that carries a packet; None when no message is sent for it."""
         raise NotImplementedError
 
     def tick(self, now_s: float) -> Iterable[ProtocolAction]:
-        """What it does by itself, now that `next_wake_s` has come."""
+        """Does what is due at `next_wake_s`."""
         del now_s
         return ()
 
     def next_wake_s(self) -> float:
-        """When `tick` has something to do; infinity for never, the past for now."""
+        """When `tick` has something to do; infinity for never, a past time for now."""
         return math.inf
 
 
 MESSAGE_ERROR_CODES = frozenset(
     error.code for error in (BadMessage, TextTooLong, RateLimited, UnknownUtterance, DuplicateUtterance, UtteranceEnded)
 )
-"""Codes of errors after which an utterance goes on, if there was one (docs/protocol.md, "Errors")."""
+"""Codes of errors that refuse one message; every other error ends its utterance (docs/protocol.md, "Errors")."""

@@ -1,9 +1,12 @@
-"""One socket's conversation without the socket: payloads and pipeline events in, effects out, time given.
+"""The session of one socket: messages and pipeline events in, effects out. It knows neither the network nor the clock.
 
-What the payloads mean is the protocol's; what happens to the utterances is decided here.
+The wire protocol translates payloads; the session decides what happens to the utterances. Its driver
+(`transport.connection`)
 
-Whoever drives it calls `receive`, `on_audio`, `on_finished` and `on_failed` as things happen, takes effects with
-`next_effect` until there are none, and calls that again at `next_wake_s` or when `wake` was called.
+- calls `receive`, `on_audio`, `on_finished`, `on_failed`, `on_write_blocked`, `on_probe_answered` and `on_disconnect`
+  when these things happen,
+- takes effects with `next_effect` until it returns None, and performs them in order,
+- repeats that at `next_wake_s`, and whenever the session calls `wake`.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class ServerSession:
-    """Synchronous; not thread-safe. `wake` is called when effects arise that its driver did not cause."""
+    """The state of one socket. Synchronous; not thread-safe. Times are those of the event loop's clock.
+
+    Calls `wake` when effects arise from elsewhere, such as a slot that became free.
+    """
 
     def __init__(
         self,
@@ -55,44 +61,45 @@ class ServerSession:
         self._admission = admission
         self._protocol = protocol
         self._wake = wake
-        self._rate_policy = RatePolicy(factory.settings)
-        self._utterances = ActiveUtterances(factory.settings.utterances_per_session)
+        settings = factory.settings
+        self._rate_policy = RatePolicy(settings)
+        self._utterances = ActiveUtterances(settings.utterances_per_session)
         self._effects = EffectQueue(protocol, lambda code: self._observer.error_sent(protocol.name, code))
-        self._termination = Termination(name, self._utterances, self._effects, self._observe)
+        self._termination = Termination(name, self._utterances, self._effects, self._emit_record)
         self._timers = UtteranceTimers(
-            protocol, self._effects, self._termination, factory.settings.slow_consumer_timeout_ms / 1000
+            protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
         )
-        self._text_idle_timeout_s = factory.settings.text_idle_timeout_s
+        self._text_idle_timeout_s = settings.text_idle_timeout_s
         self._next_number = 1
         self._idle_close_s: float | None = None
-        """Draining: without an utterance under way, the socket closes at this time."""
+        """While draining: when the socket closes if no utterance is active."""
 
     @property
     def protocol_name(self) -> str:
-        """The name of what is spoken here."""
+        """Name of the wire protocol."""
         return self._protocol.name
 
     @property
     def active(self) -> tuple[ServerUtterance, ...]:
-        """Utterances under way, queued ones included."""
+        """Active utterances, queued ones included."""
         return self._utterances.active
-
-    def leads_s(self, now_s: float) -> list[float]:
-        """For each utterance that plays, how far it was sent ahead of its listener, in seconds."""
-        return [lead_s for utterance in self.active if (lead_s := utterance.lead_s(now_s)) is not None]
 
     @property
     def closing(self) -> bool:
-        """The socket is to be closed; messages are no longer taken."""
+        """Whether the socket is to be closed; further messages are ignored."""
         return self._effects.closed
 
     @property
     def backlog(self) -> int:
-        """What was not dealt with yet, in messages; the driver stops reading the socket while there is much."""
+        """Effects not taken yet; the driver stops reading the socket while there are many."""
         return len(self._effects)
 
+    def leads_s(self, now_s: float) -> list[float]:
+        """Returns, for each utterance that plays, the seconds of audio sent and not played yet."""
+        return [lead_s for utterance in self.active if (lead_s := utterance.lead_s(now_s)) is not None]
+
     def open(self) -> None:
-        """Greet the client."""
+        """Sends the first message."""
         self._effects.send(
             messages.SessionMessage(
                 session=self.name,
@@ -105,67 +112,60 @@ class ServerSession:
     # From the client
 
     def receive(self, payload: str | bytes, now_s: float) -> None:
-        """Take one message. Never raises: what is wrong with it becomes an `error` message."""
+        """Handles one message. Never raises: an error becomes an `error` message."""
         if self.closing:
             return
         if isinstance(payload, bytes):
-            self._effects.send_error(BadMessage("audio goes one way; send JSON in text frames"), None)
+            self._effects.send_error(BadMessage("messages must be JSON in text frames, got a binary frame"), None)
             self._effects.close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
-        self._tick(now_s)
+        self._tick_protocol(now_s)
         try:
-            self._rate_policy.count("messages", now_s)
-            steps = self._protocol.receive(payload, now_s)
+            self._rate_policy.take("messages", now_s)
+            actions = self._protocol.receive(payload, now_s)
         except VoxgateError as error:
-            self._refuse(error, None, now_s)
+            self._reject(error, None, now_s)
         else:
-            self._follow(steps, now_s)
+            self._run(actions, now_s)
 
-    def _tick(self, now_s: float) -> None:
+    def _tick_protocol(self, now_s: float) -> None:
         if self._protocol.next_wake_s() <= now_s + TIMER_SLACK_S:
-            self._follow(self._protocol.tick(now_s), now_s)
+            self._run(self._protocol.tick(now_s), now_s)
 
-    def _follow(self, steps: Iterable[ProtocolAction], now_s: float) -> None:
-        for step in steps:
+    def _run(self, actions: Iterable[ProtocolAction], now_s: float) -> None:
+        for action in actions:
             if self.closing:
                 return
-            if isinstance(step, SendPayload | Disconnect):
-                self._effects.put(step)
+            if isinstance(action, SendPayload | Disconnect):
+                self._effects.add_output(action)
             else:
-                self._obey(step, now_s)
+                self._execute(action, now_s)
 
-    def _obey(self, message: messages.ClientMessage, now_s: float) -> None:
+    def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
+        """Applies a message; its error either refuses the message or ends the utterance."""
         name = None if isinstance(message, messages.Ping) else message.utterance
         try:
-            self._take(message, now_s)
+            self._apply(message, now_s)
         except IllegalEvent as illegal:
-            why = f"utterance {name!r} is {illegal.state}: no {illegal.event} any more"
-            self._effects.send_error(UtteranceEnded(why), name)
+            reason = f"utterance {name!r} is {illegal.state} and accepts no {illegal.event}"
+            self._effects.send_error(UtteranceEnded(reason), name)
         except (EmptyText, EngineError) as error:
             self._fail(name, error)
         except VoxgateError as error:
-            self._refuse(error, name, now_s)
+            self._reject(error, name, now_s)
         except Exception:
-            # A defect of ours in one utterance is no reason to end the others, or the socket.
-            log.exception("a message failed", extra={"session": self.name})
-            self._fail(name, GenerationFailed("the message could not be dealt with"))
+            # A defect in the handling of one utterance must not end the others.
+            log.exception("handling a message failed", extra={"session": self.name})
+            self._fail(name, GenerationFailed("the message could not be handled"))
 
-    def _fail(self, name: str | None, error: VoxgateError) -> None:
-        """The error ends the utterance of that name; where none is under way, it is only told."""
-        utterance = self._utterances.get(name) if name is not None else None
-        if utterance is None or utterance.over:
-            self._effects.send_error(error, name)
-        else:
-            self._termination.fail(utterance, error)
-
-    def _take(self, message: messages.ClientMessage, now_s: float) -> None:
+    def _apply(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
             case messages.Text():
                 self._add_text(self._utterances.find(message.utterance), message.text, now_s)
             case messages.Ack():
-                # Acks cross with the end of the speech by nature: one that comes too late is no mistake.
-                if (heard := self._utterances.get(message.utterance)) is not None:
-                    heard.pacer.ack(message.played_samples, now_s)
+                # A late ack is no error: it crossed with the last audio of the utterance.
+                if (utterance := self._utterances.get(message.utterance)) is not None:
+                    utterance.pacer.ack(message.played_samples, now_s)
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
@@ -173,12 +173,7 @@ class ServerSession:
             case messages.End():
                 self._utterances.find(message.utterance).end(now_s)
             case messages.Interrupt():
-                self._rate_policy.count("interrupts", now_s)
-                utterance = self._utterances.find(message.utterance)
-                reply = utterance.interrupt(message.played_ms, now_s)
-                self._timers.busy_until_s = now_s
-                self._termination.leave(utterance, INTERRUPTED)
-                self._effects.send(reply)
+                self._interrupt(message, now_s)
             case messages.Ping():
                 self._effects.send(messages.PongMessage(id=message.id))
 
@@ -187,52 +182,65 @@ class ServerSession:
         self._caller.charge_text(len(text), now_s)
         utterance.add_text(text, now_s)
 
+    def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
+        self._rate_policy.take("interrupts", now_s)
+        utterance = self._utterances.find(message.utterance)
+        reply = utterance.interrupt(message.played_ms, now_s)
+        self._timers.busy_until_s = now_s
+        self._termination.end(utterance, INTERRUPTED)
+        self._effects.send(reply)
+
     def _start(self, message: messages.Start, now_s: float) -> None:
-        # First what only refuses the message: an error of another kind would end the utterance of that name.
+        # First the errors that refuse the message only: others would end the active utterance of the same name.
         self._utterances.check_free(message.utterance)
-        self._rate_policy.count("starts", now_s)
+        self._rate_policy.take("starts", now_s)
         if self._idle_close_s is not None:
-            raise Draining("the gateway is shutting down")
+            raise Draining
         self._utterances.check_limit()
         utterance = self._factory.utterance(message, self._next_number)
         if self._protocol.plays_in_order:
-            utterance.pacer.wait_until(self._timers.busy_until_s)
-        ticket = self._admission.enqueue(self._caller, lambda ticket, _: self._moved(utterance, ticket), now_s)
-        utterance.join(ticket, f"{self.name}.{utterance.number}", now_s)
+            utterance.pacer.hold_until(self._timers.busy_until_s)
+        ticket = self._admission.enqueue(
+            self._caller, lambda ticket, _: self._on_ticket_change(utterance, ticket), now_s
+        )
+        utterance.enqueue(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._utterances.add(utterance)
         log.info("utterance started", extra=self._ids(utterance))
-        self._place(utterance, ticket)
+        self._follow_ticket(utterance, ticket)
 
-    def _place(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+    # From admission
+
+    def _on_ticket_change(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+        if not utterance.ended:
+            self._follow_ticket(utterance, ticket)
+            self._wake()
+
+    def _follow_ticket(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+        """Fails, queues or admits the utterance, as its ticket says."""
         if ticket.error is not None:
             self._termination.fail(utterance, ticket.error)
-            return
-        if not ticket.granted:
-            if not ticket.position:
-                return  # it is not known yet
+        elif ticket.granted:
+            self._admit(utterance, ticket)
+        elif ticket.position:  # 0: not known yet
             position, eta_ms = ticket.position, ticket.eta_ms
             self._effects.send(messages.QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
-            return
+
+    def _admit(self, utterance: ServerUtterance, ticket: Ticket) -> None:
         try:
-            utterance.speech = self._factory.speech(utterance.request, ticket)
-            started = utterance.admit(utterance.speech)
+            speech = self._factory.speech(utterance.request, ticket)
+            started = utterance.admit(speech)
         except VoxgateError as error:
             self._termination.fail(utterance, error)
         else:
             self._effects.send(started)
-            self._effects.add(ReadSpeech(utterance))
-
-    def _moved(self, utterance: ServerUtterance, ticket: Ticket) -> None:
-        if not utterance.over:
-            self._place(utterance, ticket)
-            self._wake()
+            self._effects.add(ReadSpeech(utterance, speech))
 
     # From the pipeline
 
     def on_audio(self, utterance: ServerUtterance, chunk: SpeechChunk) -> None:
-        """A chunk of the utterance's speech is there. Ignored when the utterance is over."""
-        if utterance.over:
+        """Encodes a chunk of the utterance's speech. Ignored when the utterance has ended."""
+        if utterance.ended:
             return
         try:
             utterance.on_audio(chunk)
@@ -244,54 +252,58 @@ class ServerSession:
             self._effects.send(messages.WordsMessage.of(utterance.name, chunk.words))
 
     def on_finished(self, utterance: ServerUtterance) -> None:
-        """The utterance's speech came to its end: its slot is free before the last packet leaves."""
-        if not utterance.over:
+        """The speech is complete: releases its slot before the last packet leaves."""
+        if not utterance.ended:
             utterance.on_finished()
             self._termination.close_speech(utterance)
 
     def on_failed(self, utterance: ServerUtterance, error: VoxgateError) -> None:
-        """The utterance's speech failed."""
+        """The speech failed: ends the utterance with `error`."""
         self._termination.fail(utterance, error)
 
-    # From the clock, the network and the process
+    # From the network and the process
+
+    def on_write_blocked(self, now_s: float, since_s: float) -> None:
+        """A write has been blocked since `since_s`: warns the client, then closes its socket."""
+        for utterance in self.active:
+            self._timers.on_write_blocked(utterance, now_s, since_s)
+
+    def on_probe_answered(self) -> None:
+        """The client has read everything sent before the last SendProbe."""
+        self._timers.on_probe_answered()
+
+    def on_disconnect(self) -> tuple[ServerUtterance, ...]:
+        """The socket is gone: ends every utterance; returns those whose speech is to be closed."""
+        self._effects.closed = True
+        self._termination.fail_all(ClientGone("the client closed the socket"))
+        return self._effects.clear()
 
     def drain(self, deadline_ms: int, idle_close_s: float) -> None:
-        """Take no new utterances; close when none is under way, but not before `idle_close_s`."""
+        """Refuses new utterances; closes the socket when none is active, but not before `idle_close_s`."""
         if self._idle_close_s is None and not self.closing:
             self._idle_close_s = idle_close_s
             self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms))
             self._wake()
 
     def abort(self) -> None:
-        """The drain's deadline: give every utterance up and close."""
-        self._termination.fail_all(Draining("the gateway is shutting down"))
+        """Ends every utterance and closes the socket: the deadline of the drain has passed."""
+        self._termination.fail_all(Draining())
         self._effects.close(CloseCode.RESTARTING, "shutting down")
         self._wake()
 
-    def on_disconnect(self) -> tuple[ServerUtterance, ...]:
-        """The socket is gone: gives every utterance up; returns those whose speech is to be closed."""
-        self._effects.closed = True
-        self._termination.fail_all(ClientGone("the socket is gone"))
-        return self._effects.abandon()
-
-    def blocked(self, now_s: float, since_s: float) -> None:
-        """A write has waited for the client since `since_s`: warn first, close after the stall limit."""
-        for utterance in self.active:
-            self._timers.blocked(utterance, now_s, since_s)
-
-    def on_probe_answered(self) -> None:
-        """The client has read all that was sent before the last SendProbe."""
-        self._timers.on_probe_answered()
+    # As time passes
 
     def next_effect(self, now_s: float) -> Effect | None:
-        """What to do next, None when there is nothing now. One due packet per utterance in turn."""
+        """Returns what to do next, None when nothing is due. Each utterance sends one due packet in turn."""
         if not self._effects and not self.closing:
-            self._tick(now_s)
+            self._tick_protocol(now_s)
             for utterance in self.active:
-                if utterance.queued:
-                    self._expire(utterance, now_s)
-                elif now_s + TIMER_SLACK_S >= utterance.waits_for_text_until_s(self._text_idle_timeout_s):
-                    self._complete(utterance, now_s)
+                if now_s >= utterance.queue_deadline_s:
+                    self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free"))
+                elif utterance.queued:
+                    continue
+                elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
+                    self._end_idle(utterance, now_s)
                 else:
                     self._timers.update(utterance, now_s)
             if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
@@ -299,40 +311,44 @@ class ServerSession:
         return self._effects.take()
 
     def next_wake_s(self, now_s: float) -> float:
-        """When `next_effect` will have something without any event; infinity for never."""
+        """When `next_effect` has something to return without an event; infinity for never."""
         if self._effects:
             return now_s
         if self.closing:
             return math.inf
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
-        times_s += [utterance.waits_for_text_until_s(self._text_idle_timeout_s) for utterance in self.active]
+        times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._protocol.next_wake_s())
         return min(times_s)
 
-    def _expire(self, utterance: ServerUtterance, now_s: float) -> None:
-        assert utterance.ticket is not None
-        if now_s >= utterance.ticket.deadline_s:
-            self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free in time"))
-
-    def _complete(self, utterance: ServerUtterance, now_s: float) -> None:
-        """Its client forgot to end it, or is gone without a word: others want the slot."""
-        message = f"no text came for {self._text_idle_timeout_s:g} s: the utterance is ended"
+    def _end_idle(self, utterance: ServerUtterance, now_s: float) -> None:
+        """Ends the text of an utterance whose client has stopped sending it, because others wait for the slot."""
+        message = f"no text for {self._text_idle_timeout_s:g} s: the utterance is finished with the text received"
         self._effects.send(
             messages.WarningMessage(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
         )
-        self._obey(messages.End(type="end", utterance=utterance.name), now_s)
+        self._execute(messages.End(type="end", utterance=utterance.name), now_s)
 
-    # Small change
+    # Errors and records
 
-    def _observe(self, utterance: ServerUtterance, outcome: str) -> None:
-        self._observer.utterance_ended(utterance.record(self.protocol_name, self._caller.key, outcome))
-
-    def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
-        return {"session": self.name, "utterance": utterance.id}
-
-    def _refuse(self, error: VoxgateError, name: str | None, now_s: float) -> None:
+    def _reject(self, error: VoxgateError, name: str | None, now_s: float) -> None:
+        """Sends an error that refuses one message; closes the socket when there were too many."""
         self._effects.send_error(error, name)
         if reason := self._rate_policy.close_reason(error, now_s):
             self._effects.close(CloseCode.POLICY, reason)
+
+    def _fail(self, name: str | None, error: VoxgateError) -> None:
+        """Ends the active utterance `name` with `error`; sends the error alone when there is none."""
+        utterance = self._utterances.get(name) if name is not None else None
+        if utterance is None or utterance.ended:
+            self._effects.send_error(error, name)
+        else:
+            self._termination.fail(utterance, error)
+
+    def _emit_record(self, utterance: ServerUtterance, outcome: str) -> None:
+        self._observer.utterance_ended(utterance.to_record(self.protocol_name, self._caller.key, outcome))
+
+    def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
+        return {"session": self.name, "utterance": utterance.id}

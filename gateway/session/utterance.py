@@ -1,4 +1,4 @@
-"""One utterance between its client and its `Speech`: text in, numbered audio out, at the listener's pace."""
+"""One utterance between its client and its speech: text in, numbered audio out at playback speed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechRe
 from ..messages import DoneMessage, InterruptedMessage, StartedFormat, StartedMessage
 from ..observability.events import UtteranceRecord
 from .admission import Ticket
-from .lifecycle import OVER, Event, State, follow
+from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
 
-_DRY_MIN_S = 0.01
-"""Less than this is the jitter of timers, which no player hears."""
+_UNDERRUN_MIN_S = 0.01
+"""Shorter underruns are timer jitter, which a player's buffer absorbs."""
 _TEXT_LATENCY_S = 0.3
-"""Speech that had to wait for text comes so long after it: a clock that runs dry meanwhile is not our fault."""
+"""Time from new text to audio. An underrun within this time after the talker waited for text is the client's."""
 
 
 class ServerUtterance:
-    """Sans-I/O. Every method that the state does not allow raises IllegalEvent and changes nothing."""
+    """The state of one utterance; synchronous, with time as an argument.
+
+    A method that the state does not allow (see `lifecycle`) raises IllegalEvent and changes nothing. `send_ahead_ms` is
+    the pacer's lead, None without pacing; `outbox_ms` bounds the audio that waits to be sent.
+    """
 
     def __init__(
         self,
@@ -38,59 +42,68 @@ class ServerUtterance:
         words: bool,
     ) -> None:
         self.name = name
+        """The client's name for it."""
         self.number = number
+        """Its number in audio headers, unique on the socket."""
         self.id = ""
+        """Its name in logs and traces, unique over all gateways."""
         self.request = request
         self.words = words
-        self.ticket: Ticket | None = None
-        self.speech: Speech | None = None
-        self.speech_closed = False
-        """Its speech is closed, or on the way to be, and its slot with it."""
-        self.warned = False
-        self.observed = False
-        """Its record was given out."""
+        """Whether the client wants word times."""
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
         self.state = State.QUEUED
+        self.ticket: Ticket | None = None
+        self.speech: Speech | None = None
+        """Open once it has a talker slot; kept afterwards, because it maps playback time to text."""
+        self.speech_closed = False
+        """Whether the speech is closed or about to be, and its slot released."""
+        self.slow_warning_sent = False
+        self.record_emitted = False
         self._format = audio_format
         self._encoder = encoder
         self._max_characters = max_characters
         self._text: list[str] = []
         self._characters = 0
-        self._waiting: list[str | None] = []
-        """Text, and None for a flush, that came before the slot did."""
+        self._queued_text: list[str | None] = []
+        """Text received before the speech is open, and None for a flush."""
         self._frames = 0
         self._frames_credited = 0
         self._started_s = 0.0
-        self._text_s: float | None = None
-        self._active_s = 0.0
-        """When its client last wrote, or last heard something."""
-        self._waited_s = -math.inf
-        """When speech last had to wait for text."""
+        self._first_text_s: float | None = None
         self._first_packet_s: float | None = None
+        self._active_s = 0.0
+        """When the client last sent text or was last sent audio."""
+        self._text_gap_s = -math.inf
+        """When the talker last had to wait for text."""
         self._underruns = 0
-        self._dry_s = 0.0
+        self._underrun_s = 0.0
 
     @property
-    def over(self) -> bool:
-        return self.state in OVER
+    def ended(self) -> bool:
+        return self.state in ENDED
 
     @property
     def queued(self) -> bool:
-        """It waits for a slot."""
+        """Whether it waits for a talker slot."""
         return self.ticket is not None and not self.ticket.granted
 
-    def join(self, ticket: Ticket, id: str, now_s: float) -> None:
-        """It holds a slot or waits for one, and is called `id` in logs and traces."""
+    @property
+    def queue_deadline_s(self) -> float:
+        """When a queued utterance has waited too long; infinity otherwise."""
+        return self.ticket.deadline_s if self.ticket is not None and not self.ticket.granted else math.inf
+
+    def enqueue(self, ticket: Ticket, utterance_id: str, now_s: float) -> None:
+        """Sets its ticket and its id."""
         self.ticket = ticket
-        self.id = id
+        self.id = utterance_id
         self._started_s = self._active_s = now_s
 
     # From the client
 
     def check_text(self, fragment: str) -> State:
-        """The state once the fragment is taken. Raises TextTooLong, IllegalEvent."""
+        """Returns the state after `fragment`. Raises TextTooLong, IllegalEvent."""
         received = self._characters + len(fragment)
         state = follow(self.state, Event.TEXT)
         if received > self._max_characters:
@@ -98,49 +111,50 @@ class ServerUtterance:
         return state
 
     def add_text(self, fragment: str, now_s: float) -> None:
-        """Raises TextTooLong; then nothing of the fragment is taken."""
+        """Appends text. Raises TextTooLong; then nothing of the fragment is accepted."""
         state = self.check_text(fragment)
         if not fragment:
-            return  # as language models send first: nothing is waited for since then
+            return  # language models begin with an empty fragment, which does not start the time to first audio
         if self.speech is not None:
-            self._note_waiting(self.speech, now_s)
+            self._note_text_gap(self.speech, now_s)
             self.speech.push_text(fragment)
-        elif self._waiting and (last := self._waiting[-1]) is not None:
-            self._waiting[-1] = last + fragment
+        elif self._queued_text and (last := self._queued_text[-1]) is not None:
+            self._queued_text[-1] = last + fragment
         else:
-            self._waiting.append(fragment)
+            self._queued_text.append(fragment)
         self._text.append(fragment)
         self._characters += len(fragment)
-        if self._text_s is None:
-            self._text_s = now_s
+        if self._first_text_s is None:
+            self._first_text_s = now_s
         self._active_s = now_s
         self.state = state
 
     def flush(self, now_s: float) -> None:
+        """Has the text so far spoken without waiting for more."""
         state = follow(self.state, Event.FLUSH)
         if self.speech is not None:
-            self._note_waiting(self.speech, now_s)
+            self._note_text_gap(self.speech, now_s)
             self.speech.flush()
-        elif self._waiting and self._waiting[-1] is not None:
-            self._waiting.append(None)
+        elif self._queued_text and self._queued_text[-1] is not None:
+            self._queued_text.append(None)
         self.state = state
 
     def end(self, now_s: float) -> None:
-        """Raises EmptyText; the utterance is then to fail."""
+        """Ends the text. Raises EmptyText when there was none; the caller then fails the utterance."""
         state = follow(self.state, Event.END)
         if self.speech is not None:
-            self._note_waiting(self.speech, now_s)
+            self._note_text_gap(self.speech, now_s)
             self.speech.end()
         elif not self._characters:
-            raise EmptyText("the utterance ended without any text")
+            raise EmptyText("the utterance must have at least one character of text")
         self.state = state
 
-    def _note_waiting(self, speech: Speech, now_s: float) -> None:
+    def _note_text_gap(self, speech: Speech, now_s: float) -> None:
         if self._first_packet_s is not None and speech.waiting_for_text:
-            self._waited_s = now_s
+            self._text_gap_s = now_s
 
     def interrupt(self, played_ms: int | None, now_s: float) -> InterruptedMessage:
-        """Stop; returns what was heard. Without `played_ms` the playback clock answers."""
+        """Stops the utterance; returns the text that was heard. Without `played_ms`, the playback clock decides."""
         self.state = follow(self.state, Event.INTERRUPT)
         sent_ms = self._ms(self.pacer.sent_samples)
         heard_ms = self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
@@ -155,15 +169,15 @@ class ServerUtterance:
     # From the pipeline
 
     def admit(self, speech: Speech) -> StartedMessage:
-        """A slot is there and `speech` is open in it: hand over what waited. Raises EmptyText."""
+        """Passes queued text to the opened `speech`; returns the message that announces it. Raises EmptyText."""
         state = follow(self.state, Event.ADMIT)
         self.speech = speech
-        for fragment in self._waiting:
+        for fragment in self._queued_text:
             if fragment is None:
                 speech.flush()
             else:
                 speech.push_text(fragment)
-        self._waiting.clear()
+        self._queued_text.clear()
         if state is State.ENDING:
             speech.end()
         self.state = state
@@ -185,54 +199,54 @@ class ServerUtterance:
         )
 
     def on_audio(self, chunk: SpeechChunk) -> None:
-        """Encode a chunk into the outbox."""
+        """Encodes a chunk into the outbox."""
         self._frames += chunk.frames
         self.outbox.put(self._encoder.push(chunk.pcm))
 
     def on_finished(self) -> None:
-        """The talker has finished: no chunk follows."""
+        """Encodes the rest: no chunk follows."""
         self.state = follow(self.state, Event.SPOKEN)
         self.outbox.put(self._encoder.finish())
         self.outbox.close()
 
     def fail(self) -> bool:
-        """Give up; returns whether audio had been sent."""
+        """Ends the utterance with an error; returns whether audio had been sent."""
         self.state = follow(self.state, Event.FAIL)
         self.outbox.drop()
         return self.outbox.sent_messages > 0
 
-    # To the client, in time
+    # To the client, as time passes
 
-    def release(self, now_s: float) -> AudioPacket | None:
-        """The next packet if it is due, and None if not."""
+    def take_due_packet(self, now_s: float) -> AudioPacket | None:
+        """Removes the next packet from the outbox if it is due."""
         samples = self.outbox.next_samples
         if samples is None or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
             return None
-        dry_s = self.pacer.send(samples, now_s)
-        if dry_s > _DRY_MIN_S and samples and now_s - dry_s > self._waited_s + _TEXT_LATENCY_S:
+        underrun_s = self.pacer.send(samples, now_s)
+        text_was_late = now_s - underrun_s <= self._text_gap_s + _TEXT_LATENCY_S
+        if underrun_s > _UNDERRUN_MIN_S and samples and not text_was_late:
             self._underruns += 1
-            self._dry_s += dry_s
+            self._underrun_s += underrun_s
         if self._first_packet_s is None:
             self._first_packet_s = now_s
         self._active_s = now_s
         return self.outbox.take()
 
     def credit(self, now_s: float) -> None:
-        """Tell the talker how far the listener has come."""
-        heard = self.pacer.frames_heard(now_s)
-        if heard > self._frames_credited and self.speech is not None and not self.speech_closed:
-            self._frames_credited = heard
-            self.speech.advance(heard)
+        """Reports newly played frames to the speech, which generates only so far ahead of them."""
+        played = self.pacer.frames_played(now_s)
+        if played > self._frames_credited and self.speech is not None and not self.speech_closed:
+            self._frames_credited = played
+            self.speech.advance(played)
 
-    def drained(self) -> DoneMessage | None:
-        """The closing message, once the last audio message has left."""
+    def complete(self) -> DoneMessage | None:
+        """Completes the utterance once its last packet has left; returns the closing message, None before that."""
         if self.state is not State.DRAINING or not self.outbox.drained:
             return None
-        assert self.speech is not None
         self.state = follow(self.state, Event.DRAINED)
         samples = self._encoder.true_samples
-        reason = self.speech.finish_reason
-        ttfa_s = None if self._text_s is None or self._first_packet_s is None else self._first_packet_s - self._text_s
+        reason = None if self.speech is None else self.speech.finish_reason
+        ttfa_s = self._ttfa_s
         return DoneMessage(
             utterance=self.name,
             reason=reason.value if reason is not None else "end",
@@ -243,8 +257,15 @@ class ServerUtterance:
             ttfa_ms=None if ttfa_s is None else round(ttfa_s * 1000),
         )
 
-    def record(self, protocol: str, key: str, outcome: str) -> UtteranceRecord:
-        """What it came to, for those who watch the gateway."""
+    @property
+    def _ttfa_s(self) -> float | None:
+        """Time to first audio: from the first text to the first packet."""
+        if self._first_text_s is None or self._first_packet_s is None:
+            return None
+        return self._first_packet_s - self._first_text_s
+
+    def to_record(self, protocol: str, key: str, outcome: str) -> UtteranceRecord:
+        """Returns its figures for the observers."""
         return UtteranceRecord(
             id=self.id,
             protocol=protocol,
@@ -256,40 +277,40 @@ class ServerUtterance:
             audio_s=self.pacer.sent_samples / self._format.sample_rate_hz,
             audio_bytes=self.outbox.sent_bytes,
             underruns=self._underruns,
-            underrun_s=self._dry_s,
+            underrun_s=self._underrun_s,
             started_s=self._started_s,
             granted_s=None if self.ticket is None else self.ticket.granted_s,
-            text_s=self._text_s,
+            text_s=self._first_text_s,
             first_packet_s=self._first_packet_s,
             milestones=self.speech.milestones if self.speech is not None else Milestones(),
         )
 
     def lead_s(self, now_s: float) -> float | None:
-        """How much was sent and not heard yet; None before its first packet."""
+        """Seconds of audio sent and not played yet; None before the first packet."""
         if self._first_packet_s is None:
             return None
         return (self.pacer.sent_samples - self.pacer.position_samples(now_s)) / self._format.sample_rate_hz
 
     def next_wake_s(self, now_s: float) -> float:
-        """When there is next something to do for it without a message or a chunk; infinity for never."""
-        if self.over:
+        """When it next has something to do without a message or a chunk; infinity for never."""
+        if self.ended:
             return math.inf
-        if self.ticket is not None and self.queued:
-            return self.ticket.deadline_s
+        if self.queued:
+            return self.queue_deadline_s
         samples = self.outbox.next_samples
         if samples is not None:
             return self.pacer.due_s(samples, now_s)
         if self.speech_closed:
             return math.inf
-        # What was heard and not told yet is due now: a stream that ran dry has nothing else to wake it.
-        return now_s if self.pacer.frames_heard(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
+        # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
+        return now_s if self.pacer.frames_played(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
 
-    def waits_for_text_until_s(self, limit_s: float) -> float:
-        """When it has waited for text, in silence, as long as it may; infinity where its text is complete."""
-        return self._active_s + limit_s if self.state is State.SPEAKING else math.inf
+    def text_deadline_s(self, timeout_s: float) -> float:
+        """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
+        return self._active_s + timeout_s if self.state is State.SPEAKING else math.inf
 
     def stalled_since_s(self) -> float:
-        """When the listener stopped playing with audio still to come; infinity if it plays."""
+        """When the client stopped to play with audio still to come; infinity while it plays."""
         return self.pacer.stalled_since_s() if self.outbox.next_samples is not None else math.inf
 
     def _ms(self, samples: int) -> int:

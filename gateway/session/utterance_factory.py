@@ -1,32 +1,28 @@
-"""From a `start` message to an utterance: what would fail after the queue fails here, before it."""
+"""Creates utterances from `start` messages; everything that can be refused is refused here, before the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from voxgate.codecs.format import FormatError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption
-from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer
+from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer, VoiceInfo
 
+from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
 from ..messages import Limits, Start
-from ..settings import Settings
+from ..settings import Settings, SettingsError
 from .admission import Ticket
 from .outbox import EncoderFactory
 from .utterance import ServerUtterance
 
-_NOT_READY_RETRY_MS = 2000
-_QUOTED_CHARACTERS = 64
-
-
-def _unknown_voice(name: str, voices: Iterable[str]) -> UnknownVoice:
-    listed = ", ".join(voices) or "none yet: this model speaks with voices made of recordings"
-    return UnknownVoice(f"there is no voice {name[:_QUOTED_CHARACTERS]!r}; voices are {listed}", param="voice")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceFactory:
-    """What this gateway can speak, and in which formats."""
+    """The voices, options and audio formats that this gateway offers."""
 
     settings: Settings
     synthesizer: Synthesizer
@@ -34,34 +30,33 @@ class UtteranceFactory:
 
     @property
     def default_voice(self) -> str:
+        """Voice of utterances that name none; empty when the model has no voice."""
         return self.settings.voice or self.synthesizer.default_voice
 
     @property
     def limits(self) -> Limits:
+        """Limits of a socket, for its client."""
         return self.settings.session_limits(self.synthesizer.max_characters)
 
     def find_voice(self, name: str) -> str:
-        """The voice that a client of another service means by `name`: ours in any case, or an alias of the settings.
+        """Returns the voice for another service's voice name: the name itself in any case, or an alias.
 
-        Raises UnknownVoice, EngineNotReady (voices are known when the model is).
+        Raises UnknownVoice; EngineNotReady while the model, and with it the voices, are not loaded.
         """
         voices, wanted = self.synthesizer.voices, name.lower()
         if wanted in voices:
             return wanted
         aliases = self.settings.aliases
-        if (meant := aliases.get(wanted, aliases.get("*", ""))) in voices:
-            return meant
+        if (target := aliases.get(wanted, aliases.get("*", ""))) in voices:
+            return target
         self._check_ready()
         raise _unknown_voice(name, voices)
 
-    def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
-        """Begin to speak with the slot that `ticket` was granted. Raises what `Synthesizer.open` does."""
-        if ticket.lease is None:
-            return self.synthesizer.open(request)
-        return self.synthesizer.open(request, ticket.lease)
-
     def utterance(self, message: Start, number: int) -> ServerUtterance:
-        """Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat."""
+        """Creates an utterance that waits for its ticket.
+
+        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat.
+        """
         self._check_ready()
         request = message.request(self.default_voice, normalise=self.settings.normalise)
         self._check(request)
@@ -82,9 +77,15 @@ class UtteranceFactory:
             words=message.words,
         )
 
+    def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
+        """Opens a speech in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
+        if ticket.lease is None:
+            return self.synthesizer.open(request)
+        return self.synthesizer.open(request, ticket.lease)
+
     def _check_ready(self) -> None:
         if not self.synthesizer.state.speaks:
-            raise EngineNotReady("the voice model is not ready", retry_after_ms=_NOT_READY_RETRY_MS)
+            raise EngineNotReady("the voice model is not ready", retry_after_ms=NOT_READY_RETRY_MS)
 
     def _check(self, request: SpeechRequest) -> None:
         voices = self.synthesizer.voices
@@ -92,8 +93,23 @@ class UtteranceFactory:
             raise _unknown_voice(request.voice, voices)
         if request.language.lower() not in voice.languages:
             listed = ", ".join(voice.languages)
-            raise UnknownLanguage(f"languages of this voice are {listed}", param="language")
+            raise UnknownLanguage(f"the language of this voice must be one of {listed}", param="language")
         if voice.needs_instructions and not (request.instructions or "").strip():
-            raise UnsupportedOption("this voice is made by instructions: describe it", param="instructions")
+            raise UnsupportedOption("this voice requires instructions that describe it", param="instructions")
         if request.instructions and not voice.instructions:
-            raise UnsupportedOption("this voice takes no instructions", param="instructions")
+            raise UnsupportedOption("this voice does not accept instructions", param="instructions")
+
+
+def _unknown_voice(name: str, voices: Iterable[str]) -> UnknownVoice:
+    listed = ", ".join(voices) or "none yet (this model speaks with cloned voices only)"
+    return UnknownVoice(f"there is no voice {name[:QUOTED_CHARACTERS]!r}; available voices: {listed}", param="voice")
+
+
+def check_configured_voices(settings: Settings, voices: Mapping[str, VoiceInfo]) -> None:
+    """Raises SettingsError when the configured default voice does not exist; logs aliases of voices that do not."""
+    listed = ", ".join(voices) or "none yet"
+    if settings.voice is not None and settings.voice.lower() not in voices:
+        raise SettingsError(f"voice must be one of {listed}, got {settings.voice!r}")
+    for name, target in settings.aliases.items():
+        if target not in voices:  # it can still be cloned
+            log.warning("voice_aliases: %s stands for the unknown voice %s; known voices: %s", name, target, listed)

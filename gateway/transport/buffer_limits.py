@@ -1,11 +1,12 @@
-"""Reads a connection in small pieces, one a turn of the event loop: a flood on one costs the others little.
+"""Bounds what is read from and written to a connection at once.
 
-An event loop reads what the kernel holds, up to 256 KiB at once, and the library then parses thousands of tiny frames
-in one go; nobody else is served meanwhile.
+Reads: asyncio reads up to 256 KiB in one callback, which can hold thousands of small frames; parsing them all would
+delay every other connection. `ReadSizeLimit` reads little and lets the event loop run in between.
+
+Writes: with the kernel's default buffers of megabytes, a client that reads steadily blocks for half a minute each time
+they are full, which looks like a slow consumer. `limit_send_buffer` keeps them small, so that a slow consumer is
+detected early and a steady one is not mistaken for one.
 """
-# TODO-DOC How much may lie unsent between us and a client: little, so that who reads slowly shows early, and as what
-# TODO-DOC he is. With the megabytes that a kernel takes by itself, a client that reads steadily seems to stop for
-# TODO-DOC half a minute whenever they are full.
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ import sys
 from typing import cast
 
 READ_SIZE_BYTES = 1024
-"""More than messages usually have; at most some 150 frames, which take two milliseconds."""
+"""Bytes read in one callback: longer than most messages; at most about 150 frames, which take 2 ms to parse."""
+WRITE_LIMIT_BYTES = 4096
+"""Bytes in the transport's write buffer above which a write is blocked."""
+UNSENT_BYTES = 16_384
+"""Unsent bytes that the kernel accepts from the transport; bytes in flight do not count."""
+_TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
 
 class ReadSizeLimit(asyncio.BufferedProtocol):
-    """Stands between a transport and `protocol`, which sees nothing of it. Pauses after each full piece."""
+    """Passes a connection on to `protocol`, and pauses reading for one turn of the event loop after a full buffer."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         self._protocol = protocol
-        # A view: TLS reads piece after piece into slices of it, and a bytearray's would be copies.
+        # A memoryview, because TLS reads into slices of the buffer, and slices of a bytearray are copies.
         self._buffer = memoryview(bytearray(READ_SIZE_BYTES))
         self._transport: asyncio.Transport
 
@@ -40,13 +46,13 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(self._buffer[:nbytes]))
-        # Whoever paused it meanwhile will also resume it.
+        # If `protocol` paused reading in data_received, it also resumes it.
         if nbytes == READ_SIZE_BYTES and self._transport.is_reading():
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
     def data_received(self, data: bytes) -> None:
-        """Also for what was read before this stood here."""
+        """Accepts data; also called directly with what was read before this protocol took over."""
         self._protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -58,21 +64,14 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
 
-WRITE_LIMIT_BYTES = 4096
-"""Above this in our own buffer a write waits."""
-UNSENT_BYTES = 16_384
-"""In the kernel's."""
-_TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
-
-
 def limit_send_buffer(transport: asyncio.BaseTransport) -> None:
-    """Have the kernel take no more than `UNSENT_BYTES` ahead of the network; what is on its way does not count."""
+    """Limits the unsent bytes in the kernel to `UNSENT_BYTES`, where the platform offers it."""
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is not None and _TCP_NOTSENT_LOWAT is not None:
-        with contextlib.suppress(OSError):  # a hint: speech works without it
+        with contextlib.suppress(OSError):  # optional: the gateway works without it
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)

@@ -1,5 +1,8 @@
-"""One connection: a socket on one side, speeches on the other, a session between them that decides."""
-# TODO-DOC Closing speeches: outlives their connection, and gives each slot back only when the engine confirmed.
+"""Drives one session: performs its effects on the socket and on the speeches, and reports events to it.
+
+A connection runs one reading task, one writing task, and one task for each speech. The session decides everything
+(see `session.session`); this is the only place that waits for the network on its behalf.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
+from voxgate.pipeline.interface import Speech
 
 from ..session.admission import Admission
 from ..session.effects import CloseSocket, CloseSpeech, Effect, ReadSpeech, SendAudio, SendMessage, SendProbe
@@ -17,34 +21,75 @@ from ..session.pacer import TIMER_SLACK_S
 from ..session.session import ServerSession
 from ..session.utterance import ServerUtterance
 
-_BACKLOG = 64
+_MAX_BACKLOG = 64
 """Effects that may wait for a slow reader before its own messages are left unread."""
-_BLOCKED_LOOK_S = 0.5
-"""While a write waits for the client, the session is asked this often what to make of it."""
+_BLOCKED_POLL_S = 0.5
+"""Interval at which the session judges a client while a write to it is blocked."""
 
 log = logging.getLogger(__name__)
 
 
+class SocketClosed(Exception):
+    """The socket is closed, by either side or by the network."""
+
+
+class Socket(Protocol):
+    """What a connection needs of a socket: a WebSocket (`websocket`) or an HTTP response (`http.streaming`)."""
+
+    @property
+    def close_code(self) -> int | None:
+        """Close code; None while the socket is open."""
+
+    async def receive(self) -> str | bytes:
+        """Returns the next message. Raises SocketClosed. Cancelling it loses no message."""
+
+    def send(self, message: str | bytes) -> None:
+        """Writes a message without waiting. Raises SocketClosed."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the write buffer is above its limit: call `wait_writable` before the next `send`."""
+
+    async def wait_writable(self) -> None:
+        """Waits until the write buffer is below its limit or the socket closed. Cancelling it loses nothing."""
+
+    def probe(self, on_read: Callable[[], None]) -> None:
+        """Has `on_read` called when the client has read everything sent so far. Raises SocketClosed."""
+
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
+        """Closes the socket with `code`; aborts the connection after `timeout_s`."""
+
+
+class _Reader(NamedTuple):
+    """The task that reads a speech, and the event that lets it continue when the outbox has room again."""
+
+    task: asyncio.Task[None]
+    has_room: asyncio.Event
+
+
 class Connection:
-    """Drives one session. `run` returns when the socket is closed; cancelling it gives every utterance up."""
+    """One socket with its session. `run` serves it to its end."""
 
     def __init__(self, socket: Socket, speech_closer: SpeechCloser) -> None:
         self._socket = socket
         self._speech_closer = speech_closer
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._look_s = math.inf
-        """When the writer looks at the session again by itself."""
-        self._read_on = asyncio.Event()
-        self._listening: dict[ServerUtterance, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        """Wakes the writer: the session may have effects."""
+        self._next_wake_s = math.inf
+        """When the writer wakes without an event."""
+        self._effect_taken = asyncio.Event()
+        """Wakes the reader, which waits while the backlog is long."""
+        self._readers: dict[ServerUtterance, _Reader] = {}
         self._tasks: asyncio.TaskGroup
         self._session: ServerSession
 
     def wake(self) -> None:
-        """Look at the session again soon."""
+        """Has the writer look for effects soon."""
         self._changed.set()
 
     async def run(self, session: ServerSession) -> None:
+        """Serves the socket until it is closed. Cancelling it ends every utterance; their speeches close later."""
         self._session = session
         session.open()
         try:
@@ -54,8 +99,8 @@ class Connection:
                     await self._read()
                 finally:
                     writer.cancel()
-                    for listening, _ in self._listening.values():
-                        listening.cancel()
+                    for reader in self._readers.values():
+                        reader.task.cancel()
         finally:
             for utterance in session.on_disconnect():
                 self._close_speech(utterance)
@@ -66,24 +111,24 @@ class Connection:
                 message = await self._socket.receive()
                 self._session.receive(message, self._loop.time())
                 self._changed.set()
-                while self._session.backlog > _BACKLOG:
-                    self._read_on.clear()
-                    await self._read_on.wait()
+                while self._session.backlog > _MAX_BACKLOG:
+                    self._effect_taken.clear()
+                    await self._effect_taken.wait()
         except SocketClosed:
             return
 
     async def _write(self) -> None:
-        """One timer for the whole connection: the session says when it is next due."""
+        """Performs effects as they become due. One timer serves the whole connection."""
         try:
             while True:
                 self._changed.clear()
-                while (look_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
+                while (wake_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
                     if (effect := self._session.next_effect(now_s)) is None:
                         break
-                    await self._do(effect)
-                    self._read_on.set()
-                self._look_s = look_s
-                timer = self._loop.call_at(self._look_s, self.wake) if self._look_s < math.inf else None
+                    await self._perform(effect)
+                    self._effect_taken.set()
+                self._next_wake_s = wake_s
+                timer = self._loop.call_at(wake_s, self.wake) if wake_s < math.inf else None
                 try:
                     await self._changed.wait()
                 finally:
@@ -92,19 +137,19 @@ class Connection:
         except SocketClosed:
             return
 
-    async def _do(self, effect: Effect) -> None:
+    async def _perform(self, effect: Effect) -> None:
         match effect:
             case SendAudio():
                 if effect.message is not None:
                     await self._send(effect.message)
-                if (listening := self._listening.get(effect.utterance)) is not None:
-                    listening[1].set()
+                if (reader := self._readers.get(effect.utterance)) is not None:
+                    reader.has_room.set()
             case SendMessage():
                 await self._send(effect.message)
             case ReadSpeech():
-                room = asyncio.Event()
-                task = self._tasks.create_task(self._listen(effect.utterance, room))
-                self._listening[effect.utterance] = (task, room)
+                has_room = asyncio.Event()
+                task = self._tasks.create_task(self._read_speech(effect.utterance, effect.speech, has_room))
+                self._readers[effect.utterance] = _Reader(task, has_room)
             case CloseSpeech():
                 self._close_speech(effect.utterance)
             case SendProbe():
@@ -120,43 +165,45 @@ class Connection:
     async def _send(self, message: str | bytes) -> None:
         self._socket.send(message)
         since_s = self._loop.time()
-        # Once the socket is to be closed, what explains it is sent without waiting for anybody to read it.
+        # A session that is closing does not wait: its last message explains the close, whether or not it is read.
         while self._socket.blocked and not self._session.closing:
             try:
-                async with asyncio.timeout(_BLOCKED_LOOK_S):
+                async with asyncio.timeout(_BLOCKED_POLL_S):
                     await self._socket.wait_writable()
             except TimeoutError:
-                self._session.blocked(self._loop.time(), since_s)
+                self._session.on_write_blocked(self._loop.time(), since_s)
 
-    async def _listen(self, utterance: ServerUtterance, room: asyncio.Event) -> None:
-        assert utterance.speech is not None
+    async def _read_speech(self, utterance: ServerUtterance, speech: Speech, has_room: asyncio.Event) -> None:
         try:
-            async for chunk in utterance.speech:
+            async for chunk in speech:
                 self._session.on_audio(utterance, chunk)
-                # Most chunks wait in the outbox for their time; the writer looks again by then.
-                if self._session.next_wake_s(self._loop.time()) < self._look_s:
+                # Most chunks wait in the outbox: the writer is woken only for what is due before its timer.
+                if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:
                     self._changed.set()
                 while not utterance.outbox.has_room:
-                    room.clear()
-                    await room.wait()
-                # Chunks that are there at once, a new utterance's first seconds, take turns with everybody's.
+                    has_room.clear()
+                    await has_room.wait()
+                # The first seconds of an utterance arrive at once: other connections run between its chunks.
                 await asyncio.sleep(0)
         except VoxgateError as error:
             self._session.on_failed(utterance, error)
         except Exception:
-            log.exception("speech failed", extra={"session": self._session.name, "utterance": utterance.id})
+            log.exception("reading a speech failed", extra={"session": self._session.name, "utterance": utterance.id})
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.on_finished(utterance)
         self._changed.set()
 
     def _close_speech(self, utterance: ServerUtterance) -> None:
-        listening, _ = self._listening.pop(utterance, (None, None))
-        self._speech_closer.close(utterance, listening)
+        reader = self._readers.pop(utterance, None)
+        self._speech_closer.close(utterance, None if reader is None else reader.task)
 
 
 class SpeechCloser:
-    """Holds the tasks that close speeches. No connection's cancellation reaches them."""
+    """Closes speeches in tasks that outlive their connection, and then releases their tickets.
+
+    A ticket is released only when the engine has confirmed the end of the speech, so that its slot is free.
+    """
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -164,65 +211,34 @@ class SpeechCloser:
 
     @property
     def closing(self) -> int:
+        """Speeches whose end the engine has not confirmed."""
         return len(self._closing)
 
-    def close(self, utterance: ServerUtterance, listening: asyncio.Task[None] | None) -> None:
-        """Stop `listening`, close the utterance's speech, then give its ticket back. Returns at once."""
+    def close(self, utterance: ServerUtterance, reader: asyncio.Task[None] | None) -> None:
+        """Cancels `reader`, closes the utterance's speech, then releases its ticket. Returns at once."""
         if utterance.speech is None:
-            self._leave(utterance)
+            self._release(utterance)
             return
-        task = asyncio.get_running_loop().create_task(self._close(utterance, listening))
+        task = asyncio.get_running_loop().create_task(self._close(utterance, utterance.speech, reader))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def finish(self, deadline_s: float) -> None:
-        """Wait until all are closed, `deadline_s` seconds at most."""
+    async def finish(self, timeout_s: float) -> None:
+        """Waits until all speeches are closed, at most `timeout_s`."""
         if self._closing:
-            await asyncio.wait(self._closing, timeout=deadline_s)
+            await asyncio.wait(self._closing, timeout=timeout_s)
 
-    async def _close(self, utterance: ServerUtterance, listening: asyncio.Task[None] | None) -> None:
-        assert utterance.speech is not None
+    async def _close(self, utterance: ServerUtterance, speech: Speech, reader: asyncio.Task[None] | None) -> None:
         try:
-            if listening is not None:
-                listening.cancel()
-                await asyncio.wait([listening])
-            await utterance.speech.aclose()
+            if reader is not None:
+                reader.cancel()
+                await asyncio.wait([reader])
+            await speech.aclose()
         except Exception:
             log.exception("closing a speech failed", extra={"utterance": utterance.id})
         finally:
-            self._leave(utterance)
+            self._release(utterance)
 
-    def _leave(self, utterance: ServerUtterance) -> None:
+    def _release(self, utterance: ServerUtterance) -> None:
         if utterance.ticket is not None:
             self._admission.release(utterance.ticket, asyncio.get_running_loop().time())
-
-
-class Socket(Protocol):
-    """What a connection needs of a socket."""
-
-    @property
-    def close_code(self) -> int | None:
-        """What it was closed with; None while it is open."""
-
-    async def receive(self) -> str | bytes:
-        """The next message. Raises SocketClosed. Cancelling it loses nothing."""
-
-    def send(self, message: str | bytes) -> None:
-        """Hand a message to the network without waiting. Raises SocketClosed."""
-
-    @property
-    def blocked(self) -> bool:
-        """More is in the write buffer than should be: wait with `drained` before sending on."""
-
-    async def wait_writable(self) -> None:
-        """Wait until the write buffer is nearly empty, or the socket closed. Cancelling it loses nothing."""
-
-    def probe(self, on_read: Callable[[], None]) -> None:
-        """Have `on_read` called once the client has read all that was sent so far. Raises SocketClosed."""
-
-    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
-        """Close with `code`; returns at the latest after `patience_s`, then the connection is cut."""
-
-
-class SocketClosed(Exception):
-    """The socket is closed, by either side or by the network; nothing more comes or goes."""

@@ -1,12 +1,13 @@
-"""Whom the gateway lets open a WebSocket: decided from the handshake, refused while the port still speaks HTTP."""
-# TODO-DOC Sockets that have not said yet whose they are: few at a time, and a flood of them crowds out itself before
-# TODO-DOC others.
+"""Authenticates WebSocket clients: from the handshake where possible, else from the first message.
+
+A refusal during the handshake is an HTTP response; after it, an error message and a close.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
@@ -20,37 +21,45 @@ from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..errors import Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
-from ..protocols.endpoint import EndpointRequest, find_endpoint
-from ..protocols.registry import WEBSOCKET_ENDPOINTS
+from ..protocols.endpoint import Endpoint, EndpointRequest, find_endpoint
 from ..protocols.reply import Reply, not_found
 from ..session.utterance_factory import UtteranceFactory
 from .connection import SocketClosed
 from .sessions import Sessions
-from .websocket import BoundedConnection
+from .websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
-_SWITCHING = HTTPStatus.SWITCHING_PROTOCOLS
-_KEY_S = 5.0
-"""How long a socket may be open without having said whose it is."""
-_SHUT_S = 1.0
+KEY_TIMEOUT_S = 5.0
+"""Seconds that a socket may be open before its first message with the API key arrives."""
+MAX_PENDING = 64
+"""Sockets that may wait for their first message at once. A client that has a key sends it within milliseconds."""
 
 
 class HandshakeAuthenticator:
-    """Answers handshakes from the state of the moment."""
+    """Authenticates the clients of one listener. `endpoints` are the WebSocket paths it serves."""
 
     def __init__(
-        self, access: AccessControl, factory: UtteranceFactory, sessions: Sessions, observer: Observer
+        self,
+        endpoints: Sequence[Endpoint],
+        access: AccessControl,
+        factory: UtteranceFactory,
+        sessions: Sessions,
+        observer: Observer,
     ) -> None:
+        self._endpoints = endpoints
         self._access = access
         self._factory = factory
         self._sessions = sessions
         self._observer = observer
-        self._pending = PendingAuthentication()
+        self._pending = PendingAuthentication(MAX_PENDING)
 
-    def admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Give the connection its slot and its dialect, and return None; or the refusal."""
+    def process_request(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Answers a handshake: None accepts it, with slot and protocol set on `connection`; a response refuses it.
+
+        The slot is reserved before the answer, so that two handshakes cannot take the last one.
+        """
         assert isinstance(connection, BoundedConnection)
         url = urlsplit(request.path)
-        if (found := find_endpoint(WEBSOCKET_ENDPOINTS, url.path)) is None:
+        if (found := find_endpoint(self._endpoints, url.path)) is None:
             return self._refuse(not_found(url.path), "not_found")
         endpoint, parts = found
         headers, query = request.headers, dict(parse_qsl(url.query))
@@ -72,31 +81,37 @@ class HandshakeAuthenticator:
         return None
 
     async def authenticate(self, connection: BoundedConnection) -> bool:
-        """Learn who is calling from the first message, where the handshake did not tell; False if nobody may."""
-        if (late := connection.first_message_key) is None:
+        """Reserves the slot of a client that sends its key in the first message; returns whether it may proceed.
+
+        Returns at once for a client authenticated by its handshake. Closes the socket of a client that sends no valid
+        key within `KEY_TIMEOUT_S`, or that others evict.
+        """
+        if (reader := connection.first_message_key) is None:
             return True
-        now_s, crowded_out = asyncio.get_running_loop().time, False
+        now_s, evicted = asyncio.get_running_loop().time, False
         try:
-            async with asyncio.timeout(_KEY_S) as patience:
+            async with asyncio.timeout(KEY_TIMEOUT_S) as deadline:
 
                 def evict() -> None:
-                    nonlocal crowded_out
-                    crowded_out = True
-                    patience.reschedule(now_s())
+                    nonlocal evicted
+                    evicted = True
+                    deadline.reschedule(now_s())
 
-                with self._pending.waiting(_address(connection), evict):
-                    connection.first = await connection.receive()
-            key = late.find_key(connection.first) if isinstance(connection.first, str) else None
+                with self._pending.admit(_address(connection), evict):
+                    message = await connection.receive()
+            connection.first_message = message
+            key = reader.find_key(message) if isinstance(message, str) else None
             self._reserve_slot(connection, key)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
-                connection.send(late.encode_error(error))
-            await connection.close_within(CloseCode.POLICY, error.code, _SHUT_S)
+                connection.send(reader.encode_error(error))
+            await connection.close_within(CloseCode.POLICY, error.code, CLOSE_TIMEOUT_S)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
-            # In a crowd nobody is waited for.
-            await connection.close_within(CloseCode.POLICY, Unauthorized.code, 0.0 if crowded_out else _SHUT_S)
+            # An evicted socket is cut at once: under a flood, closing handshakes would hold the memory.
+            timeout_s = 0.0 if evicted else CLOSE_TIMEOUT_S
+            await connection.close_within(CloseCode.POLICY, Unauthorized.code, timeout_s)
         except SocketClosed:
             pass
         else:
@@ -122,44 +137,45 @@ def _address(connection: ServerConnection) -> str:
 
 
 def confirm_subprotocol(_: ServerConnection, request: Request, response: Response) -> None:
-    """Browsers hand in a key as the subprotocols `token, KEY`, and insist that one they named is confirmed."""
+    """Confirms the subprotocol of a browser that sends its key as the subprotocols `token, KEY`.
+
+    A browser closes the socket when the response confirms none of the subprotocols it named.
+    """
     scheme, comma, _key = request.headers.get("Sec-WebSocket-Protocol", "").partition(",")
-    if comma and scheme.strip().lower() in ("token", "bearer") and response.status_code == _SWITCHING:
+    accepted = response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
+    if accepted and comma and scheme.strip().lower() in ("token", "bearer"):
         response.headers["Sec-WebSocket-Protocol"] = scheme.strip()
 
 
-MAX_PENDING = 64
-
-
 class PendingAuthentication:
-    """At limit `limit` wait. One more takes the place of the longest waiting of the address that most of them have.
+    """Limits unauthenticated sockets to `limit`; when full, evicts the oldest one of the address that holds most.
 
-    Who means to give a key gives it at once: who waits has come for something else, or for nothing.
+    A flood from one address therefore evicts its own sockets before those of other addresses.
     """
 
-    def __init__(self, limit: int = MAX_PENDING) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: dict[object, tuple[str, Callable[[], None]]] = {}
-        """In the order of their coming: address, and how to send them away."""
+        self._pending: dict[object, tuple[str, Callable[[], None]]] = {}
+        """Address and eviction callback of each socket, the oldest first."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
     @contextmanager
-    def waiting(self, address: str, evict: Callable[[], None]) -> Iterator[None]:
-        """While one of that address waits; `evict` is called when it has to make room."""
-        if len(self._waiting) >= self._limit:
-            self._make_room()
-        visit = object()
-        self._waiting[visit] = (address, evict)
+    def admit(self, address: str, evict: Callable[[], None]) -> Iterator[None]:
+        """Counts a socket of `address` during the block; calls `evict` if another socket needs its place."""
+        if len(self._pending) >= self._limit:
+            self._evict_one()
+        entry = object()
+        self._pending[entry] = (address, evict)
         try:
             yield
         finally:
-            self._waiting.pop(visit, None)
+            self._pending.pop(entry, None)
 
-    def _make_room(self) -> None:
-        addresses = [address for address, _ in self._waiting.values()]
-        crowd = max(addresses, key=addresses.count)
-        visit = next(visit for visit, (address, _) in self._waiting.items() if address == crowd)
-        _, evict = self._waiting.pop(visit)
+    def _evict_one(self) -> None:
+        addresses = [address for address, _ in self._pending.values()]
+        busiest = max(addresses, key=addresses.count)
+        entry = next(entry for entry, (address, _) in self._pending.items() if address == busiest)
+        _, evict = self._pending.pop(entry)
         evict()

@@ -1,7 +1,6 @@
-"""Tells a balancer how much room there is, in the words of HAProxy's agent-check.
+"""Reports the gateway's free capacity to HAProxy's agent check (HAProxy Configuration Manual, section 5.2).
 
-A balancer connects to the agent's own port every second or so and reads one line (HAProxy Configuration Manual,
-section 5.2, `agent-check`); no gateway is asked for more than its state of the moment.
+HAProxy connects to the agent's own port every second or so and reads one line.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from collections.abc import Callable
 
 from ..observability.state import GatewayState
 
-_WRITE_S = 1.0
+_WRITE_TIMEOUT_S = 1.0
+"""Seconds that a load balancer has to read its line."""
 
 
 def agent_line(state: GatewayState) -> str:
-    """`drain`, `down`, or `ready up` with the weight that is left.
+    """Returns `drain`, `down`, or `ready up` with the free share of the capacity as weight.
 
-    The weight never falls to 0, which would mean drain: a gateway that is full still has a queue, and when all are
-    full somebody has to refuse.
+    The weight is at least 1 %, because 0 % means drain: a full gateway still has a queue, and when all gateways are
+    full one of them has to refuse the request.
     """
     if state.draining:
         return "drain\n"
@@ -30,7 +30,7 @@ def agent_line(state: GatewayState) -> str:
 
 
 class HAProxyAgent:
-    """Answers every connection with one line and closes it; sees nothing of what is sent to it."""
+    """Answers every connection with one line and closes it. Ignores what the other side sends."""
 
     def __init__(self, state: Callable[[], GatewayState]) -> None:
         self._state = state
@@ -38,14 +38,15 @@ class HAProxyAgent:
 
     @property
     def port(self) -> int | None:
-        """The port in use, None while it does not listen."""
+        """The TCP port in use; None while closed."""
         return self._server.sockets[0].getsockname()[1] if self._server is not None else None
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken."""
+        """Listens. Raises OSError when the address is in use."""
         self._server = await asyncio.start_server(self._answer, host, port)
 
     def close(self) -> None:
+        """Stops listening. Safe without `open`."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -54,5 +55,5 @@ class HAProxyAgent:
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(agent_line(self._state()).encode())
             writer.close()
-            async with asyncio.timeout(_WRITE_S):
+            async with asyncio.timeout(_WRITE_TIMEOUT_S):
                 await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""The socket as a session's connection uses it, on the websockets library."""
+"""A server WebSocket on the websockets library: bounded buffers, separate write and wait, read probes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from .connection import SocketClosed
 from .sessions import ConnectionSlot
 
 SEND_BUFFER_BYTES = 16_384
+"""Requested size of the kernel's send buffer, in bytes: a second of Opus, so that a slow consumer blocks soon."""
 PINGS_PER_S = 20.0
-"""The library answers each; nobody needs more."""
+"""Rate of pings above which a client is disconnected: the library answers each one at the gateway's expense."""
 ABORT_ABOVE_BYTES = 131_072
-"""Write buffer of a client that makes the library answer (pings) without reading what it answers."""
+"""Write buffer above which a connection is aborted, in bytes.
 
-CLOSE_S = 1.0
-"""How long a client may take to answer a close before its connection is cut; also one that answers no ping."""
+Only a client that sends pings without reading the pongs gets there: the library answers pings without flow control.
+"""
+CLOSE_TIMEOUT_S = 1.0
+"""Seconds that a client has to answer a closing handshake before its connection is aborted."""
 
 _BINARY = 0x80 | Opcode.BINARY
 
 
 def frame_head(length: int) -> bytes:
-    """What comes before the payload of an unfragmented, unmasked binary frame (RFC 6455, section 5.2)."""
+    """Returns the head of an unfragmented, unmasked binary frame (RFC 6455, section 5.2)."""
     if length < 126:
         return bytes((_BINARY, length))
     if length < 65536:
@@ -43,45 +46,47 @@ def frame_head(length: int) -> bytes:
 
 
 class BoundedConnection(ServerConnection):
-    """A server connection with small buffers, that is cut when its write buffer grows all the same."""
+    """A `connection.Socket` with small buffers; aborts the connection when its write buffer grows beyond them.
+
+    The handshake sets the attributes below.
+    """
 
     slot: ConnectionSlot | None = None
-    """Among the gateway's sockets, and whose it is; taken during the handshake."""
+    """Reserved socket of the gateway and of its caller; released when the connection is lost."""
     wire_protocol: WireProtocol
-    """What is spoken on it; set likewise."""
+    """Protocol of the endpoint that the client chose."""
     first_message_key: FirstMessageKey | None = None
-    """Who calls is not known yet, and there is no slot: the first message has the key."""
-    first: str | bytes | None = None
-    """A message that was read before there was anybody to receive it."""
-    _probes = itertools.count()
+    """Reads the API key from the first message; None when the handshake authenticated the client."""
+    first_message: str | bytes | None = None
+    """Message that authentication received before the session; `receive` returns it first."""
+    _probe_numbers = itertools.count()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._pings = TokenBucket(PINGS_PER_S)
         limit_send_buffer(transport)
         if (sock := transport.get_extra_info("socket")) is not None:
-            with contextlib.suppress(OSError):  # a hint: speech works without it
+            with contextlib.suppress(OSError):  # optional: the gateway works without these options
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self.slot is not None:  # the handshake may have failed after it was taken
+        if self.slot is not None:  # the handshake may have failed after the slot was reserved
             self.slot.release()
 
     def hold_slot(self, slot: ConnectionSlot) -> None:
-        """Have the slot until the connection is lost; not at all if it is lost already."""
+        """Holds `slot` until the connection is lost; releases it at once if the connection is lost already."""
         self.slot = slot
         if self.state is State.CLOSED:
             slot.release()
 
     def data_received(self, data: bytes) -> None:
         if self.request is not None and self.state is State.CONNECTING:
-            # Frames before the handshake's answer: the library would read them, and fail if it comes to refuse.
+            # Frames before the handshake's response: the library would parse them, and fail if it refuses afterwards.
             self.transport.abort()
             return
         super().data_received(data)
-        # The library answers pings without regard to flow control.
         if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:
             self.transport.abort()
 
@@ -92,29 +97,31 @@ class BoundedConnection(ServerConnection):
             self.protocol.fail(CloseCode.POLICY_VIOLATION, "ping flood")
             self.send_data()
             self.transport.pause_reading()
-            self.loop.call_later(CLOSE_S, self.transport.abort)
+            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
 
     async def receive(self) -> str | bytes:
-        if self.first is not None:
-            first, self.first = self.first, None
-            return first
+        """Returns the next message. Raises SocketClosed. Cancelling it loses no message."""
+        if self.first_message is not None:
+            message, self.first_message = self.first_message, None
+            return message
         try:
             return await self.recv()
         except ConnectionClosed:
             raise SocketClosed from None
 
-    # The library's `send` writes, then waits, in one; here a write that waits has to show at once. So its two
-    # halves, as `send` and `drained`. Messages are never fragmented, which is all that it does besides.
+    # The library's `send` writes and waits in one call. The session has to see a blocked write at once, so `send` only
+    # writes, and `wait_writable` waits. Messages are never fragmented, which is all that the library's `send` adds.
 
-    def send(self, message: str | bytes) -> None:  # type: ignore[override]  # see above
+    def send(self, message: str | bytes) -> None:  # type: ignore[override]  # synchronous, see above
+        """Writes a message without waiting. Raises SocketClosed."""
         if self.state is not State.OPEN:
             raise SocketClosed
         if isinstance(message, str):
             self.protocol.send_text(message.encode())
             self.send_data()
         else:
-            # Dozens of these leave in the time of one spoken second of each listener's: the library's way of making a
-            # frame takes longer than the network's of sending it. A server masks nothing (RFC 6455, section 5.2).
+            # Audio packets are most of the traffic, and building the library's frames costs more than sending them.
+            # A server does not mask frames (RFC 6455, section 5.1).
             self.transport.write(frame_head(len(message)) + message)
 
     @property
@@ -122,20 +129,26 @@ class BoundedConnection(ServerConnection):
         return self.paused
 
     async def wait_writable(self) -> None:
+        """Waits until the write buffer is below its limit, or the connection is lost."""
         await self.drain()
 
     def probe(self, on_read: Callable[[], None]) -> None:
+        """Sends a ping and calls `on_read` at its pong. Raises SocketClosed.
+
+        A pong proves that the client has read everything sent before its ping.
+        """
         if self.state is not State.OPEN:
             raise SocketClosed
-        # As the library's own `ping`, which would wait.
+        # The library's own `ping` waits for the write buffer.
         pong = self.loop.create_future()
         pong.add_done_callback(lambda pong: None if pong.cancelled() or pong.exception() else on_read())
-        name = next(self._probes).to_bytes(8)
-        self.pending_pings[name] = (pong, self.loop.time())
-        self.protocol.send_ping(name)
+        payload = next(self._probe_numbers).to_bytes(8)
+        self.pending_pings[payload] = (pong, self.loop.time())
+        self.protocol.send_ping(payload)
         self.send_data()
 
     async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
+        """Closes the socket; aborts the connection after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.close(code, reason)

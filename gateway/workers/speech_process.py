@@ -25,6 +25,7 @@ from ..observability.metrics import Metrics, watch_lag
 from ..observability.state import GatewayState
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.admission import AdmissionQueue, CapacityPolicy
+from ..session.utterance_factory import check_configured_voices
 from ..settings import Settings
 from ..transport.haproxy_agent import HAProxyAgent
 from .broker import Broker, CallerRegistry, SlotLender
@@ -156,7 +157,7 @@ class SpeechProcess:
         Raises SettingsError for a voice that the model has not.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
-        self._capacity.check_voices()
+        check_configured_voices(settings, self._synthesizer.voices)
         self._port.open(settings.host, settings.port)
         await self._supervisor.open()
         if settings.haproxy_agent_port is not None:

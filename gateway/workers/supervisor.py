@@ -87,7 +87,7 @@ class Supervisor:
             try:
                 await self._delegate.start(worker)
                 await self._settle_in(worker)
-                restarts.ready(loop.time())
+                restarts.on_ready(loop.time())
                 if not listens.done():
                     listens.set_result(None)
                 fate = await worker.wait_until_lost()
@@ -105,7 +105,7 @@ class Supervisor:
                 del self.workers[owner]
                 self._delegate.gone(worker)
             if not self.draining:
-                pause_s = restarts.lost(loop.time())
+                pause_s = restarts.on_lost(loop.time())
                 log.error("worker %d %s, its sockets are lost; another starts in %g s", owner, fate, pause_s)
                 await asyncio.sleep(pause_s)
 

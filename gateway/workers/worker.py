@@ -27,6 +27,7 @@ from ..protocols.registry import PROTOCOL_NAMES
 from ..session.outbox import EncoderFactory
 from ..session.utterance_factory import UtteranceFactory
 from ..settings import Settings
+from ..shutdown import run_until_first
 from .link import Link, LinkClosed
 from .messages import (
     Answer,
@@ -153,7 +154,7 @@ class GatewayWorker:
     async def run(self, gone: asyncio.Event) -> None:
         """Until it has drained, or `gone` is set: then there is nothing left to speak with. Closes everything."""
         try:
-            await _first(gone.wait(), self._over.wait())
+            await run_until_first(gone.wait(), self._over.wait())
         finally:
             await self._listener.close()
             await self._synthesizer.close()
@@ -225,12 +226,3 @@ async def announce_voices(link: Link[ToWorker]) -> None:
     """Have everybody look at the folder of voices; one that cannot does so by itself within a second or so."""
     with suppress(LinkClosed, TimeoutError):
         await link.ask(Question.VOICES, ANNOUNCE_S)
-
-
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -132,7 +132,7 @@ class SessionWalk:
 
     def stall(self) -> None:
         if self.chance.random() < 0.2:
-            self.session.blocked(self.now_s, self.now_s - self.chance.choice([0.5, 2.0, 9.0]))
+            self.session.on_write_blocked(self.now_s, self.now_s - self.chance.choice([0.5, 2.0, 9.0]))
 
     def close_one(self) -> None:
         """The engine confirms the end of a speech."""
@@ -209,7 +209,7 @@ class SessionWalk:
         assert self.admission.queued <= 2
         assert len(self.synthesizer.open_speeches) <= 2
         assert len(self.session.active) <= 3
-        assert all(not u.over for u in self.session.active)
+        assert all(not u.ended for u in self.session.active)
         for utterance in self.session.active:
             assert utterance.outbox.has_room or utterance.outbox.next_samples
 

@@ -200,16 +200,3 @@ def test_nobody_waits_for_a_slot_of_an_engine_that_is_gone():
     assert room.free_slots() == 3
     engine.state = EngineState.DEAD
     assert room.free_slots() == math.inf
-
-
-def test_a_voice_that_the_model_has_not_is_refused_by_name():
-    CapacityPolicy(Settings(), model()).check_voices()
-    CapacityPolicy(Settings(voice="RMS"), model()).check_voices()
-    with pytest.raises(SettingsError, match="'ada' is not one of the model's: slt, rms"):
-        CapacityPolicy(Settings(voice="ada"), model()).check_voices()
-
-
-def test_an_alias_for_no_voice_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    CapacityPolicy(Settings(voice_aliases=("alloy=slt", "echo=ada")), model()).check_voices()
-    (record,) = caplog.records
-    assert "echo means ada" in record.getMessage()

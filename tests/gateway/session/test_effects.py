@@ -13,8 +13,10 @@ from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, EffectQueu
 from voxgate.gateway.session.protocol import Disconnect, ProtocolOutput, SendPayload
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.pipeline.errors import BadMessage
+from voxgate.pipeline.interface import Speech
 
 ONE, OTHER = (cast(ServerUtterance, name) for name in ("one", "other"))
+SPEECH = cast(Speech, "speech")
 
 
 @pytest.fixture
@@ -36,12 +38,12 @@ def rest(queue: EffectQueue) -> list[Any]:
 
 def test_what_is_said_keeps_its_order_among_the_effects(queue: EffectQueue) -> None:
     queue.send(PongMessage(id="1"))
-    queue.add(ReadSpeech(ONE))
-    queue.put(SendPayload("by itself"))
+    queue.add(ReadSpeech(ONE, SPEECH))
+    queue.add_output(SendPayload("by itself"))
     assert len(queue) == 3
     pong, listen, own = rest(queue)
     assert json.loads(pong.message) == {"type": "pong", "id": "1"}
-    assert (listen, own) == (ReadSpeech(ONE), SendMessage("by itself"))
+    assert (listen, own) == (ReadSpeech(ONE, SPEECH), SendMessage("by itself"))
     assert queue.take() is None
 
 
@@ -56,7 +58,7 @@ def test_nothing_is_said_after_the_end(queue: EffectQueue, told: list[str]) -> N
     queue.close(CloseCode.POLICY, "enough")
     queue.close(CloseCode.RESTARTING, "again")
     queue.send(PongMessage(id="1"))
-    queue.put(SendPayload("more"))
+    queue.add_output(SendPayload("more"))
     queue.send_error(BadMessage("no"), None)
     assert rest(queue) == [CloseSocket(CloseCode.POLICY, "enough")]
     assert queue.closed
@@ -74,15 +76,15 @@ def test_a_dialect_may_hang_up_in_the_middle_of_what_it_says() -> None:
 
 
 def test_what_speaks_of_an_utterance_can_be_taken_back_but_not_its_retirement(queue: EffectQueue) -> None:
-    for effect in (SendAudio(ONE, b"1"), ReadSpeech(ONE), SendAudio(OTHER, b"2"), CloseSpeech(ONE)):
+    for effect in (SendAudio(ONE, b"1"), ReadSpeech(ONE, SPEECH), SendAudio(OTHER, b"2"), CloseSpeech(ONE)):
         queue.add(effect)
-    queue.silence(ONE)
+    queue.drop_audio(ONE)
     assert rest(queue) == [SendAudio(OTHER, b"2"), CloseSpeech(ONE)]
 
 
 def test_a_lost_socket_leaves_only_what_is_to_be_retired(queue: EffectQueue) -> None:
     for effect in (SendAudio(ONE, b"1"), CloseSpeech(ONE), CloseSpeech(OTHER)):
         queue.add(effect)
-    assert queue.abandon() == (ONE, OTHER)
+    assert queue.clear() == (ONE, OTHER)
     assert queue.closed
     assert len(queue) == 0

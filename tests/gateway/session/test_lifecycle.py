@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from voxgate.gateway.session.lifecycle import OVER, TABLE, Event, IllegalEvent, State, follow
+from voxgate.gateway.session.lifecycle import ENDED, TABLE, Event, IllegalEvent, State, follow
 
 
 def test_every_pair_is_either_in_the_table_or_refused() -> None:
@@ -30,7 +30,7 @@ def test_random_walks_hit_every_edge_and_end() -> None:
             if event in TABLE[state]:
                 hit.add((state, event))
                 before, state = state, follow(state, event)
-                assert before not in OVER or before is State.DONE, "only done has a way on"
+                assert before not in ENDED or before is State.DONE, "only done has a way on"
     assert hit == edges
 
 
@@ -42,4 +42,4 @@ def test_every_state_can_be_reached_and_left_for_an_end() -> None:
                 reachable.add(state)
                 frontier.append(state)
     assert reachable == set(State)
-    assert all(TABLE[s].get(Event.FAIL) is State.FAILED for s in set(State) - OVER)
+    assert all(TABLE[s].get(Event.FAIL) is State.FAILED for s in set(State) - ENDED)

@@ -48,13 +48,13 @@ def test_after_a_dry_spell_later_audio_is_heard_later() -> None:
     assert pacer.due_s(PACKET, 5.0) == pytest.approx(5.08)
 
 
-def test_frames_heard_and_when_the_next_one_is() -> None:
+def test_frames_played_and_when_the_next_one_is() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     assert pacer.next_frame_s(0.0) == math.inf, "nothing sent reaches that far"
     pacer.send(2 * PACKET, 0.0)
-    assert pacer.frames_heard(0.0) == 0
+    assert pacer.frames_played(0.0) == 0
     assert pacer.next_frame_s(0.0) == pytest.approx(0.08)
-    assert pacer.frames_heard(0.08) == 1
+    assert pacer.frames_played(0.08) == 1
     assert pacer.next_frame_s(0.08) == pytest.approx(0.16)
     assert pacer.next_frame_s(0.16) == math.inf
 
@@ -101,7 +101,7 @@ def test_unpaced_is_always_due_and_hears_what_was_sent() -> None:
     for i in range(100):
         assert pacer.due_s(PACKET, 0.0) <= 0.0
         pacer.send(PACKET, 0.0)
-        assert pacer.frames_heard(0.0) == i + 1
+        assert pacer.frames_played(0.0) == i + 1
 
 
 @given(
@@ -134,7 +134,7 @@ def test_never_more_than_the_lead_ahead(send_ahead_ms: int, steps: list[tuple[fl
 
 def test_what_is_heard_after_something_else_leaves_so_much_later() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
-    pacer.wait_until(10.3)
+    pacer.hold_until(10.3)
     pacer.send(PACKET, 10.0)
     assert pacer.position_samples(10.2) == 0
     assert pacer.position_samples(10.34) == pytest.approx(960, abs=24)

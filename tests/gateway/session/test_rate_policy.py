@@ -33,6 +33,6 @@ def test_a_full_bucket_does_not_overflow() -> None:
 
 def test_strikes_count_within_the_window_only() -> None:
     strikes = Strikes(3, 10.0)
-    assert [strikes.strike(t) for t in (0.0, 5.0, 10.5, 14.0, 30.0, 31.0, 32.0)] == [
+    assert [strikes.record(t) for t in (0.0, 5.0, 10.5, 14.0, 30.0, 31.0, 32.0)] == [
         False, False, False, True, False, False, True,
     ]  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 from voxgate.codecs import opus
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.messages import Start
-from voxgate.gateway.session.utterance_factory import UtteranceFactory
-from voxgate.gateway.settings import Settings
+from voxgate.gateway.session.utterance_factory import UtteranceFactory, check_configured_voices
+from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption, VoxgateError
 from voxgate.pipeline.interface import EngineState, VoiceInfo
 
@@ -71,3 +71,22 @@ def test_without_its_library_opus_is_a_format_that_is_not_offered(monkeypatch: p
         factory(NAMED).utterance(start(), 1)
     assert caught.value.param == "format.codec"
     assert factory(NAMED).utterance(start(format={"codec": "pcm"}), 1)
+
+
+VOICES = {name: VoiceInfo(name, ("auto",)) for name in ("slt", "rms")}
+
+
+@pytest.mark.parametrize("voice", [None, "slt", "RMS"])
+def test_configured_voice_may_be_any_voice_of_the_model_in_any_case(voice: str | None) -> None:
+    check_configured_voices(Settings(voice=voice), VOICES)
+
+
+def test_configured_voice_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SettingsError, match="voice must be one of slt, rms, got 'ada'"):
+        check_configured_voices(Settings(voice="ada"), VOICES)
+
+
+def test_alias_of_an_unknown_voice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    check_configured_voices(Settings(voice_aliases=("alloy=slt", "echo=ada")), VOICES)
+    (record,) = caplog.records
+    assert "echo stands for the unknown voice ada" in record.getMessage()

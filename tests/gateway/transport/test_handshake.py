@@ -58,14 +58,14 @@ async def test_without_a_valid_key_nothing_is_spoken(first: str | bytes) -> None
 
 
 async def test_a_key_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "_KEY_S", 0.05)
+    monkeypatch.setattr(handshake, "KEY_TIMEOUT_S", 0.05)
     async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
         assert await rest_of(socket) == []
         assert socket.close_code == 1008
 
 
 async def test_a_crowd_without_keys_makes_room_for_who_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "PendingAuthentication", lambda: PendingAuthentication(2))
+    monkeypatch.setattr(handshake, "MAX_PENDING", 2)
     async with contextlib.AsyncExitStack() as open_sockets, gateway(keys=KEYS) as served:
         crowd = [await open_sockets.enter_async_context(dial(served, SINGLE)) for _ in range(3)]
         assert await rest_of(crowd[0]) == []
@@ -143,7 +143,7 @@ class Street:
         """The first letter is the address."""
         for name in names:
             visit = self._visits[name] = ExitStack()
-            visit.enter_context(self.pending.waiting(name[0], lambda name=name: self.sent_away.append(name)))
+            visit.enter_context(self.pending.admit(name[0], lambda name=name: self.sent_away.append(name)))
 
     def goes(self, name: str) -> None:
         self._visits[name].close()

@@ -242,7 +242,7 @@ async def test_the_agent_counts_all_of_them() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.haproxy_agent_port)
         assert (await reader.read()).decode() == "ready up 50%\n"
         writer.close()
-        with pytest.raises(Exception, match="every socket is taken"):
+        with pytest.raises(Exception, match="sockets are in use"):
             await connections(served, stack, 11)
 
 
