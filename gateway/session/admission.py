@@ -1,9 +1,9 @@
 """Admission: grants talker slots to utterances, as many as the engine can carry, through a bounded fair queue.
 
-Limits count active utterances, not sockets, because the socket of a voice agent is silent most of the time. Callers (API
-keys; without keys, addresses) take turns; the utterances of one caller are served in order. A ticket waits at most
-`wait_ms`: its owner checks `Ticket.deadline_s` and releases it. A slot becomes free only when the engine has confirmed
-the end of its speech.
+Limits count active utterances, not sockets, because the socket of a voice agent is silent most of the time. Callers
+(API keys; without keys, addresses) take turns; the utterances of one caller are served in order. A ticket waits at
+most `wait_ms`: its owner checks `Ticket.deadline_s` and releases it. A slot becomes free only when the engine has
+confirmed the end of its speech.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Pacer:
         self._earliest_start_s = 0.0
         self._acked: int | None = None
         self._limit = 0
-        """The clock stops here: at what was sent and, for a client that acks, at `ACK_HORIZON_MS` after its last ack."""
+        """The clock stops here: at what was sent and, for a client that acks, `ACK_HORIZON_MS` after its last ack."""
 
     @property
     def sent_samples(self) -> int:
@@ -89,7 +89,7 @@ class Pacer:
         return max(0.0, underrun_s)
 
     def ack(self, played_samples: int, now_s: float) -> None:
-        """Sets the clock by the client's report. Ignores a report older than the last one; bounds it by what was sent."""
+        """Sets the clock to the client's report, at most what was sent. Ignores a report older than the last one."""
         played = min(played_samples, self._sent)
         if self._acked is None or played >= self._acked:
             self._acked = played

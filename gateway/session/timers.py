@@ -117,8 +117,8 @@ PROBE_INTERVAL_S = 1.0
 class ReadProbe:
     """Finds out whether the client of one socket still reads. Synchronous; time is an argument.
 
-    TCP does not tell: kernel buffers accept a minute of audio from a client that has stopped reading. But a client reads
-    in order, so the pong of a ping proves that everything sent before the ping was read.
+    TCP does not tell: kernel buffers accept a minute of audio for a client that has stopped reading. But a client
+    reads in order, so the pong of a ping proves that everything sent before the ping was read.
     """
 
     def __init__(self) -> None:

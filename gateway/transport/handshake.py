@@ -21,7 +21,7 @@ from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..errors import Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
-from ..protocols.endpoint import Endpoint, EndpointRequest, find_endpoint
+from ..protocols.endpoint import EndpointRequest, WebSocketEndpoint, find_endpoint
 from ..protocols.reply import Reply, not_found
 from ..session.utterance_factory import UtteranceFactory
 from .connection import SocketClosed
@@ -39,7 +39,7 @@ class HandshakeAuthenticator:
 
     def __init__(
         self,
-        endpoints: Sequence[Endpoint],
+        endpoints: Sequence[WebSocketEndpoint],
         access: AccessControl,
         factory: UtteranceFactory,
         sessions: Sessions,

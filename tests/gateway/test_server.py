@@ -1,318 +1,50 @@
-"""The gateway on a real port of the loopback: handshakes, HTTP, floods, and its drain."""
-# TODO-DOC Serving until it is told to stop: signals to this process, and starts that fail.
+"""Serving until a signal: drain, second signal, engine losses and failed starts."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
-from typing import Any
 
 import pytest
-from fakes.gateway.loopback import ask, dial, gateway, next_of
+from fakes.gateway.loopback import ask, next_of
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.messages import AudioHeader
-from voxgate.gateway.server import Gateway, serve
-from voxgate.gateway.session import timers as patience
-from voxgate.gateway.settings import Settings
+from voxgate.gateway.server import Gateway, serve_until_signal
+from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.pipeline.errors import EngineError
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-
-TEXT = "Well."
+from websockets.exceptions import ConnectionClosed
 
 
-async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    """A plain HTTP request: status, headers in lower case, body."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-    async with asyncio.timeout(DEADLINE_S):
-        answer = await reader.read()
-    writer.close()
-    head, _, body = answer.partition(b"\r\n\r\n")
-    status, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return int(status.split()[1]), headers, body
+class Served:
+    """A gateway served in a task; `port` returns once it listens."""
+
+    def __init__(self, synthesizer: ToneSynthesizer, **options: object) -> None:
+        self._ports: asyncio.Queue[int] = asyncio.Queue()
+        gateway = Gateway(Settings.model_validate({"port": 0, **options}), synthesizer, FakeEncoder)
+        self.task = asyncio.create_task(serve_until_signal(gateway, self._ports.put_nowait))
+
+    async def url(self) -> str:
+        return f"ws://127.0.0.1:{await self._ports.get()}/v1/speech"
 
 
-async def test_an_utterance_over_a_real_socket() -> None:
-    async with gateway() as served, dial(served) as socket:
-        session = json.loads(await socket.recv())
-        assert (session["type"], session["protocol"], session["default_voice"]) == ("session", 1, "ada")
-        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-        await ask(socket, type="text", utterance="a", text=TEXT)
-        await ask(socket, type="end", utterance="a")
-        assert json.loads(await socket.recv())["type"] == "started"
-        audio = b""
-        while isinstance(message := await socket.recv(), bytes):
-            audio += AudioHeader.unpack(message)[1]
-        assert audio == s16le(tone_pcm(TEXT))
-        assert json.loads(message)["type"] == "done"
+def send_sigterm() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def test_metrics_of_what_was_spoken_and_refused() -> None:
-    async with gateway(sockets=1) as served, dial(served) as socket:
-        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-        await ask(socket, type="text", utterance="a", text=TEXT)
-        await ask(socket, type="end", utterance="a")
-        await next_of(socket, "done")
-        with pytest.raises(InvalidStatus):
-            await dial(served).__aenter__()
-        status, headers, body = await get(served.port, "/metrics")
-    assert status == 200
-    assert headers["content-type"].startswith("text/plain; version=")
-    lines = body.decode().splitlines()
-    assert 'voxgate_utterances_total{outcome="done",protocol="native"} 1.0' in lines
-    assert 'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in lines
-    assert 'voxgate_sockets{protocol="native"} 1.0' in lines
-    assert "voxgate_load 1.0" in lines
-    assert 'voxgate_ttfa_seconds_count{protocol="native"} 1.0' in lines
-
-
-async def test_probes_and_documents() -> None:
-    async with gateway() as served:
-        status, headers, body = await get(served.port, "/healthz")
-        assert (status, headers["content-type"]) == (200, "application/json")
-        assert json.loads(body) == {"status": "ok"}
-        assert (await get(served.port, "/readyz"))[0] == 200
-        voices = json.loads((await get(served.port, "/v1/voices"))[2])
-        assert voices["default"] == "ada"
-        assert voices["voices"][1] == {
-            "voice_id": "bob",
-            "name": "bob",
-            "display": "",
-            "category": "premade",
-            "labels": {},
-            "languages": ["auto", "english", "german"],
-            "description": "another tone",
-            "instructions": True,
-            "cloned": False,
-        }
-        async with dial(served):
-            limits = json.loads((await get(served.port, "/v1/limits?x=1"))[2])
-            assert limits["accepting"] is True
-            assert limits["sockets"] == {"open": 1, "limit": 1000}
-            assert limits["utterances"] == {"active": 0, "limit": 4}
-            assert limits["session"]["lead_ms"] == 400
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/nothing", "/__init__.py", "/../pyproject.toml", "/%2e%2e/server.py", "//etc/passwd", "/v1/speech/x"],
-)
-async def test_unknown_paths_and_traversal_are_not_found(path: str) -> None:
-    async with gateway() as served:
-        status, _, body = await get(served.port, path)
-        assert status == 404
-        assert json.loads(body)["error"] == "not_found"
-
-
-async def test_plain_http_on_the_speech_path_asks_for_an_upgrade() -> None:
-    async with gateway() as served:
-        assert (await get(served.port, "/v1/speech"))[0] == 426
-
-
-async def test_an_upgrade_elsewhere_is_not_found() -> None:
-    async with gateway() as served:
-        with pytest.raises(InvalidStatus) as refusal:
-            async with connect(f"ws://127.0.0.1:{served.port}/v1/nothing"):
-                pass
-        assert refusal.value.response.status_code == 404
-
-
-async def refused(served: Gateway, **options: Any) -> InvalidStatus:
-    with pytest.raises(InvalidStatus) as refusal:
-        async with dial(served, **options):
-            pass
-    return refusal.value
-
-
-async def test_foreign_origins_are_forbidden() -> None:
-    async with gateway(allowed_origins=("https://voice.example",)) as served:
-        refusal = await refused(served, origin="https://evil.example")
-        assert refusal.response.status_code == 403
-        for origin in ("https://voice.example", f"http://127.0.0.1:{served.port}", None):
-            async with dial(served, origin=origin) as socket:
-                await next_of(socket, "session")
-
-
-async def test_the_socket_limit_is_refused_with_a_time() -> None:
-    async with gateway(sockets=1) as served, dial(served) as socket:
-        await next_of(socket, "session")
-        refusal = await refused(served)
-        assert refusal.response.status_code == 503
-        assert refusal.response.headers["Retry-After"] == "2"
-        assert json.loads(refusal.response.body)["error"] == "at_capacity"
-
-
-async def test_it_serves_while_the_model_loads() -> None:
-    synthesizer = ToneSynthesizer(ToneScript(start_s=0.05))
-    async with gateway(synthesizer, start=False) as served, dial(served) as socket:
-        status, _, body = await get(served.port, "/readyz")
-        assert (status, json.loads(body)["reason"]) == (503, "the voice model is loading")
-        assert (await get(served.port, "/healthz"))[0] == 200
-        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-        assert (await next_of(socket, "error"))["code"] == "engine_not_ready"
-        await synthesizer.start()
-        assert (await get(served.port, "/readyz"))[0] == 200
-        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-        await next_of(socket, "started")
-
-
-@pytest.mark.parametrize(
-    ("message", "code"),
-    [(b"\x00\x01", 1003), ("x" * 70_000, 1009)],
-)
-async def test_binary_and_oversize_close_with_their_codes(message: str | bytes, code: int) -> None:
-    async with gateway() as served, dial(served) as socket:
-        await next_of(socket, "session")
-        await socket.send(message)
-        with pytest.raises(ConnectionClosed):
-            await next_of(socket, "none")
-        assert socket.close_code == code
-
-
-async def raw(served: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A socket after its handshake, with bare hands."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(
-        b"GET /v1/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-    )
-    await reader.readuntil(b"\r\n\r\n")
-    return reader, writer
-
-
-@pytest.mark.parametrize(
-    ("frame", "code"),
-    [
-        (b"\x81\xff" + (2**63 - 1).to_bytes(8, "big") + bytes(4), 1009),
-        (b"\x81\x82" + bytes(4) + b"\xff\xfe", 1007),
-    ],
-    ids=["a length of 2^63 - 1", "invalid UTF-8"],
-)
-async def test_frames_that_cannot_be(frame: bytes, code: int) -> None:
-    async with gateway() as served:
-        reader, writer = await raw(served)
-        writer.write(frame)
-        async with asyncio.timeout(DEADLINE_S):
-            answer = await reader.read()
-        assert code.to_bytes(2, "big") in answer[-125:]
-        writer.close()
-
-
-async def test_a_ping_flood_without_reading_is_cut() -> None:
-    async with gateway() as served:
-        _, writer = await raw(served)
-        pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 500
-        sent_bytes = 0
-        with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(DEADLINE_S):
-                while True:
-                    writer.write(pings)
-                    await writer.drain()
-                    sent_bytes += len(pings)
-        # What the kernel's buffers of both ends swallow, and ABORT_ABOVE_BYTES beyond.
-        assert sent_bytes < 16 * 2**20
-        writer.close()
-
-
-async def test_who_waits_when_the_engine_is_lost_is_told_at_once() -> None:
-    synthesizer = ToneSynthesizer(ToneScript(start_s=0.0), slots=1)
-    async with gateway(synthesizer, queue_wait_ms=60_000) as served, dial(served) as socket:
-        for name in "ab":
-            await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
-        await next_of(socket, "queued")
-        synthesizer.script.start_s = 60.0
-        synthesizer.lose()
-        codes = {error["utterance"]: error["code"] for error in [await next_of(socket, "error") for _ in range(2)]}
-        assert codes == {"a": "engine_lost", "b": "engine_not_ready"}
-
-
-async def test_no_more_are_admitted_than_the_engine_carries() -> None:
-    synthesizer = ToneSynthesizer(slots=8)
-    synthesizer.capacity = 2
-    async with gateway(synthesizer, start=False) as served, dial(served) as socket:
-        keeping = asyncio.create_task(served.run_engine())
-        await asyncio.sleep(0.05)
-        for name in "abc":
-            await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
-        assert (await next_of(socket, "queued"))["utterance"] == "c"
-        limits = json.loads((await get(served.port, "/v1/limits"))[2])
-        assert limits["utterances"] == {"active": 2, "limit": 2}
-        synthesizer.capacity = 3  # looked at again and again
-        assert (await next_of(socket, "started"))["utterance"] == "c"
-        keeping.cancel()
-
-
-async def test_a_reset_in_mid_speech_frees_the_slot() -> None:
-    synthesizer = ToneSynthesizer(slots=1)
-    async with gateway(synthesizer) as served:
-        for _ in range(3):
-            async with dial(served) as socket:
-                await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-                await ask(socket, type="text", utterance="a", text=TEXT * 50)
-                await next_of(socket, "started")
-                socket.transport.abort()
-            await until(lambda: not synthesizer.open_speeches)
-
-
-async def test_drain_finishes_speech_and_refuses_the_rest() -> None:
-    async with gateway(shutdown_grace_s=20) as served, dial(served) as speaking, dial(served) as idle:
-        await ask(speaking, type="start", utterance="a", format={"codec": "pcm"})
-        await ask(speaking, type="text", utterance="a", text=TEXT * 3)
-        await next_of(speaking, "started")
-        drain = asyncio.create_task(served.drain())
-        assert (await next_of(idle, "going_away"))["deadline_ms"] == 20_000
-        refusal = await refused(served)
-        assert (refusal.response.status_code, json.loads(refusal.response.body)["error"]) == (503, "draining")
-        assert (await get(served.port, "/readyz"))[0] == 503
-        await ask(speaking, type="end", utterance="a")
-        assert (await next_of(speaking, "done"))["characters"] == len(TEXT * 3)
-        await drain
-        assert (speaking.close_code, idle.close_code) == (1012, 1012)
-
-
-async def test_at_the_drains_deadline_the_rest_is_closed() -> None:
-    async with gateway(shutdown_grace_s=0.1) as served, dial(served) as socket:
-        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
-        await next_of(socket, "started")
-        await served.drain()
-        assert (await next_of(socket, "error"))["code"] == "draining"
-        with pytest.raises(ConnectionClosed):
-            await next_of(socket, "none")
-        assert socket.close_code == 1012
-
-
-async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "UNPACED_TIMEOUT_FACTOR", 1)
-    synthesizer = ToneSynthesizer(max_characters=60_000)
-    async with gateway(synthesizer, slow_consumer_timeout_ms=1000, max_characters=60_000) as served:
-        reader, writer = await raw(served)
-        reader._transport.pause_reading()
-        start = {"type": "start", "utterance": "a", "format": {"codec": "pcm"}, "pacing": "none"}
-        for fields in (start, {"type": "text", "utterance": "a", "text": "x" * 60_000}):
-            payload = json.dumps(fields).encode()
-            writer.write(b"\x81\xfe" + len(payload).to_bytes(2, "big") + bytes(4) + payload)
-        await until(lambda: synthesizer.speeches and not synthesizer.open_speeches)
-        # Most of it was never made: what the kernel's buffers did not take was not asked of the talker.
-        assert synthesizer.speeches[0].made < 30_000
-        writer.close()
-
-
-async def test_the_first_signal_lets_speech_finish() -> None:
+async def test_first_signal_lets_active_utterances_finish() -> None:
     synthesizer = ToneSynthesizer()
-    ports: asyncio.Queue[int] = asyncio.Queue()
-    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
-    port = await ports.get()
+    served = Served(synthesizer)
+    url = await served.url()
 
-    async def hear(text: str) -> bytes:
+    async def receive(text: str) -> bytes:
+        """Starts an utterance whose text ends only once the shutdown is announced; returns its audio."""
         audio = b""
-        async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+        async with connect(url) as socket:
             await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
             await ask(socket, type="text", utterance="a", text=text)
             while True:
@@ -325,40 +57,109 @@ async def test_the_first_signal_lets_speech_finish() -> None:
                     return audio
 
     texts = [f"{i} is it." for i in range(4)]
-    heard = asyncio.gather(*(hear(text) for text in texts))
-    while len(synthesizer.open_speeches) < 4:
-        await asyncio.sleep(0.005)
-    os.kill(os.getpid(), signal.SIGTERM)
+    received = asyncio.gather(*(receive(text) for text in texts))
+    await until(lambda: len(synthesizer.open_speeches) == 4)
+    send_sigterm()
     async with asyncio.timeout(DEADLINE_S):
-        assert await heard == [s16le(tone_pcm(text)) for text in texts]
-        await serving
+        assert await received == [s16le(tone_pcm(text)) for text in texts]
+        await served.task
 
 
-async def test_the_second_signal_ends_at_once() -> None:
+async def test_second_signal_closes_sockets_at_once() -> None:
     synthesizer = ToneSynthesizer()
-    ports: asyncio.Queue[int] = asyncio.Queue()
-    serving = asyncio.create_task(serve(Settings(port=0), synthesizer, FakeEncoder, ports.put_nowait))
-    port = await ports.get()
-    async with connect(f"ws://127.0.0.1:{port}/v1/speech") as socket:
+    served = Served(synthesizer)
+    async with connect(await served.url()) as socket:
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
         await next_of(socket, "started")
-        os.kill(os.getpid(), signal.SIGTERM)
+        send_sigterm()
         await next_of(socket, "going_away")
-        os.kill(os.getpid(), signal.SIGTERM)
+        send_sigterm()
         async with asyncio.timeout(DEADLINE_S):
-            await serving
+            await served.task
         with pytest.raises(ConnectionClosed):
             await next_of(socket, "none")
         assert socket.close_code == 1012
     assert not synthesizer.open_speeches
 
 
-async def test_a_model_that_cannot_be_loaded_ends_it() -> None:
+async def test_loss_of_the_engine_during_the_drain_is_reported_and_the_engine_restarted() -> None:
+    synthesizer = ToneSynthesizer()
+    served = Served(synthesizer)
+    async with connect(await served.url()) as socket:
+        await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await next_of(socket, "started")
+        send_sigterm()
+        await next_of(socket, "going_away")
+        synthesizer.lose()
+        assert (await next_of(socket, "error"))["code"] == "engine_lost"
+        await until(lambda: synthesizer.starts == 2)
+        async with asyncio.timeout(DEADLINE_S):
+            await served.task
+
+
+class ScriptedGateway:
+    """A gateway whose drain lasts until `drained` is set; counts what it is asked."""
+
+    port = 1
+    haproxy_agent_port = None
+
+    def __init__(self, engine_error: EngineError | None = None) -> None:
+        self.engine_error = engine_error
+        self.drained, self.lose_engine = asyncio.Event(), asyncio.Event()
+        self.engine_running = self.draining = self.closed = False
+
+    async def open(self) -> None: ...
+
+    def reload(self) -> None: ...
+
+    async def run_engine(self) -> None:
+        self.engine_running = True
+        try:
+            await self.lose_engine.wait()
+            raise self.engine_error or EngineError("lost")
+        finally:
+            self.engine_running = False
+
+    async def drain(self) -> None:
+        self.draining = True
+        await self.drained.wait()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_engine_is_supervised_until_the_drain_has_ended() -> None:
+    gateway = ScriptedGateway()
+    serving = asyncio.create_task(serve_until_signal(gateway))
+    await until(lambda: gateway.engine_running)
+    send_sigterm()
+    await until(lambda: gateway.draining)
+    assert gateway.engine_running
+    gateway.drained.set()
+    await serving
+    assert (gateway.engine_running, gateway.closed) == (False, True)
+
+
+async def test_failure_of_the_engine_during_the_drain_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = ScriptedGateway(EngineError("no such checkpoint"))
+    serving = asyncio.create_task(serve_until_signal(gateway))
+    await until(lambda: gateway.engine_running)
+    send_sigterm()
+    await until(lambda: gateway.draining)
+    gateway.lose_engine.set()
+    await until(lambda: not gateway.engine_running)
+    assert not gateway.closed, "the drain continues"
+    gateway.drained.set()
+    await serving
+    assert "engine failed during shutdown: no such checkpoint" in caplog.text
+
+
+async def test_model_that_cannot_be_loaded_ends_the_gateway() -> None:
     synthesizer = ToneSynthesizer(ToneScript(start_failures=[EngineError("no such checkpoint")]))
     with pytest.raises(EngineError, match="no such checkpoint"):
-        await serve(Settings(port=0), synthesizer, FakeEncoder)
+        await Served(synthesizer).task
 
 
-async def test_a_voice_that_is_not_there_ends_it() -> None:
-    with pytest.raises(ValueError, match="eve"):
-        await serve(Settings(port=0, voice="eve"), ToneSynthesizer(), FakeEncoder)
+async def test_configured_voice_that_does_not_exist_ends_the_gateway() -> None:
+    with pytest.raises(SettingsError, match="eve"):
+        await Served(ToneSynthesizer(), voice="eve").task

@@ -12,7 +12,7 @@ from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.errors import KeyLimit
 from voxgate.gateway.session.admission import AdmissionQueue, CapacityPolicy, Ticket
-from voxgate.gateway.settings import Settings, SettingsError
+from voxgate.gateway.settings import Settings
 from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import EngineState
 

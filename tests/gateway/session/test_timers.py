@@ -8,7 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from voxgate.gateway.session.timers import PROBE_INTERVAL_S, SLOW_AFTER_S, UNPACED_TIMEOUT_FACTOR, ReadProbe, SlowConsumerTimeout
+from voxgate.gateway.session.timers import (
+    PROBE_INTERVAL_S,
+    SLOW_AFTER_S,
+    UNPACED_TIMEOUT_FACTOR,
+    ReadProbe,
+    SlowConsumerTimeout,
+)
 
 
 def listener(*, stalled_s: float = math.inf, paced: bool = True, speech: object = "open") -> Any:
@@ -27,7 +33,10 @@ def test_a_ping_without_an_answer_counts_from_before_it_left() -> None:
     probe = ReadProbe()
     assert probe.start(10.0)
     # It may have stopped probe a whole probe earlier: the limit counts from there.
-    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener()) == (10.0 + SLOW_AFTER_S, 10.0 + 5.0 - PROBE_INTERVAL_S)
+    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener()) == (
+        10.0 + SLOW_AFTER_S,
+        10.0 + 5.0 - PROBE_INTERVAL_S,
+    )
     probe.on_answered()
     assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener()) == (math.inf, math.inf)
 
