@@ -20,7 +20,7 @@ from voxgate.cli.serve import build_library
 from voxgate.client import SpeechError, connect
 from voxgate.client.events import Audio, Done
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.gateway.server import serve
+from voxgate.gateway.server import Gateway, serve_until_signal
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.interface import SpeechRequest
@@ -86,7 +86,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clo
     settings = Settings(port=0, voices_dir=root / "voices", checkpoint=str(folder), starts_per_s=1000)
     library = build_library(settings, folder, synthesizer)
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(settings, synthesizer, PacketEncoder, listening.set_result, library=library))
+    serving = asyncio.create_task(
+        serve_until_signal(Gateway(settings, synthesizer, PacketEncoder, library=library), listening.set_result)
+    )
     await asyncio.wait([listening, serving], return_when=asyncio.FIRST_COMPLETED)
     async with asyncio.timeout(180):
         while synthesizer.state != "ready" and not serving.done():

@@ -19,7 +19,7 @@ from voxgate.client.events import Audio, Done, Words
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.opus import OpusDecoder
 from voxgate.codecs.pcm import encode_s16le
-from voxgate.gateway.server import serve
+from voxgate.gateway.server import Gateway, serve_until_signal
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
@@ -63,7 +63,9 @@ async def running() -> AsyncIterator[EndToEndGateway]:
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=4))
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settings = Settings(port=0, queue_wait_ms=20_000, starts_per_s=1000)
-    serving = asyncio.create_task(serve(settings, synthesizer, PacketEncoder, listening.set_result))
+    serving = asyncio.create_task(
+        serve_until_signal(Gateway(settings, synthesizer, PacketEncoder), listening.set_result)
+    )
     await asyncio.wait([listening, serving], return_when=asyncio.FIRST_COMPLETED)
     async with asyncio.timeout(180):
         while synthesizer.state != "ready" and not serving.done():
