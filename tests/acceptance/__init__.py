@@ -1,1 +1,1 @@
-"""The reliability scorecard: each promise of docs/reliability.md as a row that measures it."""
+"""Acceptance tests: the promises of docs/reliability.md, each measured on a running gateway or in simulation."""

@@ -1,4 +1,4 @@
-"""The one oracle: what a text is offline, and what a listener heard of it."""
+"""Compares what a client received with the audio of the same text synthesized offline."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from itertools import pairwise
 from typing import Any
 
 from fakes.pipeline.tone_synthesizer import FRAME_SAMPLES, tone_pcm
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.messages import unpack_audio
 from voxgate.loadtest.virtual_user import Playback
 
 RATE_HZ = 24_000
+INITIAL_BURST_MESSAGES = 6
+"""Messages that come at once when speech starts; the gaps between them say nothing about the pace."""
 
 
 @lru_cache(1024)
-def offline(text: str, seed: int, codec: str) -> tuple[str, int]:
-    """SHA-256 of the tone talker's packets for `text`, encoded at one go, and how many samples they are."""
+def expected_packets(text: str, seed: int, codec: str) -> tuple[str, int]:
+    """SHA-256 of the tone synthesizer's packets for `text`, encoded in one go, and their number of samples."""
     encoder = PacketEncoder(OutputFormat(codec))
     pcm = tone_pcm(text, seed)
     packets = [
@@ -34,29 +37,29 @@ def offline(text: str, seed: int, codec: str) -> tuple[str, int]:
 
 @dataclass(eq=False)
 class ReceivedUtterance:
-    """What a client heard of one utterance; times are the loop's."""
+    """What a client received of one utterance. Times are those of the event loop."""
 
     text: str
     seed: int
     codec: str
     asked_s: float
-    """When it was asked for, or was to be: an open loop's clock."""
+    """When the utterance was asked for; in an open loop, when it was due."""
     over: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """"done", "interrupted", the code of an error, or "lost" with the socket."""
-    number: int | None = None
     started_s: float | None = None
     over_s: float | None = None
     end: dict[str, Any] = field(default_factory=dict)
     """The message that ended it."""
     playback: Playback = field(default_factory=lambda: Playback(RATE_HZ))
     disorder: str = ""
-    """The first thing wrong with its numbering."""
+    """The first error in the numbering of its messages."""
     _digest: Any = field(default_factory=hashlib.sha256)
     _next_seq: int = 0
     _next_pts: int = 0
 
-    def hear(self, message: bytes, at_s: float) -> None:
-        header, payload = AudioHeader.unpack(message)
+    def take(self, message: bytes, at_s: float) -> None:
+        """Add an audio message."""
+        header, payload = unpack_audio(message)
         if (header.seq, header.pts) != (self._next_seq, self._next_pts):
             self.disorder = self.disorder or f"seq {header.seq} pts {header.pts}, not {self._next_seq} {self._next_pts}"
         if self.over.done():
@@ -71,14 +74,14 @@ class ReceivedUtterance:
             self.over_s, self.end = at_s, message or {}
             self.over.set_result(how)
 
-    async def ended(self, within_s: float) -> str:
-        """Wait for its end; returns how it ended. Raises TimeoutError."""
+    async def ended(self, within_s: float = DEADLINE_S) -> str:
+        """Wait for the end. Returns the outcome; raises TimeoutError."""
         await all_ended([self], within_s)
         return self.outcome
 
     @property
     def outcome(self) -> str:
-        """How it ended; "open" when it has not."""
+        """How it ended; "open" as long as it has not."""
         return self.over.result() if self.over.done() else "open"
 
     @property
@@ -87,32 +90,34 @@ class ReceivedUtterance:
 
     @property
     def gaps_ms(self) -> list[float]:
-        return [1000 * (later - earlier) for (earlier, _, _), (later, _, _) in pairwise(self.playback.arrivals)]
+        """Times between consecutive messages, without the burst at the start."""
+        gaps = [1000 * (later - earlier) for (earlier, _, _), (later, _, _) in pairwise(self.playback.arrivals)]
+        return gaps[INITIAL_BURST_MESSAGES:]
 
     @property
     def mismatch(self) -> str:
-        """Why what was heard is not the text spoken offline; empty when it is, as far as it went."""
+        """How the received audio differs from the expected one; empty when it does not, as far as it came."""
         if self.disorder:
             return self.disorder
         if self.outcome != "done":
             return ""
-        digest, samples = offline(self.text, self.seed, self.codec)
+        digest, samples = expected_packets(self.text, self.seed, self.codec)
         if self._next_pts != samples:
             return f"{self._next_pts} samples instead of {samples}"
-        return "" if self._digest.hexdigest() == digest else "other audio than offline"
+        return "" if self._digest.hexdigest() == digest else "audio differs from the offline audio"
 
 
-async def all_ended(heard: Iterable[ReceivedUtterance], within_s: float) -> None:
-    """Raises TimeoutError, and leaves all as they are."""
-    _, open_still = await asyncio.wait([one.over for one in heard], timeout=within_s)
-    if open_still:
-        raise TimeoutError(f"{len(open_still)} utterances did not end within {within_s:g} s")
+async def all_ended(utterances: Iterable[ReceivedUtterance], within_s: float = DEADLINE_S) -> None:
+    """Wait until all utterances have ended. Raises TimeoutError."""
+    _, still_open = await asyncio.wait([one.over for one in utterances], timeout=within_s)
+    if still_open:
+        raise TimeoutError(f"{len(still_open)} utterances did not end within {within_s:g} s")
 
 
-def mismatches(heard: list[ReceivedUtterance]) -> list[str]:
-    return [why for utterance in heard if (why := utterance.mismatch)]
+def mismatches(utterances: Iterable[ReceivedUtterance]) -> list[str]:
+    return [why for utterance in utterances if (why := utterance.mismatch)]
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """Of no values, 0."""
+    """0 for an empty list."""
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))] if values else 0.0

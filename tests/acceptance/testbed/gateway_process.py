@@ -1,5 +1,4 @@
-"""Gateways as processes of their own: with the tone talker, or with the demo voice in the real engine."""
-# TODO-DOC How a process that is started from here finds these packages.
+"""Starts gateways as processes of their own: with the tone synthesizer, or with the demo voice in the real engine."""
 
 from __future__ import annotations
 
@@ -11,19 +10,21 @@ import resource
 import signal
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+from fakes.waiting import DEADLINE_S, until
 from voxgate.cli.ready_file import ReadyGateway, wait_until_ready
 
-TONE_READY_S = 30.0
-VOICE_READY_S = 240.0
-GONE_S = 15.0
+VOICE_START_S = 240.0
+"""Longest start of the demo voice; the first one on a machine compiles kernels."""
+TESTS = Path(__file__).parents[2]
 
 
 class GatewayProcess:
@@ -45,15 +46,15 @@ class GatewayProcess:
         return self._log.read_text("utf-8", errors="replace")
 
     @property
-    def complaints(self) -> list[str]:
-        """Lines of the log that nobody should ever see."""
+    def log_errors(self) -> list[str]:
+        """Lines of the log that a gateway without faults never writes."""
         return [line for line in self.log.splitlines() if "Traceback" in line or " ERROR " in line]
 
     @property
     def memory_bytes(self) -> int:
-        """What the gateway's own process has taken and touched.
+        """Anonymous resident memory of the gateway's main process.
 
-        Pages of the programs and libraries that it maps come and go with what else the machine does.
+        Mapped files are left out: their resident part depends on what else the machine does.
         """
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
         return 1024 * int(status.partition("RssAnon:")[2].split()[0])
@@ -65,47 +66,63 @@ class GatewayProcess:
     @property
     def cpu_s(self) -> float:
         times = self._stats.cpu_times()
-        return times.user + times.system
+        return float(times.user + times.system)
 
     @property
-    def family(self) -> list[psutil.Process]:
+    def children(self) -> list[psutil.Process]:
         return self._stats.children(recursive=True)
 
     def limit_descriptors(self, count: int) -> None:
         resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (count, count))
 
     async def ask(self, do: str, **fields: Any) -> Any:
-        """A question to a tone gateway (`tone_serve.py`)."""
+        """Send a question to a tone gateway (`tone_gateway.py`) and return its answer."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
         stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             return json.loads(await stdout.readline())
 
     async def get(self, path: str) -> tuple[int, Any]:
-        """Status and document of a plain HTTP request."""
+        """Status and JSON document of a plain HTTP request."""
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{self.port}{path}")
 
-    async def until(self, done, timeout_s: float) -> float:
-        """Ask for the state until `done(state)`; returns the seconds it took. Raises TimeoutError."""
+    async def open_sockets(self) -> int:
+        return int((await self.get("/v1/limits"))[1]["sockets"]["open"])
+
+    async def until_state(self, done: Callable[[dict[str, int]], bool]) -> float:
+        """Wait until `done(state)` for the state of a tone gateway. Returns the seconds it took; raises TimeoutError."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        async with asyncio.timeout(timeout_s):
-            while not done(await self.ask("state")):
-                await asyncio.sleep(0.01)
+
+        async def reached() -> bool:
+            return done(await self.ask("state"))
+
+        await until(reached)
         return loop.time() - began_s
 
-    async def until_idle(self, timeout_s: float = 30) -> float:
-        """Until no speech is open."""
-        return await self.until(lambda state: state["speeches"] == 0, timeout_s)
+    async def until_idle(self) -> float:
+        """Wait until no speech is open. Returns the seconds it took; raises TimeoutError."""
+        return await self.until_state(lambda state: state["speeches"] == 0)
+
+    async def until_no_sockets(self) -> float:
+        """Wait until no client socket is open. Returns the seconds it took; raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+
+        async def closed() -> bool:
+            return await self.open_sockets() == 0
+
+        await until(closed)
+        return loop.time() - began_s
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def gone(self, timeout_s: float = GONE_S) -> int:
-        """Wait for its end; returns the exit status."""
-        async with asyncio.timeout(timeout_s):
+    async def exit_status(self) -> int:
+        """Wait for the end of the process. Raises TimeoutError."""
+        async with asyncio.timeout(DEADLINE_S):
             return await self.process.wait()
 
 
@@ -113,31 +130,26 @@ class GatewayProcess:
 async def tone_gateway(
     *, slots: int = 64, talker: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[GatewayProcess]:
-    """The real command with the tone talker; `talker` are fields of `fakes.tone.ToneScript`, `settings` the gateway's."""
-    words = {"slots": slots, **(talker or {})}
-    command = [
-        sys.executable,
-        "-m",
-        "acceptance.testbed.tone_gateway",
-        json.dumps(words),
-        "--port",
-        "0",
-        *_flags(settings),
-    ]
-    async with _running(command, TONE_READY_S) as served:
-        yield served
+    """The real command with the tone synthesizer.
+
+    `talker` holds fields of `fakes.pipeline.tone_synthesizer.ToneScript`, `settings` the flags of `voxgate serve`.
+    """
+    script = json.dumps({"slots": slots, **(talker or {})})
+    command = [sys.executable, "-m", "acceptance.testbed.tone_gateway", script, "--port", "0", *_flags(settings)]
+    async with _running(command, DEADLINE_S) as gateway:
+        yield gateway
 
 
 @asynccontextmanager
 async def voice_gateway(**settings: Any) -> AsyncIterator[GatewayProcess]:
     """The demo voice in the real engine."""
     command = [sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", *_flags(settings)]
-    async with _running(command, VOICE_READY_S) as served:
-        yield served
+    async with _running(command, VOICE_START_S) as gateway:
+        yield gateway
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
-    """A flag is given once for each value of a list."""
+    """One flag for each setting, or for each value of one that is a list."""
     flags = []
     for name, value in settings.items():
         for each in value if isinstance(value, (list, tuple)) else [value]:
@@ -146,33 +158,33 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 @asynccontextmanager
-async def _running(command: list[str], ready_s: float) -> AsyncIterator[GatewayProcess]:
-    with tempfile.TemporaryDirectory(prefix="scorecard-") as folder:
+async def _running(command: list[str], start_s: float) -> AsyncIterator[GatewayProcess]:
+    with tempfile.TemporaryDirectory(prefix="acceptance-") as folder:
         path, ready_path = Path(folder) / "log", Path(folder) / "ready.json"
         command = [*command, "--ready-file", str(ready_path)]
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=environment()
+                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=_environment(), start_new_session=True
             )
-        served = GatewayProcess(process, path)
+        gateway = GatewayProcess(process, path)
         try:
-            served.ready = await wait_until_ready(ready_path, process, ready_s)
-            yield served
+            gateway.ready = await wait_until_ready(ready_path, process, start_s)
+            yield gateway
         except BaseException:
-            print(f"the gateway's last lines:\n{served.log[-2000:]}", file=sys.stderr)
+            print(f"last lines of the gateway's log:\n{gateway.log[-2000:]}", file=sys.stderr)
             raise
         finally:
-            await _end(served)
+            await _end(gateway)
 
 
-async def _end(served: GatewayProcess) -> None:
-    """Leave no process of it behind."""
-    family = served.family if served.process.returncode is None else []
-    if served.process.returncode is None:
-        served.process.kill()
+async def _end(gateway: GatewayProcess) -> None:
+    """Kill the gateway and every process that it started."""
+    children = gateway.children if gateway.process.returncode is None else []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(gateway.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
-        await served.gone()
-    for child in psutil.wait_procs(family, timeout=3)[1]:
+        await gateway.exit_status()
+    for child in children:  # those in sessions of their own
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
 
@@ -180,16 +192,13 @@ async def _end(served: GatewayProcess) -> None:
 def _get(url: str) -> tuple[int, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=10) as answer:
+        with opener.open(url, timeout=DEADLINE_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read() or b"null")
 
 
-TESTS = Path(__file__).parents[2]
-
-
-def environment() -> dict[str, str]:
-    """This one's: with a path on which pytest and scripts/scorecard, each in its own way, have put the tests here."""
+def _environment() -> dict[str, str]:
+    """This process's environment, with the tests on the import path."""
     paths = filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

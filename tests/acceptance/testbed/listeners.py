@@ -1,5 +1,4 @@
-"""Many listeners at the pace of speech: the load behind the rows on capacity and on who disturbs whom."""
-# TODO-DOC What one client's misbehaviour costs the others: the same chorus with and without it.
+"""Many listeners at the pace of speech, alone or with other clients that misbehave."""
 
 from __future__ import annotations
 
@@ -10,25 +9,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from ..scorecard.card import Trial
+from fakes.waiting import DEADLINE_S
+
 from .expected_audio import ReceivedUtterance, mismatches, percentile
 from .gateway_process import GatewayProcess
-from .raw_websocket import RawClient, clients
+from .measuring import Figures
+from .raw_websocket import RawClient, connect_many
 
 CHARACTERS_PER_S = 25
-"""The tone talker speaks two characters a frame."""
+"""The tone synthesizer speaks two characters in a frame of 80 ms."""
 TEXTS = 16
-"""Different texts in a chorus; each is computed once for the oracle."""
+"""Different texts among the listeners; the expected audio of each is computed once."""
 SPREAD_S = 2.0
-"""The listeners begin within this time."""
-WORDS = ("the", "weather", "is", "fine", "today", "and", "nobody", "knows", "how", "long", "that", "will", "last")
+"""The listeners start within this time."""
+WORDS = ("the", "weather", "is", "fine", "today", "and", "will", "stay", "so", "until", "the", "end", "of", "May")
 UNLIMITED = {"starts_per_s": 10_000, "interrupts_per_s": 10_000, "messages_per_s": 100_000}
-"""Settings for one client that stands for many."""
+"""Settings for one client address that stands for many."""
+
+T = TypeVar("T")
 
 
-@cache  # made in the midst of a measurement it would delay what is measured
-def text_of(seconds: float, number: int = 0) -> str:
-    """A text that the tone talker speaks in about `seconds`."""
+@cache  # computed during a measurement it would delay what is measured
+def speech_text(seconds: float, number: int = 0) -> str:
+    """A text that the tone synthesizer speaks in about `seconds`."""
     chance, text = random.Random(number), ""
     while len(text) < seconds * CHARACTERS_PER_S:
         text += chance.choice(WORDS) + " "
@@ -37,63 +40,66 @@ def text_of(seconds: float, number: int = 0) -> str:
 
 @dataclass
 class ListenerResults:
-    """What the listeners heard."""
+    """What the listeners received."""
 
-    heard: list[ReceivedUtterance]
+    utterances: list[ReceivedUtterance]
 
     @property
     def gap_p99_ms(self) -> float:
-        """Between messages, the burst at the start left out."""
-        return percentile([gap for one in self.heard for gap in one.gaps_ms[6:]], 99)
+        """Time between messages, p99 over all listeners."""
+        return percentile([gap for one in self.utterances for gap in one.gaps_ms], 99)
 
     def underruns(self, buffer_ms: float = 200) -> int:
-        return sum(one.playback.underruns(buffer_ms) for one in self.heard)
+        return sum(one.playback.underruns(buffer_ms) for one in self.utterances)
 
     @property
     def mismatches(self) -> list[str]:
-        return mismatches(self.heard)
+        return mismatches(self.utterances)
 
     @property
-    def unfinished(self) -> int:
-        return sum(one.outcome != "done" for one in self.heard)
+    def unfinished(self) -> list[str]:
+        """Outcomes of the utterances that did not end with "done"."""
+        return [one.outcome for one in self.utterances if one.outcome != "done"]
 
 
-async def chorus(
-    port: int, count: int, seconds: float, *, codec: str = "pcm", listeners: list[RawClient] | None = None
+async def run_listeners(
+    port: int, count: int, seconds: float, *, codec: str = "pcm", clients: list[RawClient] | None = None
 ) -> ListenerResults:
-    """`count` listeners hear `seconds` of speech each, begun at moments spread over two seconds."""
-    listeners = listeners or await clients(port, count)
-    heard = await asyncio.gather(*(_listen(client, n, count, seconds, codec) for n, client in enumerate(listeners)))
-    await asyncio.gather(*(client.close() for client in listeners))
-    return ListenerResults(list(heard))
+    """Let `count` listeners receive `seconds` of speech each; they start at moments spread over two seconds."""
+    clients = clients or await connect_many(port, count)
+    received = await asyncio.gather(*(_listen(client, n, count, seconds, codec) for n, client in enumerate(clients)))
+    await asyncio.gather(*(client.close() for client in clients))
+    return ListenerResults(list(received))
 
 
 async def _listen(client: RawClient, number: int, count: int, seconds: float, codec: str) -> ReceivedUtterance:
     await asyncio.sleep(SPREAD_S * number / count)
-    heard = client.say(text_of(seconds, number % TEXTS), codec=codec)
-    await heard.ended(2 * seconds + 30)
-    return heard
+    received = client.say(speech_text(seconds, number % TEXTS), codec=codec)
+    await received.ended(2 * seconds + DEADLINE_S)
+    return received
 
 
-T = TypeVar("T")
-
-OTHERS = 100
-
-
-async def disturbed(
-    trial: Trial, served: GatewayProcess, seconds: float, disturb: Callable[[], Awaitable[T]], ratio: float
+async def compare_with_disturbance(
+    figures: Figures,
+    gateway: GatewayProcess,
+    listeners: int,
+    seconds: float,
+    disturb: Callable[[], Awaitable[T]],
+    max_ratio: float,
 ) -> T:
-    """Judge a chorus's gap p99 while `disturb` runs against that without; returns what `disturb` does."""
-    others = trial.size(OTHERS, least=5)
-    await chorus(served.port, max(1, others // 10), 2)
-    alone = await chorus(served.port, others, seconds)
+    """Check that `disturb` neither damages nor delays the speech of other listeners. Returns the result of `disturb`.
+
+    `max_ratio`: largest p99 gap of the listeners meanwhile, relative to that without the disturbance.
+    """
+    await run_listeners(gateway.port, max(1, listeners // 10), 2)
+    alone = await run_listeners(gateway.port, listeners, seconds)
     disturbing = asyncio.ensure_future(disturb())
-    beside = await chorus(served.port, others, seconds)
-    found = await disturbing
-    trial.note("others", others)
-    trial.note("gap p99 alone ms", alone.gap_p99_ms)
-    trial.most("gap p99 ratio", beside.gap_p99_ms / alone.gap_p99_ms, ratio, timed=True)
-    trial.most("underruns of the others", beside.underruns(), 0, timed=True)
-    trial.equal("mismatches", len(beside.mismatches), 0)
-    trial.equal("unfinished", beside.unfinished, 0)
-    return found
+    disturbed = await run_listeners(gateway.port, listeners, seconds)
+    result = await disturbing
+    assert disturbed.mismatches == []
+    assert disturbed.unfinished == []
+    figures.note("listeners", listeners)
+    figures.note("gap p99 alone ms", alone.gap_p99_ms)
+    figures.time_at_most("gap p99 ratio", disturbed.gap_p99_ms / alone.gap_p99_ms, max_ratio)
+    figures.time_at_most("underruns of the listeners", disturbed.underruns(), 0)
+    return result

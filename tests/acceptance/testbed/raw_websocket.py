@@ -1,20 +1,23 @@
-"""A WebSocket client in bare hands: cheap enough for a thousand in one process, and free to do wrong."""
+"""A WebSocket client without a library: cheap enough for a thousand in one process, and free to break the protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+from fakes.waiting import DEADLINE_S
 
 from .expected_audio import ReceivedUtterance
 
 PATH = "/v1/speech"
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-CONNECT_S = 20.0
+MESSAGE_ERRORS = ("bad_message", "text_too_long", "rate_limited")
+"""Errors that refuse one message and leave its utterance as it is."""
 
 
-def upgrade(host: str = "127.0.0.1", path: str = PATH, headers: tuple[str, ...] = ()) -> bytes:
+def upgrade_request(host: str = "127.0.0.1", path: str = PATH, headers: tuple[str, ...] = ()) -> bytes:
     """The request of a handshake."""
     lines = [
         f"GET {path} HTTP/1.1",
@@ -41,7 +44,10 @@ def frame(opcode: int, payload: bytes, *, last: bool = True) -> bytes:
 
 
 class RawWebSocket(asyncio.Protocol):
-    """One connection. `status` is the handshake's answer; `close_code` 1006 when the other end just went away."""
+    """One connection. `answered` gives the status of the handshake, 0 when the connection was lost before.
+
+    `closed` gives the close code: 1006 when the gateway closed the connection without a close frame.
+    """
 
     def __init__(self, request: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -50,16 +56,15 @@ class RawWebSocket(asyncio.Protocol):
         self.closed: asyncio.Future[int] = loop.create_future()
         self.close_code = 1006
         self.closed_s = 0.0
+        self.head = ""
         self.body = b""
         """Of a handshake that was refused."""
-        self.head = ""
         self.transport: asyncio.Transport
         self._request = request
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self.transport = transport  # type: ignore[assignment]  # uvloop's own class
+        self.transport = transport  # type: ignore[assignment]  # uvloop's own class, with the same methods
         self.transport.write(self._request)
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -116,10 +121,10 @@ class RawWebSocket(asyncio.Protocol):
             self.transport.close()
 
     def take_audio(self, payload: bytes) -> None:
-        """An audio message came."""
+        """Called with each binary message."""
 
     def take_message(self, message: dict[str, Any]) -> None:
-        """A control message came."""
+        """Called with each control message."""
 
     def send(self, **fields: Any) -> None:
         self.transport.write(frame(TEXT, json.dumps(fields).encode()))
@@ -129,20 +134,21 @@ class RawWebSocket(asyncio.Protocol):
         self.transport.abort()
 
     async def close(self) -> None:
+        """Close with 1000 and wait for the answer. Raises TimeoutError."""
         self.transport.write(frame(CLOSE, (1000).to_bytes(2, "big")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await self.closed
 
 
 class RawClient(RawWebSocket):
-    """A native session. `say` asks, and the `ReceivedUtterance` that it returns fills as audio comes."""
+    """A native session. `say` asks for an utterance and returns a `ReceivedUtterance`, which fills as audio comes."""
 
     def __init__(self, request: bytes) -> None:
         super().__init__(request)
-        self.heard: dict[str, ReceivedUtterance] = {}
+        self.received: dict[str, ReceivedUtterance] = {}
         self.messages: list[dict[str, Any]] = []
         """Control messages that name no utterance."""
-        self._numbers: dict[int, ReceivedUtterance] = {}
+        self._by_number: dict[int, ReceivedUtterance] = {}
 
     def say(
         self,
@@ -156,53 +162,61 @@ class RawClient(RawWebSocket):
         asked_s: float | None = None,
     ) -> ReceivedUtterance:
         """Ask for a whole utterance at once; without `end` its text stays open."""
-        heard = ReceivedUtterance(text, seed, codec, self.now() if asked_s is None else asked_s)
-        self.heard[name] = heard
+        received = ReceivedUtterance(text, seed, codec, self.now() if asked_s is None else asked_s)
+        self.received[name] = received
         start = {"type": "start", "utterance": name, "format": {"codec": codec}, "seed": seed, "pacing": pacing}
         messages = [start, {"type": "text", "utterance": name, "text": text}]
         if end:
             messages.append({"type": "end", "utterance": name})
         self.transport.write(b"".join(frame(TEXT, json.dumps(message).encode()) for message in messages))
-        return heard
+        return received
 
     def take_audio(self, payload: bytes) -> None:
         number = int.from_bytes(payload[4:8], "little")
-        if (heard := self._numbers.get(number)) is not None:
-            heard.hear(payload, self.now())
+        if (received := self._by_number.get(number)) is not None:
+            received.take(payload, self.now())
 
     def take_message(self, message: dict[str, Any]) -> None:
-        heard = self.heard.get(message.get("utterance", ""))
+        received = self.received.get(message.get("utterance", ""))
         kind = message["type"]
-        if heard is None:
+        if received is None:
             self.messages.append(message)
         elif kind == "started":
-            heard.started_s = self.now()
-            self._numbers[message["number"]] = heard
+            received.started_s = self.now()
+            self._by_number[message["number"]] = received
         elif kind in ("done", "interrupted"):
-            heard.finish(kind, self.now(), message)
-        elif kind == "error" and message["code"] not in ("bad_message", "text_too_long", "rate_limited"):
-            heard.finish(message["code"], self.now(), message)
+            received.finish(kind, self.now(), message)
+        elif kind == "error" and message["code"] not in MESSAGE_ERRORS:
+            received.finish(message["code"], self.now(), message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        for heard in self.heard.values():
-            heard.finish("lost", self.now())
+        for received in self.received.values():
+            received.finish("lost", self.now())
 
 
-async def connect(
-    port: int, kind: type[RawWebSocket] = RawClient, headers: tuple[str, ...] = (), path: str = PATH
-) -> Any:
-    """A connection whose handshake was answered, with 101 or another status. Raises OSError, TimeoutError."""
+Client = TypeVar("Client", bound=RawWebSocket)
+
+
+async def connect(port: int) -> RawClient:
+    """A session whose handshake was answered, with 101 or another status. Raises OSError, TimeoutError."""
+    return await connect_as(RawClient, port)
+
+
+async def connect_as(
+    kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH
+) -> Client:
+    """As `connect`, with a client of that class, further headers, or another path."""
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(CONNECT_S):
-        request = upgrade(f"127.0.0.1:{port}", path, headers)
-        _, wire = await loop.create_connection(lambda: kind(request), "127.0.0.1", port)
-        await wire.answered
-    return wire
+    async with asyncio.timeout(DEADLINE_S):
+        request = upgrade_request(f"127.0.0.1:{port}", path, headers)
+        _, client = await loop.create_connection(lambda: kind(request), "127.0.0.1", port)
+        await client.answered
+    return client
 
 
-async def clients(port: int, count: int, at_once: int = 50) -> list[RawClient]:
-    """`count` sessions, opened a few at a time."""
+async def connect_many(port: int, count: int, at_once: int = 50) -> list[RawClient]:
+    """`count` sessions, `at_once` handshakes at a time."""
     opened: list[RawClient] = []
     while len(opened) < count:
         opened += await asyncio.gather(*(connect(port) for _ in range(min(at_once, count - len(opened)))))

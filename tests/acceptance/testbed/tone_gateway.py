@@ -1,6 +1,6 @@
-"""`voxgate serve` with the tone talker for a voice: `python -m acceptance.testbed.tone_gateway TALKER-AS-JSON FLAG...`.
+"""`voxgate serve` with the tone synthesizer: `python -m acceptance.testbed.tone_gateway SCRIPT-AS-JSON FLAG...`.
 
-Everything else is the real command. Questions come as JSON lines on stdin, answers go to stdout.
+Everything but the synthesizer is the real command. Questions come as JSON lines on stdin, answers go to stdout.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from typing import Any
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, make_every_tone
 from voxgate.cli import main as cli
 from voxgate.cli import serve as command
+from voxgate.pipeline.interface import SpeechRequest
 
 LAG_PERIOD_S = 0.01
-FREED_REMEMBERED = 1000
-"""More would be the growth of a long run."""
+FREED_KEPT = 1000
+"""Slot releases that are kept for questions: a bound, so that a long run does not grow."""
 
 
 class InstrumentedToneSynthesizer(ToneSynthesizer):
-    """A tone talker that tells a test what only the process itself can know."""
+    """A tone synthesizer that answers questions about what only its process can know."""
 
     def __init__(self, script: ToneScript, **options: Any) -> None:
         super().__init__(script, **options)
         self.opened = 0
-        self.freed_at: deque[tuple[int, float]] = deque(maxlen=FREED_REMEMBERED)
+        self.freed_at: deque[tuple[int, float]] = deque(maxlen=FREED_KEPT)
         """(seed, monotonic time) of the speeches that ended last."""
         self._late_ms: list[float] = []
-        self._probe: asyncio.Task[None] | None = None
-        self._door: asyncio.Task[None] | None = None
+        self._lag_probe: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     def run_ahead(self) -> None:
-        """A tone needs nothing loaded."""
+        """Do nothing: a tone needs nothing loaded."""
 
     async def start(self) -> None:
         await super().start()
-        self._door = self._door or asyncio.create_task(self._answer())
+        self._answering = self._answering or asyncio.create_task(self._answer())
 
-    def open(self, request) -> ToneSpeech:
+    def open(self, request: SpeechRequest) -> ToneSpeech:
         speech = super().open(request)
         self.opened += 1
-        self.speeches.clear()  # every speech ever opened is too much for a long run
+        self.speeches.clear()  # a long run must not keep every speech
         return speech
 
     def freed(self, speech: ToneSpeech) -> None:
@@ -60,7 +61,7 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
             answer = getattr(self, "do_" + question.pop("do"))(**question)
             print(json.dumps(answer), flush=True)
 
-    def do_state(self) -> dict[str, Any]:
+    def do_state(self) -> dict[str, int]:
         return {
             "speeches": len(self.open_speeches),
             "most_speeches": self.most_open,
@@ -71,21 +72,18 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
     def do_freed(self) -> list[tuple[int, float]]:
         return list(self.freed_at)
 
-    def do_forget_most(self) -> None:
-        self.most_open = len(self.open_speeches)
-
     def do_lose(self) -> None:
         self.lose()
 
     def do_watch_lag(self) -> None:
-        """Begin to measure the event loop's lag."""
+        """Start to measure the lag of the event loop."""
         self._late_ms = []
-        self._probe = asyncio.create_task(self._watch_lag())
+        self._lag_probe = asyncio.create_task(self._watch_lag())
 
     def do_lag(self) -> dict[str, float]:
-        """End it; milliseconds."""
-        assert self._probe is not None
-        self._probe.cancel()
+        """Stop measuring. Returns milliseconds."""
+        assert self._lag_probe is not None
+        self._lag_probe.cancel()
         late = sorted(self._late_ms)
         return {"p99": late[int(0.99 * len(late))], "max": late[-1]}
 
@@ -97,12 +95,12 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
 
 
 def main() -> int:
-    talker = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     make_every_tone()
     known = {field.name for field in fields(ToneScript)}
-    script = ToneScript(**{name: talker.pop(name) for name in tuple(talker) if name in known})
-    command.build_synthesizer = lambda settings, *_: InstrumentedToneSynthesizer(  # type: ignore[assignment]  # in place of the voice
-        script, max_characters=settings.max_characters, **talker
+    script = ToneScript(**{name: options.pop(name) for name in tuple(options) if name in known})
+    command.build_synthesizer = lambda settings, *_: InstrumentedToneSynthesizer(  # type: ignore[assignment]  # replaces the voice
+        script, max_characters=settings.max_characters, **options
     )
     return cli.main(["serve", *sys.argv[2:]])
 

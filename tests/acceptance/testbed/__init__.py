@@ -1,0 +1,1 @@
+"""Gateways as processes, clients, faulty networks and expected audio for the acceptance tests."""

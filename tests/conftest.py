@@ -1,0 +1,82 @@
+"""Options and reports of the whole test run; the acceptance tests (docs/reliability.md) use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ACCEPTANCE = "tests/acceptance/"
+RESULTS = Path(__file__).parents[1] / "build" / "acceptance.jsonl"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("acceptance", "acceptance tests")
+    group.addoption("--seed", type=int, default=1, help="seed of the tests with random input (%(default)s)")
+    group.addoption(
+        "--scale", type=float, default=1.0, metavar="X", help="multiply every size of the nightly acceptance tests"
+    )
+    group.addoption(
+        "--timing", action="store_true", help="check figures of time; tests that have some are skipped on a busy machine"
+    )
+    group.addoption("--soak-s", type=float, default=600, metavar="S", help="length of the soak test (%(default)s)")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    option = config.option
+    return f"acceptance: --seed {option.seed} --scale {option.scale:g}{' --timing' if option.timing else ''}"
+
+
+_commit = ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """Append the figures of an acceptance test to build/acceptance.jsonl, one line of JSON per test."""
+    report: pytest.TestReport = yield
+    if report.when == "call" and report.nodeid.startswith(ACCEPTANCE) and report.user_properties:
+        option = item.config.option
+        line = {
+            "test": report.nodeid,
+            "outcome": report.outcome,
+            "figures": dict(report.user_properties),
+            "seconds": round(report.duration, 1),
+            "commit": commit(),
+            "seed": option.seed,
+            "scale": option.scale,
+            "timing": option.timing,
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(report.start)),
+        }
+        RESULTS.parent.mkdir(exist_ok=True)
+        with RESULTS.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line) + "\n")
+    return report
+
+
+def commit() -> str:
+    """The commit under test, marked "-dirty" when the tree differs from it; "unknown" outside a repository."""
+    global _commit
+    if not _commit:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        _commit = answer.stdout.strip() or "unknown"
+    return _commit
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures of the acceptance tests."""
+    reports = [
+        report
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        if report.when == "call" and report.nodeid.startswith(ACCEPTANCE) and report.user_properties
+    ]
+    if not reports:
+        return
+    terminalreporter.section("figures")
+    for report in reports:
+        figures = "; ".join(f"{name} {value}" for name, value in report.user_properties)
+        terminalreporter.line(f"{report.nodeid.removeprefix(ACCEPTANCE)}: {figures}")
