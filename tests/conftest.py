@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 ACCEPTANCE = "tests/acceptance/"
 RESULTS = Path(__file__).parents[1] / "build" / "acceptance.jsonl"
@@ -20,7 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--scale", type=float, default=1.0, metavar="X", help="multiply every size of the nightly acceptance tests"
     )
     group.addoption(
-        "--timing", action="store_true", help="check figures of time; tests that have some are skipped on a busy machine"
+        "--timing",
+        action="store_true",
+        help="check figures of time; tests that have some are skipped on a busy machine",
     )
     group.addoption("--soak-s", type=float, default=600, metavar="S", help="length of the soak test (%(default)s)")
 
@@ -28,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     option = config.option
     return f"acceptance: --seed {option.seed} --scale {option.scale:g}{' --timing' if option.timing else ''}"
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """uvloop for the clients of the acceptance tests: they have to cost less than the gateway that they measure."""
+    factory = uvloop.new_event_loop if item.nodeid.startswith(ACCEPTANCE) else asyncio.new_event_loop
+    return {"loop": factory}
 
 
 _commit = ""

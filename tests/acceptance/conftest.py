@@ -1,21 +1,13 @@
-"""Fixtures of the acceptance tests: figures, sizes, the seed, and an event loop that measures without pauses."""
+"""Fixtures of the acceptance tests: figures, sizes, the seed, and a client without collector pauses."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable, Iterator
 
 import pytest
-import uvloop
 
 from .testbed.measuring import BUSY_LATENESS_MS, Figures, timer_lateness_p99_ms
-
-
-@pytest.fixture(scope="session")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """uvloop: the client has to cost less than the gateway that it measures."""
-    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture(autouse=True)

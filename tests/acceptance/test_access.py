@@ -1,3 +1,5 @@
+"""Credentials and origins at the handshake."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,54 +11,64 @@ import string
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from .scorecard.card import Trial, row
+import pytest
+
 from .testbed.gateway_process import GatewayProcess, tone_gateway
-from .testbed.raw_websocket import PATH, RawWebSocket, connect
+from .testbed.measuring import Figures
+from .testbed.raw_websocket import PATH, RawWebSocket, connect_as
 
-BAD_REQUEST, UNAUTHORIZED = 400, 401
+SWITCHING, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN = 101, 400, 401, 403
+NO_ANSWER = 0
+
+# Credentials
+
 PLACES = ("bearer", "token", "xi-api-key", "subprotocol", "query", "query authorization")
+BAD_CASES = 200
 
 
-@row(
-    "A7",
-    "keys: bad, missing, forged, expired",
-    "≥ 200 bad cases, none admitted; no key in a log, no engine work before auth",
-    light_s=6,
-)
-async def keys(trial: Trial) -> None:
-    key, revoked = "vg_" + secrets.token_urlsafe(32), "vg_" + secrets.token_urlsafe(32)
-    entry = "alice=sha256:" + hashlib.sha256(key.encode()).hexdigest()
-    async with tone_gateway(keys=[entry]) as served:
-        opened = (await served.ask("state"))["opened"]
-        cases = [(place, bad) for place in PLACES for bad in _bad(key, revoked)] + [("nowhere", "")]
-        answers = await asyncio.gather(*(_knock(served.port, place, bad) for place, bad in cases))
-        trial.least("bad cases", len(cases), 200)
-        trial.equal("admitted", answers.count(101), 0)
-        # What is no HTTP at all gets a 400, or no answer.
-        trial.equal(
-            "refused otherwise than 401, 400 or by silence", sum(a not in (UNAUTHORIZED, 400, 0) for a in answers), 0
-        )
-        trial.equal("opened at the engine", (await served.ask("state"))["opened"] - opened, 0)
-        good = [await _knock(served.port, place, key) for place in PLACES]
-        trial.equal("good key admitted in every place", str(set(good)), "{101}")
-        said = [bad for _, bad in cases if len(bad) > 8] + [key, entry.partition(":")[2]]
-        trial.equal("keys in the log", sum(one in served.log for one in said), 0)
-        trial.equal("complaints", len(served.complaints), 0)
+async def test_only_valid_keys_are_accepted(figures: Figures) -> None:
+    """In every place that can carry a key. A refused handshake starts no work in the engine, and no key is logged."""
+    key, revoked = _new_key(), _new_key()
+    entry = _key_entry(key)
+    async with tone_gateway(keys=[entry]) as gateway:
+        opened = (await gateway.ask("state"))["opened"]
+        cases = [(place, bad) for place in PLACES for bad in _bad_credentials(key, revoked)] + [("nowhere", "")]
+        statuses = await asyncio.gather(*(_handshake_status(gateway.port, place, bad) for place, bad in cases))
+        figures.at_least("bad credentials", len(cases), BAD_CASES)
+        # Bytes that are not HTTP get 400 or no answer.
+        allowed = (UNAUTHORIZED, BAD_REQUEST, NO_ANSWER)
+        wrong = [(case, status) for case, status in zip(cases, statuses, strict=True) if status not in allowed]
+        assert wrong == []
+        assert (await gateway.ask("state"))["opened"] == opened
+        valid = {place: await _handshake_status(gateway.port, place, key) for place in PLACES}
+        assert valid == dict.fromkeys(PLACES, SWITCHING)
+        secret = [bad for _, bad in cases if len(bad) > 8] + [key, entry.partition(":")[2]]
+        assert [one for one in secret if one in gateway.log] == []
+        assert gateway.log_errors == []
 
 
-async def _knock(port: int, place: str, credential: str) -> int:
-    """The status of a handshake that presents `credential` there; 0 for no answer."""
-    headers, path = _presented(place, credential)
+def _new_key() -> str:
+    return "vg_" + secrets.token_urlsafe(32)
+
+
+def _key_entry(key: str) -> str:
+    return "alice=sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+async def _handshake_status(port: int, place: str, credential: str) -> int:
+    """The status of a handshake with `credential` in that place; 0 when the gateway closed without an answer."""
+    headers, path = _request_parts(place, credential)
     try:
-        wire: RawWebSocket = await connect(port, RawWebSocket, headers, path)
-    except (OSError, TimeoutError):
+        socket = await connect_as(RawWebSocket, port, headers, path)
+    except OSError:
         return 0
-    wire.abort()
-    return wire.answered.result()
+    socket.abort()
+    return socket.answered.result()
 
 
-def _presented(place: str, credential: str) -> tuple[tuple[str, ...], str]:
-    # What a header cannot carry goes as its UTF-8 bytes.
+def _request_parts(place: str, credential: str) -> tuple[tuple[str, ...], str]:
+    """Headers and path that carry the credential."""
+    # Characters that a header cannot carry go as their UTF-8 bytes.
     value = credential.encode("utf-8", "surrogatepass").decode("latin-1")
     quoted = quote(credential.encode("utf-8", "surrogatepass"))
     match place:
@@ -73,8 +85,8 @@ def _presented(place: str, credential: str) -> tuple[tuple[str, ...], str]:
     return (), PATH
 
 
-def _bad(key: str, revoked: str) -> Iterator[str]:
-    """What comes near a key, and what people try."""
+def _bad_credentials(key: str, revoked: str) -> Iterator[str]:
+    """Damaged keys, other encodings of a key, forged tokens, and values that attackers try."""
     yield from ("", " ", "null", "undefined", "alice", "Bearer", "*", "admin", "0", "true", revoked)
     yield from (key[:-1], key[1:], key + "x", "x" + key, key.upper(), key.swapcase(), key[::-1], key * 2, "vg_")
     yield from (key[3:], key.replace("_", "-"), f"alice:{key}", f"alice={key}", f"{key},{key}", f"'{key}'", f'"{key}"')
@@ -90,53 +102,44 @@ def _bad(key: str, revoked: str) -> Iterator[str]:
 
 
 def _forged(header: dict[str, str]) -> str:
-    """A token in alice's name that nobody signed."""
+    """A token for alice without a valid signature."""
     claims = {"sub": "alice", "aud": "voxgate", "exp": 4102444800}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, claims)]
     return ".".join([*parts, "" if header["alg"] == "none" else "AAAA"])
 
 
+# Origins
+
 LISTED = "https://voice.example"
 KEY = "vg_a-key-of-this-test"
+WITH_KEY = f"Authorization: Bearer {KEY}"
 
 
-@row(
-    "A8",
-    "Origin: absent, null, suffix, case, port, userinfo",
-    "403 unless listed; absent only with a key, where there are keys",
-    light_s=4,
-)
-async def origins(trial: Trial) -> None:
-    entry = "alice=sha256:" + hashlib.sha256(KEY.encode()).hexdigest()
-    async with tone_gateway(allowed_origins=LISTED, keys=entry) as served:
-        await _keyed(trial, served)
-    async with tone_gateway(allowed_origins=LISTED) as served:
-        statuses = [await _status(served, f"Origin: {origin}") for origin in _foreign()]
-        trial.equal("without keys: foreign ones admitted", len(statuses) - statuses.count(403), 0)
-        for name, headers in {
-            "own page": (f"Origin: http://127.0.0.1:{served.port}",),
-            "listed": (f"Origin: {LISTED}",),
-            "absent": (),
-        }.items():
-            trial.equal(name, await _status(served, *headers), 101)
+@pytest.mark.parametrize("settings", [{}, {"keys": _key_entry(KEY)}], ids=["without keys", "with keys"])
+async def test_foreign_origins_are_refused(settings: dict[str, str]) -> None:
+    headers = (WITH_KEY,) if settings else ()
+    async with tone_gateway(allowed_origins=LISTED, **settings) as gateway:
+        statuses = {origin: await _status(gateway, *headers, f"Origin: {origin}") for origin in _foreign_origins()}
+        assert {origin: status for origin, status in statuses.items() if status != FORBIDDEN} == {}
 
 
-async def _keyed(trial: Trial, served: GatewayProcess) -> None:
-    key = f"Authorization: Bearer {KEY}"
-    foreign = list(_foreign())
-    statuses = [await _status(served, key, f"Origin: {origin}") for origin in foreign]
-    trial.note("foreign origins", len(foreign))
-    trial.equal("admitted", len(statuses) - statuses.count(403), 0)
-    trial.missed += [f"{origin!r}: {code}" for origin, code in zip(foreign, statuses, strict=True) if code != 403][:5]
-    two = await _status(served, key, f"Origin: {LISTED}", "Origin: https://evil.example")
-    trial.equal("two origins", two, 403)
-    trial.equal("listed, with a key", await _status(served, key, f"Origin: {LISTED}"), 101)
-    trial.equal("listed, without", await _status(served, f"Origin: {LISTED}"), 401)
-    trial.equal("absent, with a key", await _status(served, key), 101)
-    trial.equal("absent, without", await _status(served), 401)
+async def test_listed_own_and_absent_origins_are_accepted_without_keys() -> None:
+    async with tone_gateway(allowed_origins=LISTED) as gateway:
+        assert await _status(gateway, f"Origin: http://127.0.0.1:{gateway.port}") == SWITCHING
+        assert await _status(gateway, f"Origin: {LISTED}") == SWITCHING
+        assert await _status(gateway) == SWITCHING
 
 
-def _foreign() -> Iterator[str]:
+async def test_listed_and_absent_origins_need_a_key_where_there_are_keys() -> None:
+    async with tone_gateway(allowed_origins=LISTED, keys=_key_entry(KEY)) as gateway:
+        assert await _status(gateway, WITH_KEY, f"Origin: {LISTED}", "Origin: https://evil.example") == FORBIDDEN
+        assert await _status(gateway, WITH_KEY, f"Origin: {LISTED}") == SWITCHING
+        assert await _status(gateway, WITH_KEY) == SWITCHING
+        assert await _status(gateway, f"Origin: {LISTED}") == UNAUTHORIZED
+        assert await _status(gateway) == UNAUTHORIZED
+
+
+def _foreign_origins() -> Iterator[str]:
     yield from ("null", "https://evil.example", "file://", "about:blank", "", " ", "*", "voice.example")
     yield from (LISTED + ".evil.example", "https://evil" + LISTED[8:], "https://sub.voice.example", LISTED + ".")
     yield from (LISTED.upper(), "https://Voice.example", "HTTPS://voice.example", "http://voice.example")
@@ -156,7 +159,8 @@ def _foreign() -> Iterator[str]:
     yield from ("https://v\u043eice.example".encode().decode("latin-1"), "https://[::1", "http://127.0.0.1:99999")
 
 
-async def _status(served: GatewayProcess, *headers: str) -> int:
-    wire: RawWebSocket = await connect(served.port, RawWebSocket, headers)
-    wire.abort()
-    return wire.answered.result()
+async def _status(gateway: GatewayProcess, *headers: str) -> int:
+    """The status of a handshake with these headers."""
+    socket = await connect_as(RawWebSocket, gateway.port, headers)
+    socket.abort()
+    return socket.answered.result()

@@ -1,77 +1,55 @@
+"""Audio of many interleaved utterances, compared sample by sample with the audio of each one alone."""
+
 from __future__ import annotations
 
 import asyncio
 import random
-import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-from .scorecard.card import Trial, row
+import pytest
+
 from .testbed.gateway_process import tone_gateway
 from .testbed.listeners import UNLIMITED, WORDS
-from .testbed.raw_websocket import RawClient, clients
+from .testbed.measuring import Figures, nightly
+from .testbed.raw_websocket import RawClient, connect_many
 
 SOCKETS = 48
-AT_ONCE = 2
-"""Utterances at once on each socket."""
+UTTERANCES_PER_SOCKET = 2
+"""Utterances under way at the same time on each socket."""
 
 
-@row(
-    "S6",
-    "lost, duplicated, reordered audio; two utterances at once on every socket, PCM and Opus",
-    "0 in 10^5 utterances",
-    nightly_s=110,
-)
-async def nothing_lost(trial: Trial) -> None:
-    utterances = trial.size(100_000)
+@pytest.mark.parametrize("utterances", [200, nightly(100_000)])
+async def test_interleaved_utterances_equal_offline_audio(
+    utterances: int, scaled: Callable[..., int], figures: Figures
+) -> None:
+    """No sample is lost, repeated, out of order or of another utterance, in PCM and in Opus."""
     texts = [" ".join(random.Random(n).choices(WORDS, k=2 + n % 3)) + "." for n in range(40)]
-    counts: Counter[str] = Counter()
-    todo = iter(range(utterances))
-    # The next utterance of a line can be there before the slot of the last was given back: it waits then.
-    async with tone_gateway(slots=AT_ONCE * SOCKETS, queue_length=AT_ONCE * SOCKETS, **UNLIMITED) as served:
-        listeners = await clients(served.port, SOCKETS)
-        lines = (_speak(client, line, todo, texts, counts) for client in listeners for line in range(AT_ONCE))
+    outcomes: Counter[str] = Counter()
+    count = scaled(utterances)
+    numbers = iter(range(count))
+    # An utterance can be asked for before the slot of the one before it was given back; it waits in the queue then.
+    places = UTTERANCES_PER_SOCKET * SOCKETS
+    async with tone_gateway(slots=places, queue_length=places, **UNLIMITED) as gateway:
+        clients = await connect_many(gateway.port, SOCKETS)
+        lines = (
+            _speak(client, line, numbers, texts, outcomes)
+            for client in clients
+            for line in range(UTTERANCES_PER_SOCKET)
+        )
         await asyncio.gather(*lines)
-        trial.note("utterances", counts.total())
-        trial.equal("done as offline", counts["done"], utterances)
-        for what, count in counts.items():
-            if what != "done":
-                trial.missed.append(f"{what}: {count}")
-        trial.equal("complaints", len(served.complaints), 0)
+        figures.note("utterances", outcomes.total())
+        assert outcomes == {"done": count}
+        assert gateway.log_errors == []
 
 
-async def _speak(client: RawClient, line: int, todo, texts: list[str], counts: Counter[str]) -> None:
-    for number in todo:
+async def _speak(
+    client: RawClient, line: int, numbers: Iterator[int], texts: list[str], outcomes: Counter[str]
+) -> None:
+    for number in numbers:
         codec = "opus" if number % 4 == 0 else "pcm"
-        heard = client.say(
+        received = client.say(
             texts[number % len(texts)], name=f"{line}.{number}", seed=number % 3, codec=codec, pacing="none"
         )
-        outcome = await heard.ended(60)
-        # Audio that came after the end would be noted only now.
-        counts[heard.mismatch or outcome] += 1
-
-
-TESTS = Path(__file__).parents[1]
-
-
-@row(
-    "S7",
-    "text chunking: the same text in any fragmentation, at any concurrency, greedy and seeded",
-    "identical codes",
-    light_s=60,
-    nightly_s=60,
-    voice=True,
-)
-def exactness(trial: Trial) -> None:
-    """The engine against a plain loop that shares no code with it (tests/pipeline/talker/test_exactness.py)."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "pipeline/talker/test_exactness.py"]
-    told = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
-    passed = re.search(r"(\d+) passed", told.stdout)
-    failed = re.search(r"(\d+) (failed|error)", told.stdout)
-    trial.note("comparisons passed", int(passed[1]) if passed else told.stdout.count("."))
-    trial.equal("failed", int(failed[1]) if failed else 0, 0)
-    trial.equal("exit status", told.returncode, 0)
-    if told.returncode:
-        print(told.stdout[-2000:], file=sys.stderr)
+        outcome = await received.ended()
+        outcomes[received.mismatch or outcome] += 1

@@ -1,91 +1,71 @@
+"""Many sessions at once on one gateway: pace, exactness, event-loop lag and memory."""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from .scorecard.card import Trial, row
-from .testbed.expected_audio import all_ended
+import pytest
+
+from .testbed.expected_audio import all_ended, mismatches
 from .testbed.gateway_process import tone_gateway
-from .testbed.listeners import UNLIMITED, chorus, text_of
-from .testbed.raw_websocket import clients
+from .testbed.listeners import UNLIMITED, run_listeners, speech_text
+from .testbed.measuring import Figures, nightly
+from .testbed.raw_websocket import connect_many
+
+LAG_P99_MS, LAG_MAX_MS = 5, 50
+IDLE_KIB, SPEAKING_KIB = 48, 384
+SPEECH_S = 8.0
+SETTLE_S = 1.0
+"""Time for the kernel and the allocator after a thousand handshakes."""
 
 
-@row(
-    "C1",
-    "PCM sessions, 80 ms messages, client and gateway on the same 2 cores",
-    "500, gap p99 ≤ 90 ms, 0 underruns at a 200 ms buffer",
-    light_s=25,
-    nightly_s=60,
-    timed=True,
+@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.parametrize(
+    ("codec", "sessions", "seconds", "max_gap_ms"),
+    [("pcm", 5, 3, 90), nightly("pcm", 500, 40, 90), nightly("opus", 150, 40, 95)],
 )
-async def pcm_sessions(trial: Trial) -> None:
-    await sessions(trial, trial.size(500, light=100), "pcm", gap_ms=90)
+async def test_sessions_play_without_underrun(
+    codec: str, sessions: int, seconds: int, max_gap_ms: float, scaled: Callable[..., int], figures: Figures
+) -> None:
+    count, seconds = scaled(sessions), scaled(seconds, least=3)
+    async with tone_gateway(slots=count, **UNLIMITED) as gateway:
+        await run_listeners(gateway.port, max(1, count // 10), 2, codec=codec)  # allocates what is allocated once
+        await gateway.ask("watch_lag")
+        cpu_s = gateway.cpu_s
+        results = await run_listeners(gateway.port, count, seconds, codec=codec)
+        lag_ms = await gateway.ask("lag")
+        assert results.mismatches == []
+        assert results.unfinished == []
+        assert gateway.log_errors == []
+        figures.note("sessions", count)
+        figures.note("cores used by the gateway", (gateway.cpu_s - cpu_s) / seconds)
+        figures.time_at_most("gap p99 ms", results.gap_p99_ms, max_gap_ms)
+        figures.time_at_most("underruns with a buffer of 200 ms", results.underruns(), 0)
+        figures.time_at_most("event-loop lag p99 ms", lag_ms["p99"], LAG_P99_MS)
+        figures.time_at_most("event-loop lag max ms", lag_ms["max"], LAG_MAX_MS)
 
 
-async def sessions(trial: Trial, count: int, codec: str, gap_ms: float) -> None:
-    """Also C2's, and C5's: the loop's lag is measured meanwhile."""
-    seconds = trial.size(40, light=10, least=5)
-    async with tone_gateway(slots=count, **UNLIMITED) as served:
-        await chorus(served.port, max(1, count // 10), 2, codec=codec)  # warm
-        await served.ask("watch_lag")
-        cpu_s = served.cpu_s
-        sung = await chorus(served.port, count, seconds, codec=codec)
-        trial.note("sessions", count)
-        trial.most("gap p99 ms", sung.gap_p99_ms, gap_ms, timed=True)
-        trial.most("underruns", sung.underruns(), 0, timed=True)
-        trial.equal("mismatches", len(sung.mismatches), 0)
-        trial.equal("unfinished", sung.unfinished, 0)
-        trial.note("gateway's cores", (served.cpu_s - cpu_s) / seconds)
-        trial.note("loop lag ms", (await served.ask("lag"))["p99"])
-        trial.equal("complaints", len(served.complaints), 0)
-
-
-@row("C2", "the same with real Opus", "150, gap p99 ≤ 95 ms", nightly_s=60, timed=True)
-async def opus_sessions(trial: Trial) -> None:
-    await sessions(trial, trial.size(150), "opus", gap_ms=95)
-
-
-@row(
-    "C5",
-    "event-loop lag of the gateway under C1",
-    "p99 ≤ 5 ms, max ≤ 50 ms",
-    nightly_s=35,
-    timed=True,
-)
-async def loop_lag(trial: Trial) -> None:
-    count, seconds = trial.size(500), trial.size(20, least=5)
-    async with tone_gateway(slots=count, **UNLIMITED) as served:
-        await chorus(served.port, max(1, count // 10), 2)
-        await served.ask("watch_lag")
-        sung = await chorus(served.port, count, seconds)
-        lag_ms = await served.ask("lag")
-        trial.note("sessions", count)
-        trial.most("lag p99 ms", lag_ms["p99"], 5, timed=True)
-        trial.most("lag max ms", lag_ms["max"], 50, timed=True)
-        trial.equal("mismatches", len(sung.mismatches), 0)
-
-
-SPEAKING_S = 8.0
-
-
-@row("C6", "memory", "idle connection ≤ 48 KiB, speaking ≤ 384 KiB", nightly_s=30)
-async def memory(trial: Trial) -> None:
-    idle, speaking = trial.size(900, least=100), trial.size(400, least=40)
-    async with tone_gateway(slots=speaking, sockets=idle + 100, **UNLIMITED) as served:
-        await chorus(served.port, 50, 2, codec="opus")  # what is loaded and allocated once
-        before_bytes = served.memory_bytes
-        listeners = await clients(served.port, idle)
-        await asyncio.sleep(1)
-        idle_bytes = served.memory_bytes
-        trial.note("idle connections", idle)
-        trial.most("KiB idle", (idle_bytes - before_bytes) / idle / 1024, 48)
-        heard = [
-            client.say(text_of(SPEAKING_S, number % 8), codec="opus")
-            for number, client in enumerate(listeners[:speaking])
+@pytest.mark.nightly
+async def test_memory_per_connection(scaled: Callable[..., int], figures: Figures) -> None:
+    idle, speaking = scaled(900, least=100), scaled(400, least=40)
+    async with tone_gateway(slots=speaking, sockets=idle + 100, **UNLIMITED) as gateway:
+        await run_listeners(gateway.port, 50, 2, codec="opus")  # allocates what is allocated once
+        before_bytes = gateway.memory_bytes
+        clients = await connect_many(gateway.port, idle)
+        await asyncio.sleep(SETTLE_S)
+        idle_bytes = gateway.memory_bytes
+        figures.note("idle connections", idle)
+        figures.at_most("KiB per idle connection", (idle_bytes - before_bytes) / idle / 1024, IDLE_KIB)
+        received = [
+            client.say(speech_text(SPEECH_S, number % 8), codec="opus")
+            for number, client in enumerate(clients[:speaking])
         ]
-        await asyncio.sleep(SPEAKING_S / 2)
-        trial.note("speaking", sum(one.outcome == "open" for one in heard))
-        trial.most("KiB speaking", (served.memory_bytes - idle_bytes) / speaking / 1024, 384)
-        await all_ended(heard, 60)
-        trial.equal("mismatches", sum(bool(one.mismatch) for one in heard), 0)
-        for client in listeners:
+        await asyncio.sleep(SPEECH_S / 2)
+        figures.note("speaking", sum(one.outcome == "open" for one in received))
+        per_speaker_kib = (gateway.memory_bytes - idle_bytes) / speaking / 1024
+        figures.at_most("KiB more per speaking connection", per_speaker_kib, SPEAKING_KIB)
+        await all_ended(received)
+        assert mismatches(received) == []
+        for client in clients:
             client.abort()

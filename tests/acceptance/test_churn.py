@@ -1,109 +1,120 @@
+"""Utterances and connections that start and end at a high rate."""
+
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
-from .scorecard.card import Trial, row
+import pytest
+from fakes.waiting import until
+
 from .testbed.expected_audio import all_ended
 from .testbed.gateway_process import GatewayProcess, tone_gateway
-from .testbed.listeners import UNLIMITED, text_of
-from .testbed.raw_websocket import RawClient, clients, connect
+from .testbed.listeners import UNLIMITED, speech_text
+from .testbed.measuring import Figures
+from .testbed.raw_websocket import RawClient, connect, connect_many
 
-EXPECTED = {"interrupted", "at_capacity", "done"}
+pytestmark = pytest.mark.nightly
+
+# Utterances
+
 SLOTS = 20
 SOCKETS = 50
-CONFIRMS_S = 0.15
+OUTCOMES = {"interrupted", "at_capacity", "done"}
+CONFIRM_S = 0.15
 """How long the engine takes to confirm an abort."""
 
 
-@row(
-    "A5",
-    "start/interrupt storm, 1,000/s, with an engine slow to confirm aborts",
-    "slots never exceed the limit, unconfirmed aborts counted; then none is held",
-    nightly_s=25,
-)
-async def start_storm(trial: Trial) -> None:
-    per_s, seconds = trial.size(1000, least=100), trial.size(12, least=3)
-    talker = {"close_s": CONFIRMS_S}
-    async with tone_gateway(slots=SLOTS, talker=talker, queue_length=32, queue_wait_ms=500, **UNLIMITED) as served:
-        listeners = await clients(served.port, SOCKETS)
+@pytest.mark.usefixtures("quiet_machine")
+async def test_start_storm_never_exceeds_slots(scaled: Callable[..., int], figures: Figures) -> None:
+    """A slot whose release the engine has not confirmed is not given out again."""
+    per_s, seconds = scaled(1000, least=100), scaled(12, least=3)
+    talker = {"close_s": CONFIRM_S}
+    async with tone_gateway(slots=SLOTS, talker=talker, queue_length=32, queue_wait_ms=500, **UNLIMITED) as gateway:
+        clients = await connect_many(gateway.port, SOCKETS)
         outcomes: Counter[str] = Counter()
-        began_s = listeners[0].now()
-        storm = (_storm(client, per_s / SOCKETS, seconds, n / per_s, outcomes) for n, client in enumerate(listeners))
+        began_s = clients[0].now()
+        storm = (
+            _start_and_interrupt(client, per_s / SOCKETS, seconds, n / per_s, outcomes)
+            for n, client in enumerate(clients)
+        )
         await asyncio.gather(*storm)
-        rate = outcomes.total() / (listeners[0].now() - began_s)
-        await served.until_idle()
-        state = await served.ask("state")
-        _, limits = await served.get("/v1/limits")
-        trial.least("starts a second", rate, 0.8 * per_s, timed=True)
-        trial.note("outcomes", ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
-        trial.most("most slots in use", state["most_speeches"], SLOTS)
-        # With a slot the engine has not confirmed given out again, the talker would refuse: an error of another text.
-        engine_refusals = sum("no slot" in one.end.get("message", "") for c in listeners for one in c.heard.values())
-        trial.equal("given out before it was confirmed", engine_refusals, 0)
-        trial.equal("slots held afterwards", limits["utterances"]["active"] + limits["queue"]["waiting"], 0)
-        trial.equal("unexpected", sum(outcomes[name] for name in outcomes if name not in EXPECTED), 0)
-        trial.equal("complaints", len(served.complaints), 0)
+        rate_per_s = outcomes.total() / (clients[0].now() - began_s)
+        await gateway.until_idle()
+        state = await gateway.ask("state")
+        _, limits = await gateway.get("/v1/limits")
+        figures.note("outcomes", ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
+        assert set(outcomes) <= OUTCOMES
+        assert state["most_speeches"] <= SLOTS
+        # The tone synthesizer refuses a slot that is still held, with a message of its own.
+        received = [one for client in clients for one in client.received.values()]
+        assert [one.end for one in received if "no slot" in one.end.get("message", "")] == []
+        assert (limits["utterances"]["active"], limits["queue"]["waiting"]) == (0, 0)
+        assert gateway.log_errors == []
+        figures.time_at_least("starts per s", rate_per_s, 0.8 * per_s)
 
 
-async def _storm(client: RawClient, per_s: float, seconds: float, offset_s: float, outcomes: Counter[str]) -> None:
-    """Starts at fixed times; each is interrupted a moment later."""
+async def _start_and_interrupt(
+    client: RawClient, per_s: float, seconds: float, offset_s: float, outcomes: Counter[str]
+) -> None:
+    """Start utterances at fixed times; interrupt each after up to 90 ms."""
     loop = asyncio.get_running_loop()
-    at_s, heard = loop.time() + offset_s, []
+    at_s, received = loop.time() + offset_s, []
     for number in range(int(per_s * seconds)):
         await asyncio.sleep(max(0.0, at_s - loop.time()))
         at_s += 1 / per_s
-        one = client.say("Never mind.", name=f"u{number}")
-        heard.append(one)
+        received.append(client.say("Never mind.", name=f"u{number}"))
         loop.call_later(0.03 * (number % 4), lambda name=f"u{number}": client.send(type="interrupt", utterance=name))
-    await all_ended(heard, 20)
-    outcomes.update(one.outcome for one in heard)
+    await all_ended(received)
+    outcomes.update(one.outcome for one in received)
 
+
+# Connections
 
 AT_ONCE = 48
+SETTLE_S = 1.0
+"""Time for the allocator after the last connection."""
+CONNECTIONS_PER_S = 1000
+EXTRA_MIB = 2
 
 
-@row(
-    "A6",
-    "churn: 10,000 connections, 10,000 resets in mid-speech",
-    "≥ 1,000/s, memory + ≤ 2 MiB, descriptors, tasks and slots back exactly",
-    nightly_s=70,
-    timed=True,
-)
-async def churn(trial: Trial) -> None:
-    connections = trial.size(10_000, least=200)
-    async with tone_gateway(slots=2 * AT_ONCE, **UNLIMITED) as served:
-        await _all(served, connections // 4, _come_and_go)  # what is allocated once
-        await _all(served, connections // 4, _reset_in_speech)
-        before, before_bytes, descriptors = await _calm(served), served.memory_bytes, served.descriptors
-        per_s = await _all(served, connections, _come_and_go)
-        resets_per_s = await _all(served, connections, _reset_in_speech)
-        after = await _calm(served)
-        trial.note("connections", connections)
-        trial.least("connections a second", per_s, 1000, timed=True)
-        trial.note("resets in mid-speech a second", resets_per_s)
-        trial.most("MiB more", (served.memory_bytes - before_bytes) / 2**20, 2)
-        trial.equal("descriptors more", served.descriptors - descriptors, 0)
-        trial.equal("tasks more", after["tasks"] - before["tasks"], 0)
-        trial.equal("speeches left", after["speeches"], 0)
-        trial.equal("complaints", len(served.complaints), 0)
+@pytest.mark.usefixtures("quiet_machine")
+async def test_connection_churn_returns_everything(scaled: Callable[..., int], figures: Figures) -> None:
+    """Memory, descriptors, tasks and slots return after connections that close and connections reset in speech."""
+    count = scaled(10_000, least=200)
+    async with tone_gateway(slots=2 * AT_ONCE, **UNLIMITED) as gateway:
+        await _repeat(gateway, count // 4, _connect_and_close)  # allocates what is allocated once
+        await _repeat(gateway, count // 4, _reset_in_speech)
+        before, before_bytes, descriptors = await _settled(gateway), gateway.memory_bytes, gateway.descriptors
+        per_s = await _repeat(gateway, count, _connect_and_close)
+        resets_per_s = await _repeat(gateway, count, _reset_in_speech)
+        after = await _settled(gateway)
+        assert after["speeches"] == 0
+        assert after["tasks"] == before["tasks"]
+        assert gateway.descriptors == descriptors
+        assert gateway.log_errors == []
+        figures.note("connections", count)
+        figures.note("resets in speech per s", resets_per_s)
+        figures.at_most("MiB more", (gateway.memory_bytes - before_bytes) / 2**20, EXTRA_MIB)
+        figures.time_at_least("connections per s", per_s, CONNECTIONS_PER_S)
 
 
-async def _all(served: GatewayProcess, count: int, once) -> float:
-    """Do it `count` times. Returns how often a second."""
+async def _repeat(gateway: GatewayProcess, count: int, once: Callable[[int, int], Awaitable[None]]) -> float:
+    """Call `once(port, number)` `count` times, `AT_ONCE` at a time. Returns the rate per second."""
     loop = asyncio.get_running_loop()
-    began_s, todo = loop.time(), iter(range(count))
+    began_s, numbers = loop.time(), iter(range(count))
 
     async def worker() -> None:
-        for number in todo:
-            await once(served.port, number)
+        for number in numbers:
+            await once(gateway.port, number)
 
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
     return count / (loop.time() - began_s)
 
 
-async def _come_and_go(port: int, number: int) -> None:
-    client: RawClient = await connect(port)
+async def _connect_and_close(port: int, number: int) -> None:
+    client = await connect(port)
     if number % 2:
         await client.close()
     else:
@@ -111,20 +122,16 @@ async def _come_and_go(port: int, number: int) -> None:
 
 
 async def _reset_in_speech(port: int, number: int) -> None:
-    client: RawClient = await connect(port)
-    heard = client.say(text_of(10, number % 4))
-    async with asyncio.timeout(20):
-        while not heard.playback.arrivals and not heard.over.done():
-            await asyncio.sleep(0.001)
+    client = await connect(port)
+    received = client.say(speech_text(10, number % 4))
+    await until(lambda: received.playback.arrivals or received.over.done())
     client.abort()
 
 
-async def _calm(served: GatewayProcess) -> dict[str, int]:
-    """The state once every connection is forgotten."""
-    async with asyncio.timeout(30):
-        while (await served.get("/v1/limits"))[1]["sockets"]["open"]:
-            await asyncio.sleep(0.05)
-    await served.until_idle()
-    await asyncio.sleep(1)
-    state: dict[str, int] = await served.ask("state")
+async def _settled(gateway: GatewayProcess) -> dict[str, int]:
+    """The state of the gateway once every connection is forgotten."""
+    await gateway.until_no_sockets()
+    await gateway.until_idle()
+    await asyncio.sleep(SETTLE_S)
+    state: dict[str, int] = await gateway.ask("state")
     return state

@@ -1,47 +1,59 @@
+"""Clients that send too slowly, too much or too fast: each is closed, and other sessions are not disturbed."""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from .scorecard.card import Trial, row
-from .testbed.gateway_process import GatewayProcess, tone_gateway
-from .testbed.listeners import UNLIMITED, disturbed
-from .testbed.raw_websocket import PING, TEXT, RawClient, clients, connect, frame, upgrade
+import pytest
+from fakes.waiting import DEADLINE_S, until
 
-HALF_HANDSHAKE_S = 10.0
-LIMIT_S = 5.5
+from .testbed.gateway_process import tone_gateway
+from .testbed.listeners import UNLIMITED, compare_with_disturbance
+from .testbed.measuring import Figures, nightly
+from .testbed.raw_websocket import PING, TEXT, connect, connect_many, frame, upgrade_request
 
+CONTINUATION = 0
+POLICY_VIOLATION, TOO_BIG = 1008, 1009
+LISTENERS = 100
 
-@row(
-    "A1",
-    "1,000 half handshakes at 1 byte/s",
-    "all closed ≤ 5.5 s, the others' gap p99 unchanged (≤ 1.1 ×)",
-    nightly_s=40,
-    timed=True,
-)
-async def half_handshakes(trial: Trial) -> None:
-    count = trial.size(1000)
-    async with tone_gateway(slots=200, **UNLIMITED) as served:
-        before = served.descriptors
-        held_s = await disturbed(trial, served, HALF_HANDSHAKE_S, lambda: _dribble(served.port, count), 1.1)
-        trial.note("half handshakes", count)
-        trial.equal("never closed", sum(seconds is None for seconds in held_s), 0)
-        trial.most("closed after s, max", max(seconds for seconds in held_s if seconds is not None), LIMIT_S)
-        trial.equal("descriptors left", served.descriptors - before, 0)
-        trial.equal("complaints", len(served.complaints), 0)
+# Handshakes
+
+HANDSHAKE_S = 10.0
+"""How long the client goes on sending one byte a second."""
+HANDSHAKE_LIMIT_S = 5.5
 
 
-async def _dribble(port: int, count: int) -> list[float | None]:
-    """How long each connection was kept; None for one that was not closed."""
-    return list(await asyncio.gather(*(_one(port) for _ in range(count))))
+@pytest.mark.nightly
+@pytest.mark.usefixtures("quiet_machine")
+async def test_incomplete_handshakes_are_closed(scaled: Callable[..., int], figures: Figures) -> None:
+    count = scaled(1000)
+    async with tone_gateway(slots=200, **UNLIMITED) as gateway:
+        before = gateway.descriptors
+        kept_s = await compare_with_disturbance(
+            figures,
+            gateway,
+            scaled(LISTENERS, least=5),
+            HANDSHAKE_S,
+            lambda: asyncio.gather(*(_send_handshake_slowly(gateway.port) for _ in range(count))),
+            1.1,
+        )
+        closed_s = [seconds for seconds in kept_s if seconds is not None]
+        figures.note("incomplete handshakes", count)
+        assert len(closed_s) == count, "connections that were never closed"
+        figures.time_at_most("closed after s, max", max(closed_s), HANDSHAKE_LIMIT_S)
+        await until(lambda: gateway.descriptors == before)
+        assert gateway.log_errors == []
 
 
-async def _one(port: int) -> float | None:
+async def _send_handshake_slowly(port: int) -> float | None:
+    """Send a byte a second. Returns when the gateway closed the connection, None when it did not."""
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     began_s = loop.time()
     try:
-        for byte in upgrade()[: int(HALF_HANDSHAKE_S)]:
+        for byte in upgrade_request()[: int(HANDSHAKE_S)]:
             writer.write(bytes((byte,)))
             try:
                 async with asyncio.timeout(1):
@@ -56,170 +68,157 @@ async def _one(port: int) -> float | None:
         writer.transport.abort()
 
 
-TOO_BIG = 1009
-CONTINUATION = 0
+# Size
+
 MESSAGE_BYTES = 65_536
-FRAGMENT_BYTES = 1000
+"""Largest message that the gateway takes."""
+CLOSE_MS = 50
+EXTRA_MIB = 1
+_FRAGMENT = b"x" * 1000
+OVERSIZE = {
+    "one frame": frame(TEXT, b"x" * (MESSAGE_BYTES + 1)),
+    "fragments": frame(TEXT, _FRAGMENT, last=False) + frame(CONTINUATION, _FRAGMENT, last=False) * 70,
+    "length 2^63 - 1": b"\x81\xff" + (2**63 - 1).to_bytes(8, "big") + bytes(4) + _FRAGMENT,
+    "length 2^63": b"\x81\xff" + (2**63).to_bytes(8, "big") + bytes(4) + _FRAGMENT,
+    "length 1 GiB": b"\x81\xff" + (2**30).to_bytes(8, "big") + bytes(4) + _FRAGMENT,
+}
 
 
-@row(
-    "A2",
-    "oversize: one frame, fragments, lengths up to 2^63",
-    "1009 ≤ 50 ms, memory + ≤ 1 MiB",
-    light_s=4,
-    nightly_s=8,
-    timed=True,
-)
-async def oversize(trial: Trial) -> None:
-    each = trial.size(50, light=5)
-    fragment = b"x" * FRAGMENT_BYTES
-    floods = {
-        "one frame": frame(TEXT, b"x" * (MESSAGE_BYTES + 1)),
-        "fragments": frame(TEXT, fragment, last=False) + frame(CONTINUATION, fragment, last=False) * 70,
-        "2^63 - 1": b"\x81\xff" + (2**63 - 1).to_bytes(8, "big") + bytes(4) + b"x" * 1000,
-        "2^63": b"\x81\xff" + (2**63).to_bytes(8, "big") + bytes(4) + b"x" * 1000,
-        "1 GiB": b"\x81\xff" + (2**30).to_bytes(8, "big") + bytes(4) + b"x" * 1000,
-    }
-    async with tone_gateway() as served:
-        for data in floods.values():
-            await _send(served.port, data)
-        before_bytes = served.memory_bytes
+@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.parametrize("each", [5, nightly(50)])
+async def test_oversized_messages_close_with_1009(each: int, scaled: Callable[..., int], figures: Figures) -> None:
+    async with tone_gateway() as gateway:
+        for data in OVERSIZE.values():  # allocates what is allocated once
+            await _send(gateway.port, data)
+        before_bytes = gateway.memory_bytes
         slowest_ms, peak_bytes = 0.0, before_bytes
-        for name, data in floods.items():
-            codes = set()
-            for _ in range(each):
-                code, took_ms = await _send(served.port, data)
-                codes.add(code)
+        for name, data in OVERSIZE.items():
+            for _ in range(scaled(each)):
+                code, took_ms = await _send(gateway.port, data)
+                assert code == TOO_BIG, name
                 slowest_ms = max(slowest_ms, took_ms)
-                peak_bytes = max(peak_bytes, served.memory_bytes)
-            trial.equal(name, str(sorted(codes)), f"[{TOO_BIG}]")
-        trial.most("closed after ms, max", slowest_ms, 50, timed=True)
-        trial.most("MiB more", (peak_bytes - before_bytes) / 2**20, 1)
-        trial.equal("complaints", len(served.complaints), 0)
+                peak_bytes = max(peak_bytes, gateway.memory_bytes)
+        figures.time_at_most("closed after ms, max", slowest_ms, CLOSE_MS)
+        figures.at_most("MiB more", (peak_bytes - before_bytes) / 2**20, EXTRA_MIB)
+        assert gateway.log_errors == []
 
 
 async def _send(port: int, data: bytes) -> tuple[int, float]:
-    """The close code that it brings, and after how many milliseconds."""
-    client: RawClient = await connect(port)
+    """Send `data`. Returns the close code and after how many milliseconds it came."""
+    client = await connect(port)
     began_s = client.now()
     client.transport.write(data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         code = await client.closed
     return code, 1000 * (client.closed_s - began_s)
 
 
-CONNECTIONS = 20
-PINGS = frame(PING, bytes(125)) * 500
+# Pings
+
+PING_CONNECTIONS = 20
+PINGS_PER_WRITE = 500
+PINGS = frame(PING, bytes(125)) * PINGS_PER_WRITE
+UNSENT_BYTES = 1 << 20
+"""Pings that wait in one client; more are written when fewer wait."""
+PING_FLOOD_MIB = 10
 
 
-@row(
-    "A3",
-    "ping flood without reading, 20 connections",
-    "memory + ≤ 10 MiB; an utterance meanwhile unharmed",
-    light_s=7,
-    nightly_s=20,
-)
-async def ping_flood(trial: Trial) -> None:
-    seconds = trial.size(12, light=3)
-    async with tone_gateway() as served:
-        speaker = await connect(served.port)
-        heard = speaker.say("Somebody speaks while all of that goes on around him, and is heard.")
-        flooding = await clients(served.port, CONNECTIONS)
-        await asyncio.sleep(0.5)
-        before_bytes = peak_bytes = served.memory_bytes
-        loop = asyncio.get_running_loop()
-        end_s, sent, cut = loop.time() + seconds, 0, 0
-        while loop.time() < end_s:
-            for number, client in enumerate(flooding):
-                if client.closed.done() or client.transport.is_closing():
-                    cut += 1
-                    flooding[number] = await connect(served.port)
-                    continue
-                client.transport.pause_reading()
-                if client.transport.get_write_buffer_size() < 1 << 20:
-                    client.transport.write(PINGS)
-                    sent += 500
-            await asyncio.sleep(0)
-            peak_bytes = max(peak_bytes, served.memory_bytes)
-        await heard.ended(30)
-        trial.note("pings", sent)
-        trial.note("connections cut", cut)
-        trial.most("MiB more", (peak_bytes - before_bytes) / 2**20, 10)
-        trial.equal("utterance", heard.mismatch or heard.outcome, "done")
-        trial.equal("complaints", len(served.complaints), 0)
+@pytest.mark.parametrize("pings", [400_000, nightly(9_000_000)])
+async def test_ping_flood_is_bounded(pings: int, scaled: Callable[..., int], figures: Figures) -> None:
+    """Clients that send pings and read no pongs cost little memory and do not damage the speech of another session."""
+    async with tone_gateway() as gateway:
+        speaker = await connect(gateway.port)
+        received = speaker.say("This sentence is spoken while twenty other connections send pings.")
+        flooding = await connect_many(gateway.port, PING_CONNECTIONS)
+        await until(lambda: received.playback.arrivals)
+        before_bytes = peak_bytes = gateway.memory_bytes
+        sent, closed = 0, 0
+        async with asyncio.timeout(10 * DEADLINE_S):
+            while sent < scaled(pings):
+                for number, client in enumerate(flooding):
+                    if client.closed.done() or client.transport.is_closing():
+                        closed += 1
+                        flooding[number] = await connect(gateway.port)
+                        continue
+                    client.transport.pause_reading()
+                    if client.transport.get_write_buffer_size() < UNSENT_BYTES:
+                        client.transport.write(PINGS)
+                        sent += PINGS_PER_WRITE
+                await asyncio.sleep(0)
+                peak_bytes = max(peak_bytes, gateway.memory_bytes)
+        assert await received.ended() == "done"
+        assert received.mismatch == ""
+        figures.note("pings", sent)
+        figures.note("connections closed", closed)
+        figures.at_most("MiB more", (peak_bytes - before_bytes) / 2**20, PING_FLOOD_MIB)
+        assert gateway.log_errors == []
         for client in flooding:
             client.abort()
 
 
+# Messages
+
 FLOODERS = 4
 FLOOD_S = 8.0
-BATCH = 200
-ALLOWED = {1008, 1009}
-"""Policy, or too big where an endless message grows beyond what one may be."""
+MESSAGES_PER_WRITE = 200
+FLOOD_CLOSE_S = 2
 FLOODS = {
     "messages": frame(TEXT, b'{"type":"ping"}'),
     "unknown": frame(TEXT, b'{"type":"text","utterance":"x","text":"y"}'),
     "pings": frame(PING, b"x"),
-    "fragments": frame(CONTINUATION, b" "),
+    "fragments": frame(CONTINUATION, b" ", last=False),
     "empty fragments": frame(CONTINUATION, b"", last=False),
 }
 
 
 @dataclass
 class FloodOutcome:
-    """How a flooder ended."""
+    """How a flooding connection ended."""
 
     code: int
+    """0 when the gateway did not close it."""
     after_s: float
-    limited: bool
-    """It was told `rate_limited` before."""
+    warned: bool
+    """Whether it got `rate_limited` before."""
 
 
-@row(
-    "A4",
-    "message floods, endless fragments",
-    "rate_limited, then 1008 ≤ 2 s; others' gap p99 ≤ 1.2 ×",
-    nightly_s=75,
-    timed=True,
-)
-async def message_flood(trial: Trial) -> None:
-    async with tone_gateway(slots=200) as served:
-        before_bytes = served.memory_bytes
-        ended = await disturbed(trial, served, FLOOD_S, lambda: _flood_all(served), 1.2)
-        for name, ends in ended.items():
-            trial.note(f"{name}: codes", ", ".join(map(str, sorted({end.code for end in ends}))))
+@pytest.mark.nightly
+@pytest.mark.usefixtures("quiet_machine")
+async def test_message_floods_are_closed(scaled: Callable[..., int], figures: Figures) -> None:
+    async with tone_gateway(slots=200) as gateway:
+        before_bytes = gateway.memory_bytes
+        outcomes = await compare_with_disturbance(
+            figures, gateway, scaled(LISTENERS, least=5), FLOOD_S, lambda: _flood_all(gateway.port), 1.2
+        )
+        for name, ends in outcomes.items():
             if name == "pings":
-                continue  # answered by the library; A3 is about those
-            wrong = sum(end.code not in ALLOWED for end in ends)
-            trial.equal(f"{name}: not closed as they should be", wrong, 0)
-            trial.most(f"{name}: closed after s, max", max(end.after_s for end in ends), 2, timed=True)
-        told = [end.limited for name in ("messages", "unknown") for end in ended[name]]
-        trial.equal("never told rate_limited", told.count(False), 0)
-        trial.note("MiB more, the others' included", (served.memory_bytes - before_bytes) / 2**20)
-        trial.equal("complaints", len(served.complaints), 0)
+                continue  # pongs are throttled, not refused: test_ping_flood_is_bounded
+            # An endless message may also grow beyond the largest allowed one.
+            assert {end.code for end in ends} <= {POLICY_VIOLATION, TOO_BIG}, name
+            figures.time_at_most(f"{name}: closed after s, max", max(end.after_s for end in ends), FLOOD_CLOSE_S)
+        assert all(end.warned for name in ("messages", "unknown") for end in outcomes[name])
+        figures.note("MiB more, listeners included", (gateway.memory_bytes - before_bytes) / 2**20)
+        assert gateway.log_errors == []
 
 
-async def _flood_all(served: GatewayProcess) -> dict[str, list[FloodOutcome]]:
-    """One kind after another, a few floods of each at once, each as long as it is let."""
-    ended = {}
-    for name, piece in FLOODS.items():
-        opening = frame(TEXT, b" ", last=False) if "fragments" in name else b""
-        # A continuation is the last only in a flood of messages; here none ever is.
-        body = bytes((piece[0] & 0x7F,)) + piece[1:] if "fragments" in name else piece
-        floods = (_flood(served.port, opening, body) for _ in range(FLOODERS))
-        ended[name] = list(await asyncio.gather(*floods))
-    return ended
+async def _flood_all(port: int) -> dict[str, list[FloodOutcome]]:
+    """One kind of flood after another, each on a few connections at once."""
+    outcomes = {}
+    for name, message in FLOODS.items():
+        first = frame(TEXT, b" ", last=False) if "fragments" in name else b""
+        outcomes[name] = list(await asyncio.gather(*(_flood(port, first, message) for _ in range(FLOODERS))))
+    return outcomes
 
 
-async def _flood(port: int, opening: bytes, piece: bytes) -> FloodOutcome:
-    client: RawClient = await connect(port)
+async def _flood(port: int, first: bytes, message: bytes) -> FloodOutcome:
+    client = await connect(port)
     began_s = client.now()
-    client.transport.write(opening)
+    client.transport.write(first)
     while not client.closed.done() and client.now() - began_s < FLOOD_S / 3:
-        if client.transport.get_write_buffer_size() < 65_536:
-            client.transport.write(piece * BATCH)
+        if client.transport.get_write_buffer_size() < MESSAGE_BYTES:
+            client.transport.write(message * MESSAGES_PER_WRITE)
         await asyncio.sleep(0)
-    limited = any(message.get("code") == "rate_limited" for message in client.messages)
-    ended = FloodOutcome(client.close_code if client.closed.done() else 0, client.now() - began_s, limited)
+    warned = any(message.get("code") == "rate_limited" for message in client.messages)
+    outcome = FloodOutcome(client.close_code if client.closed.done() else 0, client.now() - began_s, warned)
     client.abort()
-    return ended
+    return outcome

@@ -1,112 +1,103 @@
+"""Faulty networks and exhausted file descriptors."""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from .scorecard.card import Trial, row
+import pytest
+from fakes.waiting import until
+
 from .testbed.expected_audio import all_ended, mismatches
-from .testbed.fault_proxy import Fault, bad_network
-from .testbed.gateway_process import GatewayProcess, tone_gateway
-from .testbed.listeners import UNLIMITED, text_of
-from .testbed.raw_websocket import RawClient, clients, connect
+from .testbed.fault_proxy import Fault, fault_proxy
+from .testbed.gateway_process import tone_gateway
+from .testbed.listeners import UNLIMITED, speech_text
+from .testbed.measuring import Figures
+from .testbed.raw_websocket import RawClient, connect, connect_many
+
+pytestmark = pytest.mark.nightly
+
+# Faults of the network
 
 PING_INTERVAL_S, PING_TIMEOUT_S = 2, 3
 CLOSING_S = 1
 SPEECH_S = 4.0
-ARRIVES = {Fault.LATENCY, Fault.SLICES}
-"""A network that is only slow loses nothing."""
+FAULTS_DONE_S = 1.5
+"""By then the proxy has applied the fault to every connection."""
+SLOW = {Fault.LATENCY, Fault.SLICES}
+"""Faults that delay data and lose none."""
 
 
-@row(
-    "F6",
-    "bad network: latency, 1-byte slices, reset, half-close, silence",
-    "0 corrupt audio, everything freed ≤ ping interval + timeout + 1 s",
-    nightly_s=35,
-)
-async def network_faults(trial: Trial) -> None:
-    each = trial.size(40, least=3)
+@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_faulty_network(fault: Fault, seed: int, scaled: Callable[..., int], figures: Figures) -> None:
+    """No client receives wrong audio, and the gateway gives back everything that lost connections held."""
+    count = scaled(40, least=3)
     settings = UNLIMITED | {"ping_interval_s": PING_INTERVAL_S, "ping_timeout_s": PING_TIMEOUT_S}
-    async with tone_gateway(slots=each, **settings) as served:
-        corrupt, freed_s = 0, 0.0
-        for fault in Fault:
-            spoilt, seconds = await _through(served, fault, each, trial)
-            corrupt += spoilt
-            freed_s = max(freed_s, seconds)
-        trial.note("connections a fault", each)
-        trial.equal("corrupt", corrupt, 0)
-        trial.most("freed after s, max", freed_s, PING_INTERVAL_S + PING_TIMEOUT_S + CLOSING_S)
-        trial.equal("sockets left", (await served.get("/v1/limits"))[1]["sockets"]["open"], 0)
-        trial.equal("complaints", len(served.complaints), 0)
-
-
-async def _through(served: GatewayProcess, fault: Fault, count: int, trial: Trial) -> tuple[int, float]:
-    """Speak over that network. Returns how many heard something else, and when the gateway had forgotten them."""
-    async with bad_network(served.port, fault, trial.seed) as network:
-        listeners: list[RawClient] = await asyncio.gather(*(connect(network.port) for _ in range(count)))
-        heard = [
-            client.say(text_of(SPEECH_S, n % 4), codec=("pcm", "opus")[n % 2]) for n, client in enumerate(listeners)
+    async with (
+        tone_gateway(slots=count, **settings) as gateway,
+        fault_proxy(gateway.port, fault, seed) as proxy,
+    ):
+        clients = await asyncio.gather(*(connect(proxy.port) for _ in range(count)))
+        received = [
+            client.say(speech_text(SPEECH_S, n % 4), codec=("pcm", "opus")[n % 2]) for n, client in enumerate(clients)
         ]
-        if fault in ARRIVES:
-            await all_ended(heard, 60)
-            trial.equal(f"done with {fault}", sum(one.outcome == "done" for one in heard), count)
-        else:
-            await asyncio.sleep(1.5)  # by then it has struck everywhere
-        began_s = asyncio.get_running_loop().time()
-        if fault in ARRIVES:
-            for client in listeners:
+        if fault in SLOW:
+            await all_ended(received)
+            assert [one.outcome for one in received] == ["done"] * count
+            for client in clients:
                 client.abort()
-        async with asyncio.timeout(60):
-            while (await served.get("/v1/limits"))[1]["sockets"]["open"]:
-                await asyncio.sleep(0.1)
-        await served.until_idle()
-        return len(mismatches(heard)), asyncio.get_running_loop().time() - began_s
+        else:
+            await asyncio.sleep(FAULTS_DONE_S)
+        freed_s = await gateway.until_no_sockets()
+        await gateway.until_idle()
+        assert mismatches(received) == []
+        assert gateway.log_errors == []
+        figures.note("connections", count)
+        figures.time_at_most("connections freed after s", freed_s, PING_INTERVAL_S + PING_TIMEOUT_S + CLOSING_S)
 
+
+# File descriptors
 
 DESCRIPTOR_SPEECH_S = 8.0
-ROOM = 40
-"""Descriptors left for newcomers."""
-TRIES = 120
+DESCRIPTORS_LEFT = 40
+"""Descriptors left for new connections."""
+ATTEMPTS = 120
+ATTEMPT_S = 2.0
+ACCEPTING_S = 1.0
 
 
-@row(
-    "F7", "file descriptors run out", "running sessions unaffected, accepting again ≤ 1 s after they free", nightly_s=20
-)
-async def descriptors_run_out(trial: Trial) -> None:
-    running = trial.size(40, least=5)
-    async with tone_gateway(slots=running) as served:
-        listeners = await clients(served.port, running)
-        heard = [client.say(text_of(DESCRIPTOR_SPEECH_S, number % 8)) for number, client in enumerate(listeners)]
-        await asyncio.sleep(1)
-        served.limit_descriptors(served.descriptors + ROOM)
-        tried = await asyncio.gather(*(_try(served.port) for _ in range(TRIES)))
-        opened = [client for client in tried if client is not None]
-        await asyncio.sleep(1)
+@pytest.mark.usefixtures("quiet_machine")
+async def test_descriptor_exhaustion_spares_running_sessions(scaled: Callable[..., int], figures: Figures) -> None:
+    running = scaled(40, least=5)
+    async with tone_gateway(slots=running) as gateway:
+        clients = await connect_many(gateway.port, running)
+        received = [client.say(speech_text(DESCRIPTOR_SPEECH_S, number % 8)) for number, client in enumerate(clients)]
+        await until(lambda: all(one.playback.arrivals for one in received))
+        gateway.limit_descriptors(gateway.descriptors + DESCRIPTORS_LEFT)
+        attempts = await asyncio.gather(*(_attempt(gateway.port) for _ in range(ATTEMPTS)))
+        opened = [client for client in attempts if client is not None]
+        assert len(opened) < ATTEMPTS, "the descriptors did not run out"
         for client in opened:
             client.abort()
-        again_s = await _accepting_again_s(served.port)
-        await all_ended(heard, 60)
-        trial.note("running", running)
-        trial.note("newcomers accepted", len(opened))
-        trial.most("newcomers accepted of those tried", len(opened), TRIES - 1)
-        trial.equal("running ones done", sum(one.outcome == "done" for one in heard), running)
-        trial.equal("mismatches", len(mismatches(heard)), 0)
-        trial.most("underruns", sum(one.playback.underruns(200) for one in heard), 0, timed=True)
-        trial.most("accepting again after s", again_s, 1.0)
+        loop = asyncio.get_running_loop()
+        freed_s = loop.time()
+        await until(lambda: _attempt(gateway.port))
+        accepting_s = loop.time() - freed_s
+        await all_ended(received)
+        assert [one.outcome for one in received] == ["done"] * running
+        assert mismatches(received) == []
+        figures.note("running sessions", running)
+        figures.note("new connections accepted", len(opened))
+        figures.time_at_most("underruns", sum(one.playback.underruns(200) for one in received), 0)
+        figures.time_at_most("accepting again after s", accepting_s, ACCEPTING_S)
 
 
-async def _try(port: int) -> RawClient | None:
-    """A session, or None when none can be had within two seconds."""
+async def _attempt(port: int) -> RawClient | None:
+    """A session, or None when there is none within `ATTEMPT_S`."""
     try:
-        async with asyncio.timeout(2):
-            client: RawClient = await connect(port)
+        async with asyncio.timeout(ATTEMPT_S):
+            client = await connect(port)
     except (OSError, TimeoutError):
         return None
     return client if client.answered.result() == 101 else None
-
-
-async def _accepting_again_s(port: int) -> float:
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    async with asyncio.timeout(20):
-        while await _try(port) is None:
-            await asyncio.sleep(0.02)
-    return loop.time() - began_s

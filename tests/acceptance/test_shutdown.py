@@ -1,88 +1,83 @@
+"""SIGTERM: speech under way is finished, new requests are refused, and the process exits."""
+
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
+from collections.abc import Callable
 
-from .scorecard.card import Trial, row
+import pytest
+from fakes.waiting import DEADLINE_S, until
+
 from .testbed.expected_audio import all_ended, mismatches
 from .testbed.gateway_process import tone_gateway
-from .testbed.listeners import text_of
-from .testbed.raw_websocket import clients, connect
+from .testbed.listeners import speech_text
+from .testbed.measuring import Figures, nightly
+from .testbed.raw_websocket import RawClient, connect, connect_many
 
-RESTARTING = 1012
-
-
-@row(
-    "F5",
-    "SIGTERM with utterances under way; its deadline; a second SIGTERM",
-    "all finish, hashes equal; new ones refused ≤ 100 ms; exit 0; at the deadline going_away + 1012; a second ends it",
-    light_s=7,
-    nightly_s=10,
-    timed=True,
-)
-async def drain(trial: Trial) -> None:
-    await asyncio.gather(_finishes(trial), _deadline(trial), _second(trial))
+SERVICE_RESTART = 1012
+SPEECH_S = 3.0
+REFUSAL_MS = 100
+SECOND_SIGNAL_S = 5
 
 
-async def _finishes(trial: Trial) -> None:
-    speaking = trial.size(50, light=5)
-    async with tone_gateway(slots=speaking) as served:
-        listeners, idle = await clients(served.port, speaking), (await clients(served.port, 1))[0]
-        heard = [client.say(text_of(3, number), codec="opus") for number, client in enumerate(listeners)]
-        await asyncio.sleep(1)
-        served.signal(signal.SIGTERM)
-        await asyncio.sleep(0.05)
-        refused_ms, codes = [], []
+@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.parametrize("utterances", [5, nightly(50)])
+async def test_sigterm_finishes_active_utterances(
+    utterances: int, scaled: Callable[..., int], figures: Figures
+) -> None:
+    count = scaled(utterances)
+    async with tone_gateway(slots=count) as gateway:
+        clients, (idle,) = await connect_many(gateway.port, count), await connect_many(gateway.port, 1)
+        received = [client.say(speech_text(SPEECH_S, number), codec="opus") for number, client in enumerate(clients)]
+        await until(lambda: all(one.playback.arrivals for one in received))
+        gateway.signal(signal.SIGTERM)
+        await until(lambda: "going_away" in _kinds(clients[0]))
         began_s = idle.now()
-        # On a socket that speaks: one that is idle is closed at any moment of the first half second.
-        late = listeners[0].say("Too late.", name="late")
-        late_client = await connect(served.port)
-        refused_ms.append(1000 * (idle.now() - began_s))
-        codes.append((late_client.answered.result(), json.loads(late_client.body or b"{}").get("error")))
-        await late.ended(5)
-        refused_ms.append(1000 * ((late.over_s or 0.0) - began_s))
-        await all_ended(heard, 30)
-        status = await served.gone()
-        trial.note("utterances under way", speaking)
-        trial.equal("finished", sum(one.outcome == "done" for one in heard), speaking)
-        trial.equal("mismatches", len(mismatches(heard)), 0)
-        trial.equal("a new socket", str(codes[0]), "(503, 'draining')")
-        trial.equal("a new utterance", late.outcome, "draining")
-        trial.most("refused after ms, max", max(refused_ms), 100, timed=True)
-        trial.equal(
-            "told going_away", sum("going_away" in _kinds(client) for client in [*listeners, idle]), speaking + 1
-        )
-        trial.equal("close codes", str({client.close_code for client in [*listeners, idle]}), str({RESTARTING}))
-        trial.equal("exit status", status, 0)
-        trial.equal("complaints", len(served.complaints), 0)
+        # On a socket that speaks: an idle one is closed soon.
+        late = clients[0].say("Too late.", name="late")
+        late_client = await connect(gateway.port)
+        handshake_ms = 1000 * (idle.now() - began_s)
+        await late.ended()
+        utterance_ms = 1000 * ((late.over_s or 0.0) - began_s)
+        await all_ended(received)
+        assert await gateway.exit_status() == 0
+        assert [one.outcome for one in received] == ["done"] * count
+        assert mismatches(received) == []
+        refusal = json.loads(late_client.body or b"{}").get("error")
+        assert (late_client.answered.result(), refusal) == (503, "draining")
+        assert late.outcome == "draining"
+        assert all("going_away" in _kinds(client) for client in [*clients, idle])
+        assert {client.close_code for client in [*clients, idle]} == {SERVICE_RESTART}
+        assert gateway.log_errors == []
+        figures.note("utterances under way", count)
+        figures.time_at_most("refusal after ms, max", max(handshake_ms, utterance_ms), REFUSAL_MS)
 
 
-async def _deadline(trial: Trial) -> None:
-    async with tone_gateway(shutdown_grace_s=1) as served:
-        (client,) = await clients(served.port, 1)
-        heard = client.say(text_of(30))
-        await asyncio.sleep(0.5)
-        served.signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
-            code = await client.closed
-        trial.equal("at the deadline", f"{heard.outcome}, {code}", f"draining, {RESTARTING}")
-        trial.equal("exit status then", await served.gone(), 0)
+async def test_shutdown_deadline_ends_utterances_with_draining() -> None:
+    async with tone_gateway(shutdown_grace_s=1) as gateway:
+        client = await connect(gateway.port)
+        received = client.say(speech_text(30))
+        await until(lambda: received.playback.arrivals)
+        gateway.signal(signal.SIGTERM)
+        assert await received.ended() == "draining"
+        assert await client.closed == SERVICE_RESTART
+        assert await gateway.exit_status() == 0
 
 
-async def _second(trial: Trial) -> None:
-    async with tone_gateway(shutdown_grace_s=60) as served:
-        (client,) = await clients(served.port, 1)
-        client.say(text_of(30))
-        await asyncio.sleep(0.5)
-        served.signal(signal.SIGTERM)
-        await asyncio.sleep(0.3)
+@pytest.mark.usefixtures("quiet_machine")
+async def test_second_sigterm_exits_at_once(figures: Figures) -> None:
+    async with tone_gateway(shutdown_grace_s=10 * DEADLINE_S) as gateway:
+        client = await connect(gateway.port)
+        received = client.say(speech_text(60))
+        await until(lambda: received.playback.arrivals)
+        gateway.signal(signal.SIGTERM)
+        await until(lambda: "going_away" in _kinds(client))
         began_s = client.now()
-        served.signal(signal.SIGTERM)
-        status = await served.gone()
-        trial.most("ended by the second after s", client.now() - began_s, 5, timed=True)
-        trial.equal("exit status of that", status, 0)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.exit_status() == 0
+        figures.time_at_most("exit after s", client.now() - began_s, SECOND_SIGNAL_S)
 
 
-def _kinds(client) -> set[str]:
+def _kinds(client: RawClient) -> set[str]:
     return {message["type"] for message in client.messages}

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import yaml
 from acceptance.testbed.gateway_process import tone_gateway
-from acceptance.testbed.listeners import UNLIMITED, text_of
+from acceptance.testbed.listeners import UNLIMITED, speech_text
 from voxgate.benchmarks.fleet import free_port
 from voxgate.client import connect
 
@@ -90,7 +90,7 @@ async def until_scraped(http: aiohttp.ClientSession, url: str, more: int) -> Non
 
 async def speak(url: str) -> None:
     async with connect(url) as session, session.utterance() as utterance:
-        await utterance.send(text_of(4.0))
+        await utterance.send(speech_text(4.0))
         await utterance.end()
         async for _ in utterance.events():
             pass

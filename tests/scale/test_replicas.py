@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from acceptance.testbed.gateway_process import GatewayProcess, tone_gateway
-from acceptance.testbed.listeners import UNLIMITED, text_of
+from acceptance.testbed.listeners import UNLIMITED, speech_text
 from fakes.waiting import DEADLINE_S
 from voxgate.benchmarks.fleet import Balancer, balancer
 from voxgate.client import ClientError, SessionLost, connect
@@ -63,7 +63,7 @@ async def listen(url: str, seconds: float, heard: list[ListenerOutcome]) -> List
         heard.append(mine)
         try:
             async with session.utterance() as utterance:
-                await utterance.send(text_of(seconds))
+                await utterance.send(speech_text(seconds))
                 await utterance.end()
                 async for event in utterance.events():
                     match event:

@@ -1,29 +1,22 @@
 from __future__ import annotations
 
-from ..scorecard.card import Trial, row
+from collections.abc import Callable
+
+import pytest
+
+from ..testbed.measuring import Figures, nightly
 from .session_walk import EDGES, walk
 
-STEPS_A_WALK = 100_000
+STEPS_PER_WALK = 100_000
 
 
-@row(
-    "S1",
-    "session machine, random legal and illegal events",
-    "10^6 steps, 0 invariant breaks, every table edge hit",
-    light_s=3,
-    nightly_s=15,
-)
-def session_walk(trial: Trial) -> None:
-    steps = trial.size(1_000_000, light=200_000)
-    hit, broken, taken = set(), 0, 0
-    while taken < steps:
-        part = min(STEPS_A_WALK, steps - taken)
-        try:
-            hit |= walk(part, trial.seed + taken)
-        except AssertionError as invariant:
-            broken += 1
-            trial.missed.append(f"walk({part}, {trial.seed + taken}): {invariant}")
-        taken += part
-    trial.note("steps", taken)
-    trial.equal("invariant breaks", broken, 0)
-    trial.equal("edges missed", len(EDGES - hit), 0)
+@pytest.mark.parametrize("steps", [200_000, nightly(1_000_000)])
+def test_random_events_keep_session_invariants(
+    steps: int, seed: int, scaled: Callable[..., int], figures: Figures
+) -> None:
+    """Legal and illegal events in random order; together they take every edge of the utterance's state table."""
+    edges, steps = set(), scaled(steps, least=STEPS_PER_WALK)
+    for start in range(0, steps, STEPS_PER_WALK):
+        edges |= walk(min(STEPS_PER_WALK, steps - start), seed + start)
+    figures.note("steps", steps)
+    assert EDGES - edges == set()

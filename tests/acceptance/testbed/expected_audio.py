@@ -14,7 +14,7 @@ from fakes.pipeline.tone_synthesizer import FRAME_SAMPLES, tone_pcm
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
-from voxgate.gateway.messages import unpack_audio
+from voxgate.gateway.messages import AudioHeader
 from voxgate.loadtest.virtual_user import Playback
 
 RATE_HZ = 24_000
@@ -59,7 +59,7 @@ class ReceivedUtterance:
 
     def take(self, message: bytes, at_s: float) -> None:
         """Add an audio message."""
-        header, payload = unpack_audio(message)
+        header, payload = AudioHeader.unpack(message)
         if (header.seq, header.pts) != (self._next_seq, self._next_pts):
             self.disorder = self.disorder or f"seq {header.seq} pts {header.pts}, not {self._next_seq} {self._next_pts}"
         if self.over.done():

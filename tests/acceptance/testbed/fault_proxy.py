@@ -1,4 +1,4 @@
-"""A TCP proxy for networks as they are: slow, in slivers, cut off, half closed, or silent for good."""
+"""A TCP proxy that adds one network fault to each connection."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 
 READ_BYTES = 65_536
-SLIVERS = 400
-"""So many bytes each way go one by one; then the rest as it comes, or a test would never end."""
+SINGLE_BYTES = 400
+"""Bytes in each direction that are sent one at a time; the rest passes as it comes, which keeps the test short."""
 
 
 class Fault(StrEnum):
@@ -20,13 +20,13 @@ class Fault(StrEnum):
     SLICES = "1-byte slices"
     RESET = "reset"
     HALF_CLOSE = "half-close"
-    """The client's side ends, the other goes on."""
+    """The client's side ends its stream and still reads."""
     SILENCE = "silence"
-    """Nothing goes through any more, and nobody is told."""
+    """Nothing passes any more, and neither end is notified."""
 
 
 class FaultProxy:
-    """Connections through `port` reach the gateway with one fault each."""
+    """Passes connections to `port` on to the gateway, with one fault in each."""
 
     def __init__(self, target_port: int, fault: Fault, seed: int) -> None:
         self.port = 0
@@ -44,7 +44,7 @@ class FaultProxy:
             async with asyncio.TaskGroup() as pipes:
                 pipes.create_task(self._pipe(reader, far_writer))
                 pipes.create_task(self._pipe(far_reader, writer))
-                pipes.create_task(self._strike(far_writer, writer))
+                pipes.create_task(self._break(far_writer, writer))
         except* (OSError, EOFError):
             pass
         finally:
@@ -53,17 +53,17 @@ class FaultProxy:
                 end.transport.abort()
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        slivers = SLIVERS if self._fault is Fault.SLICES else 0
-        while data := await reader.read(1 if slivers > 0 else READ_BYTES):
-            slivers -= len(data)
+        single_bytes = SINGLE_BYTES if self._fault is Fault.SLICES else 0
+        while data := await reader.read(1 if single_bytes > 0 else READ_BYTES):
+            single_bytes -= len(data)
             if self._fault is Fault.LATENCY:
                 await asyncio.sleep(self._chance.uniform(0.02, 0.2))
             writer.write(data)
             await writer.drain()
         raise EOFError
 
-    async def _strike(self, far: asyncio.StreamWriter, near: asyncio.StreamWriter) -> None:
-        """What happens to the connection in the midst of its speech."""
+    async def _break(self, far: asyncio.StreamWriter, near: asyncio.StreamWriter) -> None:
+        """Apply the fault while speech passes."""
         await asyncio.sleep(self._chance.uniform(0.3, 1.5))
         match self._fault:
             case Fault.RESET:
@@ -72,7 +72,7 @@ class FaultProxy:
             case Fault.HALF_CLOSE:
                 far.write_eof()
             case Fault.SILENCE:
-                # Neither end is told, and neither is read: the kernel's buffers fill up, as on a dead link.
+                # Neither end is read, so the kernel buffers fill up, as on a dead link.
                 for end in (far, near):
                     end.transport.pause_reading()
 
@@ -83,13 +83,14 @@ class FaultProxy:
 
 
 @asynccontextmanager
-async def bad_network(target_port: int, fault: Fault, seed: int) -> AsyncIterator[FaultProxy]:
-    network = FaultProxy(target_port, fault, seed)
-    server = await asyncio.start_server(network.connected, "127.0.0.1", 0)
-    network.port = server.sockets[0].getsockname()[1]
+async def fault_proxy(target_port: int, fault: Fault, seed: int) -> AsyncIterator[FaultProxy]:
+    """Runs a proxy in front of the gateway at `target_port`."""
+    proxy = FaultProxy(target_port, fault, seed)
+    server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield network
+        yield proxy
     finally:
         server.close()
         with contextlib.suppress(asyncio.CancelledError):
-            await network.close()
+            await proxy.close()

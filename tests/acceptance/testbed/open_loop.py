@@ -1,4 +1,4 @@
-"""Open-loop arrivals in phases, and what became of them second by second."""
+"""Open-loop load in phases: arrivals follow their schedule, however slowly the gateway answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .expected_audio import ReceivedUtterance, all_ended
-from .listeners import TEXTS, text_of
-from .raw_websocket import RawClient, clients
+from .listeners import TEXTS, speech_text
+from .raw_websocket import RawClient, connect
+
+RETRY_S = 0.05
+"""Pause of a client that was refused."""
 
 
 @dataclass(frozen=True)
@@ -22,64 +25,65 @@ class Phase:
 
 @dataclass
 class OfferedLoad:
-    """Everything asked for, in order; times are seconds since the first phase began."""
+    """Every utterance that was asked for, in order. Times are seconds since the first phase began."""
 
     began_s: float
-    heard: list[ReceivedUtterance]
+    utterances: list[ReceivedUtterance]
     phases: list[Phase]
 
-    def at_s(self, heard: ReceivedUtterance) -> float:
-        return heard.asked_s - self.began_s
+    def at_s(self, utterance: ReceivedUtterance) -> float:
+        return utterance.asked_s - self.began_s
 
     @property
     def bounds_s(self) -> list[float]:
-        """Where phases begin, and the end of the last."""
+        """Where the phases begin, and the end of the last."""
         bounds = [0.0]
         for phase in self.phases:
             bounds.append(bounds[-1] + phase.seconds)
         return bounds
 
     def within(self, begin_s: float, end_s: float) -> list[ReceivedUtterance]:
-        return [one for one in self.heard if begin_s <= self.at_s(one) < end_s]
+        return [one for one in self.utterances if begin_s <= self.at_s(one) < end_s]
 
 
-async def arrive(port: int, phases: list[Phase], speech_s: float, seed: int, listeners: list[RawClient]) -> OfferedLoad:
-    """Ask for an utterance at each arrival, on a socket that is free; the intended time is the clock."""
+async def offer_load(
+    port: int, phases: list[Phase], speech_s: float, seed: int, clients: list[RawClient]
+) -> OfferedLoad:
+    """Ask for an utterance at each arrival, on a socket that is free; `asked_s` is the time it was due."""
     chance = random.Random(seed)
     loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    arrivals = OfferedLoad(began_s, [], phases)
-    free = list(listeners)
-    for phase, (begin_s, end_s) in zip(phases, pairwise(arrivals.bounds_s), strict=True):
-        at_s = began_s + begin_s
-        while (at_s := at_s + chance.expovariate(phase.per_s)) < began_s + end_s:
+    load = OfferedLoad(loop.time(), [], phases)
+    free = list(clients)
+    for phase, (begin_s, end_s) in zip(phases, pairwise(load.bounds_s), strict=True):
+        at_s = load.began_s + begin_s
+        while (at_s := at_s + chance.expovariate(phase.per_s)) < load.began_s + end_s:
             await asyncio.sleep(at_s - loop.time())
-            client = free.pop() if free else (await clients(port, 1))[0]
-            number = len(arrivals.heard)
-            heard = client.say(text_of(speech_s, number % TEXTS), name=f"u{number}", asked_s=at_s)
-            heard.over.add_done_callback(lambda _, client=client: free.append(client))
-            arrivals.heard.append(heard)
-    await all_ended(arrivals.heard, 60)
-    return arrivals
+            client = free.pop() if free else await connect(port)
+            number = len(load.utterances)
+            received = client.say(speech_text(speech_s, number % TEXTS), name=f"u{number}", asked_s=at_s)
+            received.over.add_done_callback(lambda _, client=client: free.append(client))
+            load.utterances.append(received)
+    await all_ended(load.utterances)
+    return load
 
 
-async def saturated_per_s(listeners: list[RawClient], speech_s: float, seconds: float) -> float:
-    """Utterances finished a second when somebody always waits: each client asks again as soon as it is answered."""
+async def saturated_rate_per_s(clients: list[RawClient], speech_s: float, seconds: float) -> float:
+    """Utterances finished per second when requests always wait: each client asks again as soon as it is answered."""
     loop = asyncio.get_running_loop()
-    done: list[float] = []
+    done_s: list[float] = []
     end_s = loop.time() + seconds
 
-    async def go_on(client: RawClient, number: int) -> None:
+    async def ask_repeatedly(client: RawClient, number: int) -> None:
         turn = 0
         while loop.time() < end_s:
-            heard = client.say(text_of(speech_s, number % TEXTS), name=f"s{turn}")
+            received = client.say(speech_text(speech_s, number % TEXTS), name=f"s{turn}")
             turn += 1
-            if await heard.ended(60) == "done":
-                done.append(loop.time())
+            if await received.ended() == "done":
+                done_s.append(loop.time())
             else:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(RETRY_S)
 
-    await asyncio.gather(*(go_on(client, number) for number, client in enumerate(listeners)))
-    # The first third fills up, and what ends after the end is not in a steady state either.
-    steady = [at_s for at_s in done if end_s - seconds * 2 / 3 <= at_s < end_s]
+    await asyncio.gather(*(ask_repeatedly(client, number) for number, client in enumerate(clients)))
+    # The load builds up in the first third and ebbs away after the end.
+    steady = [at_s for at_s in done_s if end_s - seconds * 2 / 3 <= at_s < end_s]
     return len(steady) / (seconds * 2 / 3)

@@ -1,4 +1,4 @@
-"""The overload run as a picture: what was admitted, refused, how soon it spoke, and where it broke off."""
+"""Draws an overload run: admitted and refused utterances, time to first audio, and underruns."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ EDGE = WIDTH - LEFT - RIGHT
 BLUE, RED, GREY, INK = "#2b6cb0", "#c53030", "#a0aec0", "#2d3748"
 
 
-def draw(arrivals: OfferedLoad, capacity_per_s: float, normal_ms: float) -> str:
+def draw_overload(load: OfferedLoad, capacity_per_s: float, normal_ms: float) -> str:
     """An SVG of three panels over the same seconds."""
-    admitted = [one for one in arrivals.heard if one.started_s is not None]
-    refused = [one for one in arrivals.heard if one.started_s is None]
-    seconds = arrivals.bounds_s[-1]
-    firsts = [(arrivals.at_s(one), one.first_audio_ms) for one in admitted]
-    underruns = [(arrivals.at_s(one), one.playback.underruns(200)) for one in admitted]
+    admitted = [one for one in load.utterances if one.started_s is not None]
+    refused = [one for one in load.utterances if one.started_s is None]
+    seconds = load.bounds_s[-1]
+    firsts = [(load.at_s(one), one.first_audio_ms) for one in admitted]
+    underruns = [(load.at_s(one), one.playback.underruns(200)) for one in admitted]
     panels = [
-        _Panel(0, "a second", seconds, 1.1 * max(_per_second(map(arrivals.at_s, arrivals.heard)).values())),
+        _Panel(0, "a second", seconds, 1.1 * max(_per_second(map(load.at_s, load.utterances)).values())),
         _Panel(1, "ms", seconds, 1.15 * max(normal_ms, *(ms for _, ms in firsts))),
         _Panel(2, "underruns", seconds, max(1.0, *(float(n) for _, n in underruns))),
     ]
     rates, waits, breaks = panels
     parts = [
-        rates.frame("Utterances asked for: admitted (blue) and refused (red), with capacity (grey)", arrivals.bounds_s),
+        rates.frame("Utterances asked for: admitted (blue) and refused (red), with capacity (grey)", load.bounds_s),
         rates.line([(0, capacity_per_s), (seconds, capacity_per_s)], GREY),
-        rates.steps(_per_second(map(arrivals.at_s, admitted)), BLUE),
-        rates.steps(_per_second(map(arrivals.at_s, refused)), RED),
-        waits.frame("Time to first audio of each admitted utterance, waiting for a slot included", arrivals.bounds_s),
+        rates.steps(_per_second(map(load.at_s, admitted)), BLUE),
+        rates.steps(_per_second(map(load.at_s, refused)), RED),
+        waits.frame("Time to first audio of each admitted utterance, waiting for a slot included", load.bounds_s),
         waits.dots(firsts, BLUE),
-        breaks.frame(f"Underruns of each admitted utterance: {sum(n for _, n in underruns)} in all", arrivals.bounds_s),
+        breaks.frame(f"Underruns of each admitted utterance: {sum(n for _, n in underruns)} in all", load.bounds_s),
         breaks.dots([point for point in underruns if not point[1]], BLUE),
         breaks.dots([point for point in underruns if point[1]], RED),
     ]
@@ -43,7 +43,7 @@ def draw(arrivals: OfferedLoad, capacity_per_s: float, normal_ms: float) -> str:
         f'font-family="sans-serif" font-size="12" fill="{INK}">'
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>'
         f'<text x="{LEFT}" y="24" font-size="15">Four times the load it can carry, from second'
-        f" {arrivals.bounds_s[1]:.0f} to {arrivals.bounds_s[2]:.0f}</text>" + "".join(parts) + "</svg>\n"
+        f" {load.bounds_s[1]:.0f} to {load.bounds_s[2]:.0f}</text>" + "".join(parts) + "</svg>\n"
     )
 
 
@@ -52,7 +52,7 @@ def _per_second(times_s: Iterable[float]) -> Counter[int]:
 
 
 class _Panel:
-    """One of the panels, from the top; `most` is the value at its upper edge."""
+    """One of three panels, counted from the top; `most` is the value at its upper edge."""
 
     def __init__(self, index: int, unit: str, seconds: float, most: float) -> None:
         self._top = TOP + index * (PANEL + GAP)
@@ -90,7 +90,7 @@ class _Panel:
         return self.line(points, colour)
 
     def dots(self, points: Iterable[tuple[float, float]], colour: str) -> str:
-        """One path: a circle each would be ten times the file."""
+        """All points in one path: a circle for each would make the file ten times as large."""
         path = "".join(f"M{self.x(at_s):.1f} {self.y(value):.1f}h0" for at_s, value in points)
         stroke = f'stroke="{colour}" stroke-opacity="0.6" stroke-width="4" stroke-linecap="round"'
         return f'<path d="{path}" fill="none" {stroke}/>'

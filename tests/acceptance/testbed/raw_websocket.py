@@ -203,9 +203,7 @@ async def connect(port: int) -> RawClient:
     return await connect_as(RawClient, port)
 
 
-async def connect_as(
-    kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH
-) -> Client:
+async def connect_as(kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH) -> Client:
     """As `connect`, with a client of that class, further headers, or another path."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):

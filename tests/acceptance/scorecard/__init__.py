@@ -1,1 +1,0 @@
-"""One file a row: what is done, what is counted, what is wanted."""
