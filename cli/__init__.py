@@ -1,1 +1,1 @@
-"""The voxgate command."""
+"""The `voxgate` command."""

@@ -1,4 +1,4 @@
-"""`python -m voxgate.cli`: the command, for where its script is not on the path."""
+"""`python -m voxgate.cli` runs the `voxgate` command."""
 
 import sys
 

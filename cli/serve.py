@@ -18,6 +18,7 @@ from voxgate.gateway.settings import Settings, SettingsError, settings_from
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import EngineState
 
+from .failure import fail
 from .ready_file import ReadyGateway, ready_file, write_ready_file
 from .settings_flags import add_flags, gateway_variables, given_flags
 
@@ -73,16 +74,16 @@ def run(parsed: argparse.Namespace) -> int:
         settings = settings_from(given_flags(parsed, Settings), parsed.config, gateway_variables(os.environ))
         _run(settings, parsed.ready_file)
     except SettingsError as error:  # some are detected only when the file they name is opened
-        return _fail(str(error), status=2)
+        return fail("serve", str(error), status=2)
     except VoxgateError as error:
-        return _fail(str(error))
+        return fail("serve", str(error))
     except OSError as error:
         if error.filename is not None:
-            return _fail(f"{error.filename}: {error.strerror}")
+            return fail("serve", f"{error.filename}: {error.strerror}")
         address = f"{settings.host}:{settings.port}"
         if error.errno == errno.EADDRINUSE:
-            return _fail(f"{address} is already in use: stop the other program, or choose another port with --port N")
-        return _fail(f"cannot listen on {address}: {error.strerror}")
+            return fail("serve", f"{address} is already in use: stop the other program, or choose another port with --port N")
+        return fail("serve", f"cannot listen on {address}: {error.strerror}")
     return 0
 
 
@@ -301,8 +302,3 @@ def raise_file_descriptor_limit(sockets: int) -> None:
 
 def _print(text: str) -> None:
     print(f"voxgate: {text}", file=sys.stderr, flush=True)
-
-
-def _fail(text: str, status: int = 1) -> int:
-    print(f"voxgate serve: {text}", file=sys.stderr)
-    return status

@@ -1,4 +1,4 @@
-"""`voxgate voices add|blend|list|remove`: the folder of voices that a gateway on this machine offers."""
+"""`voxgate voices add|blend|list|remove`: manages the folder of voices that gateways on this machine offer."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ from voxgate.pipeline.cloning.creation import (
 from voxgate.pipeline.cloning.store import VoiceStore
 from voxgate.pipeline.errors import VoiceExists, VoxgateError
 
+from .failure import fail
 from .settings_flags import gateway_variables, given_flags
 
 if TYPE_CHECKING:
     from voxgate.pipeline.cloning.store import StoredVoice
 
     Actions = argparse._SubParsersAction[argparse.ArgumentParser]
+    Run = Callable[[argparse.Namespace, Settings, VoiceStore], None]
 
 _FRAME_S = 0.08
 
 
 def configure(actions: Actions) -> None:
-    """Add every action and its options."""
-    add = _action(actions, "add", _add, "make a voice of a recording, or of a speaker vector")
-    add.add_argument("name", help="what it will be called: a to z, digits, _ and -")
+    """Adds the actions and their options."""
+    add = _add_action(actions, "add", _add, "make a voice from a recording or from a speaker vector")
+    add.add_argument("name", help="name of the new voice: a to z, digits, _ and -")
     source = add.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--audio", metavar="FILE", help="WAV, FLAC, Ogg or MP3 of one person speaking, 5 to 15 s; - is stdin"
+        "--audio", metavar="FILE", help="WAV, FLAC, Ogg or MP3 of one speaker, 5 to 15 s; - reads standard input"
     )
     source.add_argument("--vector", metavar="FILE", help="speaker vector: .npy, .json, .safetensors, or a stored voice")
-    add.add_argument("--text", help="what is said in the recording, word for word: the voice then speaks in its manner")
+    add.add_argument("--text", help="exact text of the recording; with it the voice also copies the speaking style")
     add.add_argument(
-        "--checkpoint", default=argparse.SUPPRESS, help="Base model that makes the voice and speaks with it"
+        "--checkpoint", default=argparse.SUPPRESS, help="Base model that makes the voice and will speak with it"
     )
     add.add_argument(
         "--trailing-silence-ms",
         type=int,
         default=TRAILING_SILENCE_MS,
         metavar="N",
-        help="silence put behind the recording, so that its last sound does not go on (default: %(default)s)",
+        help="silence appended to the recording, so that speech does not continue its last sound "
+        "(default: %(default)s)",
     )
-    _describe(add)
-    mix = _action(actions, "blend", _blend, "make a voice between two stored ones")
-    mix.add_argument("name", help="what it will be called")
-    mix.add_argument("one", help="a stored voice")
-    mix.add_argument("other", help="another one, made with the same model")
-    mix.add_argument("--weight", type=float, default=0.5, help="share of the second (default: %(default)s)")
-    _describe(mix)
-    listing = _action(actions, "list", _list, "list the stored voices")
-    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
-    remove = _action(actions, "remove", _remove, "remove a stored voice")
-    remove.add_argument("name", help="the voice")
+    _add_notes(add)
+    blend_parser = _add_action(actions, "blend", _blend, "make a voice between two stored voices")
+    blend_parser.add_argument("name", help="name of the new voice")
+    blend_parser.add_argument("one", help="a stored voice")
+    blend_parser.add_argument("other", help="a second voice, made with the same model")
+    blend_parser.add_argument(
+        "--weight", type=float, default=0.5, help="share of the second voice, 0 to 1 (default: %(default)s)"
+    )
+    _add_notes(blend_parser)
+    listing = _add_action(actions, "list", _list, "list the stored voices")
+    listing.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print them as JSON")
+    remove = _add_action(actions, "remove", _remove, "remove a stored voice")
+    remove.add_argument("name", help="the voice to remove")
 
 
 def run(parsed: argparse.Namespace) -> int:
     try:
         settings = settings_from(given_flags(parsed, Settings), parsed.config, gateway_variables(os.environ))
     except SettingsError as error:
-        print(f"voxgate voices: {error}", file=sys.stderr)
-        return 2
+        return fail("voices", str(error), status=2)
     store = VoiceStore(settings.voices_dir.expanduser(), settings.voices_limit)
-    act: Callable[[argparse.Namespace, Settings, VoiceStore], None] = parsed.act
+    run_action: Run = parsed.run_action
     try:
-        act(parsed, settings, store)
+        run_action(parsed, settings, store)
     except VoxgateError as error:
-        print(f"voxgate voices: {error.message}", file=sys.stderr)
-        return 1
+        return fail("voices", error.message)
     except OSError as error:
-        print(f"voxgate voices: {error.filename or store.folder}: {error.strerror}", file=sys.stderr)
-        return 1
+        return fail("voices", f"{error.filename or store.folder}: {error.strerror}")
     return 0
 
 
-def _action(
-    actions: Actions, name: str, act: Callable[[argparse.Namespace, Settings, VoiceStore], None], summary: str
-) -> argparse.ArgumentParser:
+def _add_action(actions: Actions, name: str, run_action: Run, summary: str) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    parser.set_defaults(act=act)
+    parser.set_defaults(run_action=run_action)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     folder = Settings.model_fields["voices_dir"]
     parser.add_argument(
@@ -99,9 +99,11 @@ def _action(
     return parser
 
 
-def _describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--language", action="append", default=[], help="a language it speaks; repeat for more")
-    parser.add_argument("--description", default="", help="what a list says of it")
+def _add_notes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--language", action="append", default=[], help="a language that the voice speaks; repeat it for more"
+    )
+    parser.add_argument("--description", default="", help="description shown in lists of voices")
 
 
 def _draft(parsed: argparse.Namespace) -> VoiceDraft:
@@ -115,7 +117,7 @@ def _add(parsed: argparse.Namespace, settings: Settings, store: VoiceStore) -> N
     from voxgate.pipeline.cloning.speaker_vectors import read_vector
 
     draft = _draft(parsed)
-    _check_free(store, draft.name)
+    _check_name_is_free(store, draft.name)
     folder = checkpoint_folder(settings.checkpoint)
     checkpoint = load_checkpoint(folder)
     if parsed.audio is not None:
@@ -126,13 +128,13 @@ def _add(parsed: argparse.Namespace, settings: Settings, store: VoiceStore) -> N
         vector = read_vector(Path(parsed.vector))
         stored = voice_from_vector(folder, settings.checkpoint, draft, vector, checkpoint.talker.hidden)
     stored.voice.check(checkpoint)
-    _keep(store, stored)
+    _store(store, stored)
 
 
 def _blend(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
     draft = _draft(parsed)
-    _check_free(store, draft.name)
-    _keep(store, blend(draft, store.load(parsed.one), store.load(parsed.other), parsed.weight))
+    _check_name_is_free(store, draft.name)
+    _store(store, blend(draft, store.load(parsed.one), store.load(parsed.other), parsed.weight))
 
 
 def _list(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
@@ -144,29 +146,30 @@ def _list(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
         print(f"no voices in {store.folder}")
     width = max(map(len, voices), default=0)
     for name, stored in voices.items():
-        notes = [stored.voice.description, _manner(stored), stored.origin.source, stored.origin.checkpoint]
+        notes = [stored.voice.description, _kind(stored), stored.origin.source, stored.origin.checkpoint]
         print(f"{name:<{width}}  " + "; ".join(note for note in notes if note))
 
 
 def _remove(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
     store.remove(parsed.name)
-    print(f"{parsed.name.lower()} removed from {store.folder}")
+    print(f"removed {parsed.name.lower()} from {store.folder}")
 
 
-def _keep(store: VoiceStore, stored: StoredVoice) -> None:
+def _store(store: VoiceStore, stored: StoredVoice) -> None:
     store.add(stored)
-    print(f"{stored.name} made ({_manner(stored)}), kept in {store.folder}")
+    print(f"stored {stored.name} ({_kind(stored)}) in {store.folder}")
 
 
-def _check_free(store: VoiceStore, name: str) -> None:
-    """Before seconds of work, not after."""
+def _check_name_is_free(store: VoiceStore, name: str) -> None:
+    """Raises VoiceExists before work that takes seconds."""
     if name in store.names():
-        raise VoiceExists(f"there is a voice {name!r} already; remove it first")
+        raise VoiceExists(f"voice {name!r} already exists; remove it first")
 
 
-def _manner(stored: StoredVoice) -> str:
+def _kind(stored: StoredVoice) -> str:
+    """How the model gets the voice: its speaker vector alone, or with a recording as context."""
     codes = stored.voice.reference_codes
-    return "speaker vector" if codes is None else f"in context of {len(codes) * _FRAME_S:.1f} s"
+    return "speaker vector" if codes is None else f"recording of {len(codes) * _FRAME_S:.1f} s as context"
 
 
 def _entry(stored: StoredVoice) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Text from standard input as it comes: key by key from a terminal, chunk by chunk from a pipe."""
+"""Text from standard input as it is written: key by key from a terminal, chunk by chunk from a pipe."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from encodings.utf_8 import IncrementalDecoder
 END_OF_TRANSMISSION = "\x04"
 BACKSPACE = "\x7f"
 CHUNK_BYTES = 4096
-CHUNKS = 16
-"""Read ahead of what was sent, so that a fast pipe is held back."""
+MAX_UNSENT_CHUNKS = 16
+"""Chunks read before the first of them is sent; the thread then stops reading, so that a fast pipe is held back."""
 
 
-async def typed(descriptor: int = 0) -> AsyncIterator[str]:
-    """Fragments of UTF-8 text, until the end of input or Ctrl-D. Cancelling leaves the rest unread."""
+async def read_stdin_text(descriptor: int = 0) -> AsyncIterator[str]:
+    """Yields UTF-8 text in fragments as they arrive, until the end of input or Ctrl-D.
+
+    Cancelling leaves the rest unread, except for up to `MAX_UNSENT_CHUNKS` chunks.
+    """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(CHUNKS)
+    unsent = threading.Semaphore(MAX_UNSENT_CHUNKS)
 
     def read() -> None:
-        chunk = b"to come"
-        while chunk:
-            room.acquire()
+        while True:
+            unsent.acquire()
             try:
                 chunk = os.read(descriptor, CHUNK_BYTES)
             except OSError:
-                chunk = b""  # hung up
+                chunk = b""  # the terminal has hung up
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop is gone: nobody listens any more
+                return  # the event loop is closed
+            if not chunk:
+                return
 
-    # A daemon, for a blocked read of a terminal cannot be woken and must not keep the command from ending.
+    # A daemon: a blocked read of a terminal cannot be interrupted and must not keep the command from ending.
     threading.Thread(target=read, name="standard input", daemon=True).start()
     decoder = IncrementalDecoder(errors="replace")
-    with key_by_key(descriptor):
+    with cbreak_mode(descriptor):
         while chunk := await chunks.get():
-            room.release()
+            unsent.release()
             text = decoder.decode(chunk)
             before, end, _ = text.partition(END_OF_TRANSMISSION)
             if spoken := before.replace(BACKSPACE, ""):
@@ -54,8 +58,8 @@ async def typed(descriptor: int = 0) -> AsyncIterator[str]:
 
 
 @contextmanager
-def key_by_key(descriptor: int) -> Iterator[None]:
-    """Have a terminal hand over keys instead of lines; what was typed is spoken, so editing ends here."""
+def cbreak_mode(descriptor: int) -> Iterator[None]:
+    """Makes a terminal deliver keys instead of lines: text is spoken as it is typed and cannot be edited."""
     try:
         import termios
 

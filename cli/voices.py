@@ -1,84 +1,104 @@
-"""`voxgate voices`: what a running gateway can speak with; and the voices kept on this machine, made of recordings."""
+"""`voxgate voices`: lists a running gateway's voices; with an action, manages the voices stored on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import urllib.error
 import urllib.request
 
-from . import stored_voices as voice_store
+from voxgate.client.address import ServerAddress
+
 from .connection import (
     add_gateway_flags,
     gateway_refusal_message,
     gateway_unreachable_message,
-    http_url,
     key_header,
     tls_context,
 )
+from .failure import fail, install_advice
+
+# Making and storing voices needs the server's libraries, listing a gateway's voices does not.
+try:
+    from . import stored_voices
+except ModuleNotFoundError as missing:
+    stored_voices = None  # type: ignore[assignment]  # the module is optional
+    MISSING_LIBRARY = missing.name
 
 TIMEOUT_S = 10
 
 EPILOG = """examples:
-  voxgate voices                                    what a running gateway can speak with
+  voxgate voices                                    list the voices of a running gateway
   voxgate voices add ada --audio ada.wav --checkpoint Qwen/Qwen3-TTS-12Hz-0.6B-Base
-  voxgate voices add ada --audio ada.wav --text "What is said in it." --checkpoint ...
-  voxgate voices blend both ada bob --weight 0.3    three tenths bob
-  voxgate voices list                               what is kept on this machine
+  voxgate voices add ada --audio ada.wav --text "The recording's text." --checkpoint ...
+  voxgate voices blend both ada bob --weight 0.3    seven tenths ada, three tenths bob
+  voxgate voices list                               list the voices stored on this machine
   voxgate voices remove ada
 
-A gateway that serves the checkpoint offers a voice within a second. Make voices only of people who agreed to it."""
+A running gateway that serves the checkpoint offers a new voice within a second. Clone only voices of people who have
+agreed to it."""
+
+EPILOG_WITHOUT_SERVER = f"""examples:
+  voxgate voices                                    list the voices of a running gateway
+
+Adding, blending and removing voices needs more libraries: {install_advice("cpu")}."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     add_gateway_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the gateway's answer as it is")
-    voice_store.configure(parser.add_subparsers(dest="action", metavar="ACTION"))
+    parser.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
+    if stored_voices is not None:
+        parser.epilog = EPILOG
+        stored_voices.configure(parser.add_subparsers(dest="action", metavar="ACTION"))
+    else:
+        parser.epilog = EPILOG_WITHOUT_SERVER
+        actions = parser.add_subparsers(dest="action", metavar="", help=argparse.SUPPRESS)
+        for action in ("add", "blend", "list", "remove"):
+            actions.add_parser(action, add_help=False).add_argument("options", nargs=argparse.REMAINDER)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    if parsed.action is not None:
-        return voice_store.run(parsed)
-    address = http_url(parsed.url, "/v1/voices")
+    if parsed.action is None:
+        return _list_remote(parsed)
+    if stored_voices is None:
+        return fail("voices", f"{parsed.action} needs {MISSING_LIBRARY}: {install_advice('cpu')}")
+    return stored_voices.run(parsed)
+
+
+def _list_remote(parsed: argparse.Namespace) -> int:
     try:
-        request = urllib.request.Request(address, headers=key_header(parsed))
+        url = ServerAddress.parse(parsed.url).http_url("/v1/voices")
+        request = urllib.request.Request(url, headers=key_header(parsed))
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls_context(parsed)) as response:
             answer = json.load(response)
-    except urllib.error.HTTPError as refused:
-        return _complain(gateway_refusal_message(refused.code, _reason(refused)))
+    except urllib.error.HTTPError as refusal:
+        return fail("voices", gateway_refusal_message(refusal.code, _reason(refusal)))
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionError):
-            return _complain(gateway_unreachable_message(parsed.url))
-        return _complain(f"no list from {address}: {error.reason}")
+            return fail("voices", gateway_unreachable_message(parsed.url))
+        return fail("voices", f"cannot list the voices at {parsed.url}: {error.reason}")
     except (OSError, ValueError) as error:
-        return _complain(f"no list from {address}: {error}")
+        return fail("voices", f"cannot list the voices at {parsed.url}: {error}")
     if parsed.json:
         print(json.dumps(answer, indent=2))
         return 0
     if not answer["voices"]:
-        print("the gateway has no voices yet; 'voxgate voices add' makes one")
+        print("the gateway has no voices; make one with 'voxgate voices add'")
         return 0
-    width = max((len(voice["name"]) for voice in answer["voices"]), default=0)
+    width = max(len(voice["name"]) for voice in answer["voices"])
     for voice in answer["voices"]:
         mark = "*" if voice["name"] == answer["default"] else " "
         notes = [voice["description"], ", ".join(voice["languages"])]
         if voice["instructions"]:
             notes.append("takes instructions")
         print(f"{mark} {voice['name']:<{width}}  " + "; ".join(note for note in notes if note))
-    print("\n* is the default")
+    print("\n* default voice")
     return 0
 
 
-def _reason(refused: urllib.error.HTTPError) -> str:
-    """The gateway's own words, where it has any."""
+def _reason(refusal: urllib.error.HTTPError) -> str:
+    """The message in the gateway's answer, if there is one; else the HTTP status."""
     try:
-        return str(json.load(refused)["message"])
+        return str(json.load(refusal)["message"])
     except (ValueError, KeyError, TypeError):
-        return f"{refused.code} {refused.reason}"
-
-
-def _complain(text: str) -> int:
-    print(f"voxgate voices: {text}", file=sys.stderr)
-    return 1
+        return f"{refusal.code} {refusal.reason}"

@@ -1,18 +1,18 @@
-"""What can go wrong on the client's side of the socket.
+"""Errors of the client.
 
 ClientError
-├── Unreachable         nothing answers at the address
-├── Refused             the gateway answered the upgrade with an HTTP status (503: full or draining)
-├── SessionLost         the socket closed under way; `code` and `reason` as in the close frame
-├── ProtocolViolation   the gateway sent something docs/protocol.md does not allow
-└── SpeechError         the gateway's own `error` message; act on `code` and `retryable`
+├── Unreachable         no gateway answers at the address
+├── Refused             the gateway answered the WebSocket upgrade with an HTTP status (503: full or draining)
+├── SessionLost         the connection closed during the session; `code` and `reason` as in the close frame
+├── ProtocolViolation   the gateway sent a message that docs/protocol.md does not allow
+└── SpeechError         an `error` message of the gateway; decide by `code` and `retryable`
 """
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Any failure of a session or an utterance; `retryable` says whether trying again can help."""
+    """Any failure of a session or an utterance; `retryable` tells whether another attempt can succeed."""
 
     retryable = False
 
@@ -24,7 +24,7 @@ class Unreachable(ClientError):
 
 
 class Refused(ClientError):
-    """The gateway refused the upgrade; `retry_after_ms` when it said how long to wait."""
+    """The gateway refused the connection with an HTTP status; `retry_after_ms` is set where it asked for a pause."""
 
     def __init__(self, status: int, message: str, *, code: str = "", retry_after_ms: int | None = None) -> None:
         super().__init__(f"refused with HTTP {status}: {message}")
@@ -36,7 +36,7 @@ class Refused(ClientError):
 
 
 class SessionLost(ClientError):
-    """The socket closed before the speech was complete."""
+    """The connection closed before the speech was complete; `code` is None without a close frame."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         super().__init__(f"connection lost: {reason or 'no reason given'} (code {code})")
@@ -46,11 +46,11 @@ class SessionLost(ClientError):
 
 
 class ProtocolViolation(ClientError):
-    """The gateway broke the protocol: a gap in `seq` or `pts`, a malformed message."""
+    """The gateway broke the protocol: a malformed message, or a gap in `seq` or `pts`."""
 
 
 class SpeechError(ClientError):
-    """An `error` from the gateway, told apart by `code`."""
+    """An `error` message of the gateway, identified by `code` (docs/protocol.md, "Errors")."""
 
     def __init__(
         self,
@@ -67,5 +67,7 @@ class SpeechError(ClientError):
         self.message = message
         self.retryable = retryable
         self.param = param
+        """The option that the gateway refused."""
         self.retry_after_ms = retry_after_ms
         self.partial_audio = partial_audio
+        """Whether audio of the utterance was sent before the error."""

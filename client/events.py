@@ -1,6 +1,6 @@
-"""What the gateway sends about one utterance, as values (docs/protocol.md, "Gateway to client").
+"""The gateway's messages as values (docs/protocol.md, "Gateway to client").
 
-Unknown fields are ignored, so that an older client understands a newer gateway; missing ones are a violation.
+Unknown fields are ignored, so that an older client works with a newer gateway. Missing fields are a protocol violation.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeVar
 from .errors import ProtocolViolation, SpeechError
 
 HEADER = struct.Struct("<BBHIIQ")
-"""version, flags, samples, number, seq, pts: 20 bytes."""
+"""Header of an audio message, 20 bytes: version, flags, samples, number, seq, pts."""
 HEADER_VERSION = 1
 FLAG_FIRST, FLAG_LAST = 1, 2
 
 Codec = Literal["pcm", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "wav"]
 SAMPLE_BYTES: Mapping[str, int] = {"pcm": 2, "mulaw": 1, "alaw": 1}
-"""Of the codecs whose payload is nothing but samples."""
+"""Bytes per sample of the codecs whose payloads are plain samples."""
 
 Message = Mapping[str, Any]
 T = TypeVar("T")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How the audio of an utterance is coded; the default, 16 bit PCM, needs no decoder.
+    """Coding of an utterance's audio; the default, 16-bit PCM, needs no decoder.
 
     The payloads of `ogg_opus`, `mp3` and `wav`, joined, are a file.
     """
@@ -37,22 +37,23 @@ class AudioFormat:
     packet_ms: int = 80
     bitrate: int | None = None
     pre_skip: int = 0
-    """Samples to drop from the decoder's start; the gateway fills it in."""
+    """Samples to drop at the start of the decoded audio; set by the gateway."""
 
     def as_request(self) -> dict[str, Any]:
-        asked = {"codec": self.codec, "sample_rate": self.sample_rate, "packet_ms": self.packet_ms}
-        return asked if self.bitrate is None else asked | {"bitrate": self.bitrate}
+        """The `format` field of a `start` message."""
+        request = {"codec": self.codec, "sample_rate": self.sample_rate, "packet_ms": self.packet_ms}
+        return request if self.bitrate is None else request | {"bitrate": self.bitrate}
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """One audio message: an Opus packet, mono samples (s16le as `pcm`), or a part of a file. `pts` counts the
-    samples before it.
-    """
+    """One audio message: an Opus packet, mono samples (`pcm`: s16le), or a part of a file."""
 
     number: int
+    """Number of the utterance, as in `Started`."""
     seq: int
     pts: int
+    """Samples of the utterance before this message."""
     samples: int
     payload: bytes
     first: bool
@@ -61,7 +62,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Waiting for a talker slot: `position` counts from 1."""
+    """The utterance waits for a talker slot; `position` counts from 1."""
 
     position: int
     eta_ms: int | None
@@ -69,7 +70,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Audio follows, in this format; `seed` repeats the utterance exactly."""
+    """Audio follows in this format. The same `seed` repeats the utterance exactly."""
 
     number: int
     voice: str
@@ -81,7 +82,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word, its place in the text as sent (characters) and when it is heard (approximate)."""
+    """One word: its position in the text as sent, in characters, and its approximate time in the audio."""
 
     text: str
     start: int
@@ -92,12 +93,14 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Words:
+    """Times of the words whose audio was sent last."""
+
     words: tuple[Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The utterance was spoken to its end (`reason` "end") or cut by the cap on its length ("length")."""
+    """The utterance is complete (`reason` "end") or was cut at its maximum length ("length")."""
 
     reason: str
     characters: int
@@ -109,7 +112,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The speech was stopped: what had been heard by `played_ms`, and what was not."""
+    """The utterance was stopped; the text is divided at the playback position `played_ms`."""
 
     played_ms: int
     text_spoken: str
@@ -118,7 +121,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A warning, or an error that refused one message; the utterance goes on."""
+    """A warning, or an error about a single message; the utterance continues."""
 
     code: str
     message: str
@@ -126,7 +129,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """The gateway's first message on a socket."""
+    """The gateway's first message on a connection."""
 
     protocol: int
     session: str
@@ -140,18 +143,18 @@ Event = Audio | Queued | Started | Words | Done | Interrupted | Notice
 
 
 def read_audio(message: bytes) -> Audio:
-    """Take a binary message apart. Raises ProtocolViolation."""
+    """Reads a binary message. Raises ProtocolViolation."""
     if len(message) < HEADER.size:
-        raise ProtocolViolation(f"audio message of {len(message)} bytes is shorter than its header")
+        raise ProtocolViolation(f"audio message must have at least {HEADER.size} bytes, got {len(message)}")
     version, flags, samples, number, seq, pts = HEADER.unpack_from(message)
     if version != HEADER_VERSION:
-        raise ProtocolViolation(f"audio message of version {version}")
+        raise ProtocolViolation(f"audio message must have version {HEADER_VERSION}, got {version}")
     payload = message[HEADER.size :]
     return Audio(number, seq, pts, samples, payload, bool(flags & FLAG_FIRST), bool(flags & FLAG_LAST))
 
 
 def read_event(message: Message) -> Event | SpeechError:
-    """Understand a control message about an utterance. Raises ProtocolViolation."""
+    """Reads a control message about an utterance. Raises ProtocolViolation."""
     reader = _READERS.get(message.get("type", ""))
     if reader is None:
         raise ProtocolViolation(f"unknown message type {message.get('type')!r}")
@@ -159,14 +162,14 @@ def read_event(message: Message) -> Event | SpeechError:
 
 
 def read_session(message: Message) -> SessionInfo:
-    """Understand the first message of a socket. Raises ProtocolViolation."""
+    """Reads the first message of a connection. Raises ProtocolViolation."""
     if message.get("type") != "session":
         raise ProtocolViolation(f"expected a session message first, got {message.get('type')!r}")
     return _checked(_session, message)
 
 
 def read_error(message: Message) -> SpeechError:
-    """Understand an `error`. Raises ProtocolViolation."""
+    """Reads an `error` message. Raises ProtocolViolation."""
     return _checked(_error, message)
 
 
@@ -193,18 +196,18 @@ def _queued(message: Message) -> Queued:
 
 
 def _started(message: Message) -> Started:
-    asked = message["format"]
+    granted = message["format"]
     return Started(
         number=int(message["number"]),
         voice=str(message["voice"]),
         language=str(message["language"]),
         seed=int(message["seed"]),
         format=AudioFormat(
-            codec=asked["codec"],
-            sample_rate=int(asked["sample_rate"]),
-            packet_ms=int(asked["packet_ms"]),
-            bitrate=asked.get("bitrate"),
-            pre_skip=int(asked.get("pre_skip") or 0),
+            codec=granted["codec"],
+            sample_rate=int(granted["sample_rate"]),
+            packet_ms=int(granted["packet_ms"]),
+            bitrate=granted.get("bitrate"),
+            pre_skip=int(granted.get("pre_skip") or 0),
         ),
         packet_samples=int(message["packet_samples"]),
     )

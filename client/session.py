@@ -1,4 +1,4 @@
-"""The socket: opening it, reading it, and giving each message to its utterance."""
+"""A session: opening the connection, reading it, and passing each message to its utterance."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 
+from .address import ServerAddress
 from .errors import ClientError, ProtocolViolation, Refused, SessionLost, Unreachable
 from .events import AudioFormat, SessionInfo, read_audio, read_error, read_event, read_session
 from .utterance import Utterance
@@ -23,32 +23,89 @@ log = logging.getLogger(__name__)
 
 DEFAULT_URL = "ws://127.0.0.1:8000"
 SPEECH_PATH = "/v1/speech"
+PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 1
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Never reached through the proxy that the environment may name."""
+"""Larger messages of the gateway close the connection."""
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are never reached through the proxy named in the environment."""
+
+
+@asynccontextmanager
+async def connect(
+    url: str = DEFAULT_URL,
+    *,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    open_timeout_s: float = 10,
+) -> AsyncIterator[Session]:
+    """Opens a session with the gateway at `url`, a ws or http address (with TLS: wss or https), with or without a path.
+
+    `key` is an API key or a token. `tls` is needed for certificates that the system does not trust:
+    `ssl.create_default_context(cafile="own.pem")`. Raises Unreachable, Refused, SessionLost, ProtocolViolation, and
+    ValueError for a malformed address. Leaving the block, also by cancellation, closes the connection.
+    """
+    address = ServerAddress.parse(url)
+    path = SPEECH_PATH if address.path in ("", "/") else address.path
+    try:
+        socket = await open_socket(
+            address.websocket_url(path, address.query),
+            proxy=None if address.host in LOOPBACK_HOSTS else True,
+            additional_headers={**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})},
+            ssl=tls if address.tls else None,
+            open_timeout=open_timeout_s,
+            max_size=MAX_MESSAGE_BYTES,
+            compression=None,  # audio does not compress, and control messages are small
+        )
+    except websockets.InvalidStatus as refusal:
+        raise _refused(refusal) from refusal
+    except (OSError, TimeoutError, websockets.InvalidHandshake) as error:
+        raise Unreachable(f"no gateway answers at {url}: {error}") from error
+    async with socket:
+        try:
+            async with asyncio.timeout(open_timeout_s):
+                info = read_session(_parse_json(await socket.recv()))
+        except TimeoutError:
+            raise ProtocolViolation(f"no session message within {open_timeout_s:g} s") from None
+        except websockets.ConnectionClosed as closed:
+            raise _lost(closed) from closed
+        if info.protocol != PROTOCOL_VERSION:
+            raise ProtocolViolation(f"protocol version must be {PROTOCOL_VERSION}, the gateway has {info.protocol}")
+        session = Session(socket, info)
+        reader = asyncio.create_task(session._read(), name="voxgate session reader")
+        try:
+            yield session
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
 
 class Session:
-    """One socket. Utterances on it are independent of each other; each is listened to on its own.
+    """One connection, made by `connect`. It carries any number of utterances at the same time.
 
-    An utterance whose listener stops reading for long stops the whole socket: read, interrupt or leave it.
+    The events of each utterance have to be read: when one utterance has too many unread events, the session stops
+    reading the connection, which holds up the others. Read, interrupt or leave an utterance.
     """
 
     def __init__(self, socket: ClientConnection, info: SessionInfo) -> None:
         self.info = info
         self.going_away_ms: int | None = None
-        """Set when the gateway announced its shutdown: utterances under way are finished until then."""
+        """Set when the gateway has announced its shutdown: the time that active utterances have to finish."""
         self._socket = socket
         self._utterances: dict[str, Utterance] = {}
-        self._numbers: dict[int, Utterance] = {}
+        self._utterances_by_number: dict[int, Utterance] = {}
         self._count = 0
         self._lost: Exception | None = None
 
     @property
     def usable(self) -> bool:
-        """Whether a new utterance may be begun: the socket is open and the gateway is not shutting down."""
+        """Whether a new utterance may start: the connection is open and the gateway is not shutting down."""
         return self._lost is None and self.going_away_ms is None
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport of the connection, for tests that cut or stall it."""
+        return self._socket.transport
 
     @asynccontextmanager
     async def utterance(
@@ -66,10 +123,10 @@ class Session:
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
     ) -> AsyncIterator[Utterance]:
-        """Begin an utterance; text may follow at once. What is left out is the gateway's own choice (docs/protocol.md).
+        """Starts an utterance; text can be sent at once. The gateway chooses options left out (docs/protocol.md).
 
-        Leaving the block before its end, by cancellation too, stops the speech. Raises SessionLost; what the gateway
-        finds wrong with an option is raised where the audio is awaited.
+        Raises SessionLost. An option that the gateway refuses raises SpeechError where the audio is read. Leaving the
+        block before the end, also by cancellation, stops the speech.
         """
         self._count += 1
         format = format or AudioFormat()
@@ -93,21 +150,16 @@ class Session:
             yield utterance
         finally:
             try:
-                # The listener may leave because another task interrupts: that one is still to have its answer.
-                await utterance.answered()
+                # Another task may have interrupted the utterance, which ends this block: that task gets its answer.
+                await utterance.wait_for_interrupt_answer()
             finally:
                 del self._utterances[utterance.id]
                 if utterance.started is not None:
-                    del self._numbers[utterance.started.number]
-            if not utterance.over:
-                utterance.fail(ClientError("the utterance was left"))
+                    del self._utterances_by_number[utterance.started.number]
+            if not utterance.gateway_done:
+                utterance.fail(ClientError("the block of the utterance was left"))
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """The connection beneath, for whoever wants to cut it without a word or to stall it."""
-        return self._socket.transport
 
     async def _send(self, message: dict[str, Any]) -> None:
         try:
@@ -116,7 +168,7 @@ class Session:
             raise _lost(closed) from closed
 
     async def _read(self) -> None:
-        """Read until the socket closes, then end every utterance with the reason."""
+        """Reads until the connection closes, then fails every utterance with the reason."""
         error: Exception = SessionLost(None, "closed by this side")
         try:
             async for message in self._socket:
@@ -135,26 +187,26 @@ class Session:
     async def _dispatch(self, message: str | bytes) -> None:
         if isinstance(message, bytes):
             audio = read_audio(message)
-            # An utterance that was left may still have audio on the way.
-            if (listener := self._numbers.get(audio.number)) is not None:
-                await listener.receive(audio)
+            # Audio of an utterance whose block was left may still arrive; it is dropped.
+            if (receiver := self._utterances_by_number.get(audio.number)) is not None:
+                await receiver.receive(audio)
             return
-        control = _decoded(message)
-        type = control.get("type")
-        if type == "going_away":
+        control = _parse_json(message)
+        kind = control.get("type")
+        if kind == "going_away":
             self.going_away_ms = control.get("deadline_ms")
-        elif type == "pong":
+        elif kind == "pong":
             pass
         elif "utterance" not in control:
-            self._about_the_session(control)
+            self._on_session_message(control)
         elif (utterance := self._utterances.get(control["utterance"])) is not None:
             event = read_event(control)
-            if type == "started":
-                self._numbers[int(control["number"])] = utterance
+            if kind == "started":
+                self._utterances_by_number[int(control["number"])] = utterance
             await utterance.receive(event)
 
-    def _about_the_session(self, control: dict[str, Any]) -> None:
-        """An error that names no utterance could be about any of them."""
+    def _on_session_message(self, control: dict[str, Any]) -> None:
+        """Fails every utterance for an error that names none of them; logs any other message."""
         if control.get("type") == "error":
             error = read_error(control)
             log.error("%s", error)
@@ -164,69 +216,13 @@ class Session:
             log.warning("%s", control.get("message", control))
 
 
-@asynccontextmanager
-async def connect(
-    url: str = DEFAULT_URL,
-    *,
-    key: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    tls: ssl.SSLContext | None = None,
-    open_timeout_s: float = 10,
-) -> AsyncIterator[Session]:
-    """Open a session; `url` is the gateway's address, ws or http (with TLS: wss or https), with or without the path.
-
-    `key` is an API key or a token. `tls` is for certificates that the system does not trust:
-    `ssl.create_default_context(cafile="own.pem")`. Raises Unreachable, Refused (`retry_after_ms`), ProtocolViolation.
-    Leaving the block closes the socket.
-    """
-    address = speech_url(url)
-    try:
-        socket = await open_socket(
-            address,
-            proxy=None if urlsplit(address).hostname in LOOPBACK else True,
-            additional_headers={**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})},
-            ssl=tls if urlsplit(address).scheme == "wss" else None,
-            open_timeout=open_timeout_s,
-            max_size=MAX_MESSAGE_BYTES,
-            compression=None,  # audio does not shrink, and control messages are tiny
-        )
-    except websockets.InvalidStatus as refusal:
-        raise _refused(refusal) from refusal
-    except (OSError, TimeoutError, websockets.InvalidHandshake) as error:
-        raise Unreachable(f"no gateway answers at {url}: {error}") from error
-    async with socket:
-        try:
-            async with asyncio.timeout(open_timeout_s):
-                info = read_session(_decoded(await socket.recv()))
-        except TimeoutError:
-            raise ProtocolViolation("no session message came") from None
-        except websockets.ConnectionClosed as closed:
-            raise _lost(closed) from closed
-        if info.protocol != PROTOCOL:
-            raise ProtocolViolation(f"the gateway speaks version {info.protocol}, this client {PROTOCOL}")
-        session = Session(socket, info)
-        reader = asyncio.create_task(session._read(), name="voxgate session reader")
-        try:
-            yield session
-        finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-
-
-def speech_url(url: str) -> str:
-    """The WebSocket address for what people write: `host:8000`, `http://host:8000`, `ws://host/v1/speech`."""
-    scheme, host, path, query, _ = urlsplit(url if "://" in url else f"ws://{url}")
-    scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
-    return urlunsplit((scheme, host, SPEECH_PATH if path in ("", "/") else path, query, ""))
-
-
-def _decoded(message: str | bytes) -> dict[str, Any]:
+def _parse_json(message: str | bytes) -> dict[str, Any]:
     try:
         control = json.loads(message)
     except ValueError as error:
-        raise ProtocolViolation(f"not JSON: {message[:60]!r}") from error
+        raise ProtocolViolation(f"message must be JSON, got {message[:60]!r}") from error
     if not isinstance(control, dict):
-        raise ProtocolViolation(f"not an object: {message[:60]!r}")
+        raise ProtocolViolation(f"message must be a JSON object, got {message[:60]!r}")
     return control
 
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import httpx
-from voxgate.client import client as say
+from voxgate.client import say
 
 ANSWER = "Sunlight is scattered by the air, and blue light more than red. That is why the sky looks blue."
 

@@ -14,14 +14,14 @@ from voxgate.benchmarks.omni_checkpoint import missing_projections, write_omni_c
 from voxgate.pipeline.checkpoint import load_checkpoint
 
 
-def test_projections_lead_the_other_way() -> None:
+def test_missing_projections_are_added() -> None:
     quantizers = [f"decoder.quantizer.{name}" for name in ("rvq_first", "rvq_rest")]
     made = missing_projections({f"{name}.output_proj.weight": torch.zeros(512, 256, 1) for name in quantizers})
     assert {tuple(weight.shape) for weight in made.values()} == {(256, 512, 1)}
     assert sorted(made) == [f"{name}.input_proj.weight" for name in quantizers]
 
 
-def test_both_servers_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_readable_by_both_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Gigabytes of weights say nothing here.
     head = "talker.codec_head.weight"
     monkeypatch.setattr(random_checkpoint, "talker_shapes", lambda _: iter([(head, (3072, 2048))]))

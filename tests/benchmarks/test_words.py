@@ -8,19 +8,19 @@ from voxgate.benchmarks.words import TEXTS, VOICES, errors, read, shown, spans_m
 from voxgate.cli.main import main
 
 
-def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "words", "--url", "ws://127.0.0.1:9"]) == 1
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "no gateway runs at ws://127.0.0.1:9" in told
 
 
-def test_errors_count_beginnings_and_ends() -> None:
+def test_errors_include_word_starts_and_ends() -> None:
     row = errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
     assert (row.words, row.most_ms, row.mean_ms, row.late_ms, row.near) == (2, 300, 80, 80, 0.75)
 
 
-def test_the_table_tells_every_figure() -> None:
+def test_table_has_every_figure() -> None:
     row = errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
     head, line = shown({"word times": row}).splitlines()
     assert line.split() == ["word", "times", "10", "80", "213", "291", "300", "80", "75.0%"]
@@ -38,7 +38,7 @@ def test_every_text_has_a_span_for_each_word(voice: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("flite") is None, reason="flite knows the times")
-def test_spans_follow_speech_that_goes_slower_in_places() -> None:
+def test_spans_follow_speech_of_varying_speed() -> None:
     reading = read("the train leaves at noon", "slt")
     pcm = reading.pcm
     late = np.concatenate([np.zeros(7200, np.float32), pcm, np.zeros(2400, np.float32)])

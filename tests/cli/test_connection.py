@@ -13,19 +13,10 @@ import pytest
 from fakes.certificates import self_signed
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
-from voxgate.cli.connection import http_url
 from voxgate.cli.main import main
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [("ws://h:1/v1/speech", "http://h:1/p"), ("wss://h", "https://h/p"), ("h:1", "http://h:1/p")],
-)
-def test_http_addresses(url: str, address: str) -> None:
-    assert http_url(url, "/p") == address
 
 
 @contextlib.asynccontextmanager
@@ -42,13 +33,13 @@ async def guarded(folder: Path) -> AsyncIterator[tuple[str, str]]:
         await gateway.close()
 
 
-async def test_a_key_and_a_certificate_open_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_commands_reach_a_gateway_with_key_and_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with guarded(tmp_path) as (url, certificate):
         reach = ["--url", url, "--ca", certificate]
         output = tmp_path / "out.wav"
         say = ["say", "--quiet", "--output", str(output), "Well."]
         assert await asyncio.to_thread(main, ["voices", *reach]) == 1
-        assert "give one with --key" in capsys.readouterr().err
+        assert "set a key with --key" in capsys.readouterr().err
         assert await asyncio.to_thread(main, ["voices", *reach, "--key", "k"]) == 0
         assert "ada" in capsys.readouterr().out
         process = await asyncio.create_subprocess_exec(
@@ -60,13 +51,13 @@ async def test_a_key_and_a_certificate_open_the_way(tmp_path: Path, capsys: pyte
             assert written.getnframes() > 0
 
 
-async def test_a_key_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOXGATE_API_KEY", "k")
     async with guarded(tmp_path) as (url, certificate):
         assert await asyncio.to_thread(main, ["voices", "--url", url, "--ca", certificate]) == 0
 
 
-def test_a_certificate_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_certificate_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = str(tmp_path / "none.pem")
     assert main(["voices", "--url", "wss://127.0.0.1:9", "--ca", missing]) == 1
     assert main(["say", "--url", "wss://127.0.0.1:9", "--ca", missing, "--output", str(tmp_path / "o.wav"), "x"]) == 1

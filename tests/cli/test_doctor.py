@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 from voxgate.cli import doctor
 from voxgate.cli.doctor import Finding
+from voxgate.cli.failure import install_advice
 
 
-def test_lines_carry_the_advice() -> None:
-    assert doctor.line(Finding(False, "x is missing", "get x")) == "✗ x is missing\n    → get x"
-    assert doctor.line(Finding(True, "y")) == "✓ y"
-    assert doctor.line(Finding(None, "z")) == "· z"
+def test_finding_is_printed_with_mark_and_advice() -> None:
+    assert doctor.format_finding(Finding(False, "x is missing", "get x")) == "✗ x is missing\n    → get x"
+    assert doctor.format_finding(Finding(True, "y")) == "✓ y"
+    assert doctor.format_finding(Finding(None, "z")) == "· z"
 
 
 @pytest.mark.parametrize(
     ("version", "ok"), [((3, 10, 1), False), ((3, 11, 0), True), ((3, 13, 9), True), ((3, 14, 0), False)]
 )
-def test_python_versions(version: tuple[int, ...], ok: bool) -> None:
+def test_only_supported_python_versions_pass(version: tuple[int, ...], ok: bool) -> None:
     (finding,) = doctor.check_python(version)
     assert finding.ok is ok
     assert bool(finding.advice) is not ok
@@ -26,8 +27,18 @@ def test_python_versions(version: tuple[int, ...], ok: bool) -> None:
 def test_missing_packages_are_named() -> None:
     present, missing = doctor.check_packages(("websockets", "no-such-thing"))
     assert present.ok
-    assert present.what.startswith("websockets ")
-    assert missing == Finding(False, "missing: no-such-thing", "run scripts/setup")
+    assert present.text.startswith("websockets ")
+    assert missing == Finding(False, "missing: no-such-thing", install_advice("cpu"))
+
+
+def test_required_packages_are_those_of_the_server_extra() -> None:
+    requirements = [
+        "websockets>=16",
+        'numpy>=2; extra == "server"',
+        'audioop-lts; python_version >= "3.13" and extra == "server"',
+        'torch>=2.11; extra == "cpu"',
+    ]
+    assert doctor.required_packages(requirements) == ["websockets", "numpy", "audioop-lts"]
 
 
 @pytest.mark.parametrize(
@@ -42,30 +53,30 @@ def test_missing_packages_are_named() -> None:
         ({}, False, "torch is missing"),
     ],
 )
-def test_torch_and_vllm_must_match(
+def test_torch_build_must_match_vllm_build(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], ok: bool, what: str
 ) -> None:
     monkeypatch.setattr(doctor, "installed", versions.get)
     (finding,) = doctor.check_engine()
-    assert (finding.ok, finding.what) == (ok, what)
+    assert (finding.ok, finding.text) == (ok, what)
 
 
-def test_a_companion_that_cannot_be_imported_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_companion_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed", lambda _: "1.0")
     (finding,) = doctor.check_companions(("json", "no_such_module"))
     assert finding.ok is False
-    assert "No module named 'no_such_module'" in finding.what
+    assert "No module named 'no_such_module'" in finding.text
 
 
-def test_little_memory_is_pointed_out(tmp_path: Path) -> None:
+def test_low_memory_is_reported(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable: 2000000 kB\n")
     memory, shared = doctor.check_memory(meminfo, tmp_path)
-    assert (memory.ok, memory.what) == (None, "2.0 GB of memory free")
-    assert "shared memory" in shared.what
+    assert (memory.ok, memory.text) == (None, "2.0 GB of memory free")
+    assert "shared memory" in shared.text
 
 
-def test_a_processor_without_avx2_is_a_fault_only_on_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_avx2_is_an_error_only_on_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags : fpu sse4_2\n")
     for machine, faults in (("x86_64", 1), ("aarch64", 0)):
@@ -73,11 +84,11 @@ def test_a_processor_without_avx2_is_a_fault_only_on_x86(tmp_path: Path, monkeyp
         assert sum(finding.ok is False for finding in doctor.check_processor(cpuinfo)) == faults
 
 
-def test_a_taken_port_is_said() -> None:
+def test_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (finding,) = doctor.check_port(port)
     assert finding.ok is None
-    assert f"port {port} is taken" in finding.what
+    assert f"port {port} is in use" in finding.text
     (finding,) = doctor.check_port(port)
     assert finding.ok

@@ -13,7 +13,7 @@ from voxgate.gateway.access.keys import load_keys
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_a_new_key_is_shown_once_and_stored_as_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_is_printed_once_and_stored_as_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "new", "ada.1"]) == 0
     out, err = capsys.readouterr()
     key = err.strip().rpartition(" ")[2]
@@ -25,7 +25,7 @@ def test_a_new_key_is_shown_once_and_stored_as_its_hash(tmp_path: Path, capsys: 
     assert found.name == "ada.1"
 
 
-def test_an_existing_key_is_read_from_a_pipe(
+def test_existing_key_is_read_from_a_pipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("my key\n"))
@@ -37,7 +37,7 @@ def test_an_existing_key_is_read_from_a_pipe(
     assert load_keys(file, []).find("my key", NOW) is not None
 
 
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_usage_exits_with_status_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["keys", "new", "two words"]) == 2
     assert "key name" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO(""))

@@ -18,34 +18,34 @@ from voxgate.cli.say import Captions
 from voxgate.client import Word
 
 
-async def test_words_come_out_as_they_were_sent() -> None:
+async def test_words_are_printed_as_sent() -> None:
     out = io.StringIO()
     captions = Captions(out)
     captions.add_text("Well, hello!\n")
     captions.schedule([Word("Well", 0, 4, 0, 300), Word("hello", 6, 11, 400, 700)], played_ms=500)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    captions.finish(heard_all=False)
+    captions.finish(played_all=False)
     assert out.getvalue() == "Well, hello! \n"
 
 
-async def test_words_not_yet_heard_are_not_shown() -> None:
+async def test_words_not_yet_played_are_not_printed() -> None:
     out = io.StringIO()
     captions = Captions(out)
     captions.add_text("one two")
     captions.schedule([Word("one", 0, 3, 0, 300), Word("two", 4, 7, 60_000, 61_000)], played_ms=0)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    captions.finish(heard_all=False)
+    captions.finish(played_all=False)
     assert out.getvalue() == "one \n"
 
 
-async def test_what_the_player_finished_was_heard() -> None:
+async def test_all_words_are_printed_when_everything_was_played() -> None:
     out = io.StringIO()
     captions = Captions(out)
     captions.add_text("one two.")
     captions.schedule([Word("two", 4, 7, 60_000, 61_000)], played_ms=0)
-    captions.finish(heard_all=True)
+    captions.finish(played_all=True)
     assert out.getvalue() == "one two.\n"
 
 
@@ -64,32 +64,32 @@ def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return heard
 
 
-def test_writes_a_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_is_written_to_a_wav_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hello.wav"
     assert main(["say", "--url", gateway.url, "--output", str(file), "--voice", "whistle", "Hello", "you"]) == 0
     with wave.open(str(file)) as written:
         assert (written.getframerate(), written.getnchannels(), written.getnframes()) == (24_000, 1, 9 * 1920)
     start, text = gateway.received[:2]
     assert (start["voice"], start["pacing"], text["text"]) == ("whistle", "none", "Hello you")
-    assert "0.7 s of speech, first sound after" in capsys.readouterr().err
+    assert "0.7 s of speech, first audio after" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "codec"), [("a.mp3", "mp3"), ("a.OGG", "ogg_opus"), ("a.opus", "ogg_opus")])
-def test_the_name_says_what_kind_of_file(gateway: FakeGateway, tmp_path: Path, name: str, codec: str) -> None:
+def test_file_suffix_chooses_the_codec(gateway: FakeGateway, tmp_path: Path, name: str, codec: str) -> None:
     assert main(["say", "--url", gateway.url, "--output", str(tmp_path / name), "Hello"]) == 0
     assert gateway.received[0]["format"]["codec"] == codec
     assert (tmp_path / name).stat().st_size == 2 * 5 * 1920, "the payloads as they came"
 
 
-def test_a_kind_that_is_not_written_is_told_before_anything_is_said(
+def test_unknown_suffix_is_refused_before_connecting(
     gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["say", "--url", gateway.url, "--output", str(tmp_path / "a.flac"), "Hello"]) == 1
-    assert "take .wav, .mp3, .ogg, .opus" in capsys.readouterr().err
+    assert "must be one of .wav, .mp3, .ogg, .opus" in capsys.readouterr().err
     assert gateway.received == []
 
 
-def test_writes_to_standard_output(gateway: FakeGateway) -> None:
+def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
     said = subprocess.run(command, capture_output=True, check=False)
     assert gateway.received[0]["format"]["codec"] == "wav"
@@ -97,7 +97,7 @@ def test_writes_to_standard_output(gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
-def test_a_file_that_cannot_be_written_is_one_clear_line(gateway: FakeGateway, file: str) -> None:
+def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 1
@@ -105,20 +105,20 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(gateway: FakeGateway, f
     assert said.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
 
 
-def test_how_the_text_is_read_and_silence_are_options(gateway: FakeGateway, tmp_path: Path) -> None:
+def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) -> None:
     options = ["--layout", "non_streaming", "--trim-silence", "--output", str(tmp_path / "a.wav")]
     assert main(["say", "--url", gateway.url, *options, "Hello"]) == 0
     assert (gateway.received[0]["layout"], gateway.received[0]["trim_silence"]) == ("non_streaming", True)
 
 
-def test_plays_and_shows_the_words(gateway: FakeGateway, player: Path) -> None:
+def test_audio_is_played_and_words_are_printed(gateway: FakeGateway, player: Path) -> None:
     said = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert player.stat().st_size == 2 * 3 * 1920
     assert said.stdout == "Hi.\n"
 
 
-def test_speaks_while_standard_input_is_still_open(gateway: FakeGateway, player: Path) -> None:
+def test_speech_starts_while_standard_input_is_open(gateway: FakeGateway, player: Path) -> None:
     with subprocess.Popen(
         [*VOXGATE, "say", "--url", gateway.url],
         stdin=subprocess.PIPE,
@@ -137,7 +137,7 @@ def test_speaks_while_standard_input_is_still_open(gateway: FakeGateway, player:
 
 
 @pytest.mark.usefixtures("player")
-def test_an_interrupt_tells_what_was_not_spoken(gateway: FakeGateway) -> None:
+def test_interrupt_prints_spoken_and_unspoken_text(gateway: FakeGateway) -> None:
     with subprocess.Popen(
         [*VOXGATE, "say", "--url", gateway.url],
         stdin=subprocess.PIPE,
@@ -159,14 +159,14 @@ def test_an_interrupt_tells_what_was_not_spoken(gateway: FakeGateway) -> None:
     assert 0 <= interrupt["played_ms"] < 40_000
 
 
-def test_no_gateway_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["say", "--url", "ws://127.0.0.1:9", "--output", os.devnull, "Hello"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "start one with 'voxgate serve'" in said
 
 
-def test_no_player_is_one_clear_line(
+def test_missing_player_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -35,7 +35,7 @@ INFINITY = resource.RLIM_INFINITY
         ((INFINITY, INFINITY), (INFINITY, INFINITY), False),
     ],
 )
-def test_there_is_room_for_all_sockets_as_far_as_the_system_lets(
+def test_descriptor_limit_is_raised_as_far_as_allowed(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     limits: tuple[int, int],
@@ -78,7 +78,7 @@ async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]
     assert ready.endswith("4 utterances at once: open http://h:1/")
 
 
-async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failed_engine_is_not_reported_as_ready(capsys: pytest.CaptureFixture[str]) -> None:
     await report_progress(Loading(1, EngineState.DEAD), "demo", "http://h:1/")
     assert "ready" not in capsys.readouterr().err
 
@@ -91,19 +91,19 @@ async def test_a_dead_engine_is_not_called_ready(capsys: pytest.CaptureFixture[s
         ("::", "http://[::1]:8000/"),
     ],
 )
-def test_the_address_is_one_a_browser_can_open(host: str, address: str) -> None:
+def test_page_address_can_be_opened_in_a_browser(host: str, address: str) -> None:
     assert page_address(host, 8000) == address
     assert page_address(host, 8000, tls=True) == address.replace("http:", "https:")
 
 
-def test_what_the_scripts_and_tests_read_is_no_setting() -> None:
+def test_variables_of_scripts_and_tests_are_not_settings() -> None:
     scripts = "".join(path.read_text("utf-8") for path in SCRIPTS.iterdir())
     names = set(re.findall(r"\bVOXGATE_[A-Z_]+", scripts))
     assert {"VOXGATE_VENV", "VOXGATE_TEST_TIER"} < names
     assert gateway_variables(dict.fromkeys([*names, "VOXGATE_PORT"], "1")) == {"VOXGATE_PORT": "1"}
 
 
-def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("VOXGATE_VENV", "/where/the/set-up/put/it")  # no setting, and no mistake
     assert main(["serve", "--port", "high"]) == 2
     assert "port in the command line" in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         (Settings(workers="auto", device="cuda"), 128, MAX_AUTO_WORKERS),
     ],
 )
-def test_workers_are_as_many_as_told_or_as_suit_the_machine(
+def test_workers_default_to_what_suits_the_machine(
     monkeypatch: pytest.MonkeyPatch, settings: Settings, cores: int, workers: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
@@ -129,7 +129,7 @@ def test_workers_are_as_many_as_told_or_as_suit_the_machine(
 
 
 @pytest.mark.parametrize("flag", ["--keys-file", "--tls-certificate", "--token-secret-file", "--checkpoint"])
-async def test_a_file_that_is_not_there_is_told_in_a_line(flag: str, tmp_path: Path) -> None:
+async def test_missing_file_is_reported_in_one_line(flag: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", flag, missing, stderr=asyncio.subprocess.PIPE

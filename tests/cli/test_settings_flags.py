@@ -25,12 +25,12 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def test_only_given_flags_are_passed_on(parser: argparse.ArgumentParser) -> None:
+def test_only_given_flags_are_returned(parser: argparse.ArgumentParser) -> None:
     assert given_flags(parser.parse_args(["--config", "f"]), Options) == {}
     assert given_flags(parser.parse_args(["--lead-ms", "80"]), Options) == {"lead_ms": "80"}
 
 
-def test_the_model_understands_what_the_flags_give(parser: argparse.ArgumentParser) -> None:
+def test_model_parses_flag_values(parser: argparse.ArgumentParser) -> None:
     arguments = [
         "--lead-ms",
         "80",
@@ -51,14 +51,14 @@ def test_the_model_understands_what_the_flags_give(parser: argparse.ArgumentPars
     assert options == expected
 
 
-def test_help_tells_meaning_and_default(parser: argparse.ArgumentParser) -> None:
+def test_help_shows_description_and_default(parser: argparse.ArgumentParser) -> None:
     text = " ".join(parser.format_help().split())
     assert "--lead-ms N How far ahead, in 100% of cases. (default: 400)" in text
     assert "--slots N How many. --device" in text
     assert "{cpu,cuda}" in text
 
 
-def test_a_value_outside_the_choices_is_refused(
+def test_value_outside_the_choices_is_refused(
     parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

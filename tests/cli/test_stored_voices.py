@@ -38,10 +38,10 @@ def voices(*arguments: object) -> int:
     return main(["voices", *map(str, arguments)])
 
 
-def test_a_voice_from_a_recording(store: VoiceStore, base: Path, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_voice_is_made_from_a_recording(store: VoiceStore, base: Path, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--language", "English", "--language", "german", "--description", "Calm.", "--checkpoint", base)
     assert voices("add", "Ada", "--audio", wav, *given) == 0
-    assert capsys.readouterr().out.startswith("ada made (speaker vector), kept in ")
+    assert capsys.readouterr().out.startswith("stored ada (speaker vector) in ")
     stored = store.load("ada")
     assert stored.voice.languages == ("english", "german")
     assert stored.origin.checkpoint == str(base)
@@ -49,19 +49,19 @@ def test_a_voice_from_a_recording(store: VoiceStore, base: Path, wav: Path, caps
     assert capsys.readouterr().out == f"ada  Calm.; speaker vector; recording; {base}\n"
 
 
-def test_with_its_text_it_speaks_in_context(
+def test_recording_with_text_becomes_context(
     store: VoiceStore, base: Path, wav: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(wav.read_bytes())))
     assert voices("add", "ada", "--audio", "-", "--text", "A rush of air.", "--checkpoint", base) == 0
-    assert "in context of 2.6 s" in capsys.readouterr().out
+    assert "recording of 2.6 s as context" in capsys.readouterr().out
     assert store.load("ada").voice.reference_text == "A rush of air."
     assert voices("list", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert (entry["name"], entry["text"], entry["vector_width"]) == ("ada", "A rush of air.", 320)
 
 
-def test_vectors_and_blends(
+def test_voices_are_made_from_vectors_and_blends(
     store: VoiceStore, base: Path, wav: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "v.npy", np.ones(320))
@@ -75,7 +75,7 @@ def test_vectors_and_blends(
     assert "no voice 'flat'" in capsys.readouterr().err
 
 
-def test_what_goes_wrong_is_said_and_nothing_is_kept(
+def test_failure_is_reported_and_nothing_is_stored(
     store: VoiceStore, base: Path, wav: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "short.npy", np.ones(8))
@@ -94,7 +94,7 @@ def test_what_goes_wrong_is_said_and_nothing_is_kept(
     assert store.names() == []
 
 
-def test_a_name_that_is_taken_is_refused_before_any_work(
+def test_existing_name_is_refused_before_any_work(
     store: VoiceStore, base: Path, wav: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert voices("add", "ada", "--audio", wav, "--checkpoint", base) == 0
@@ -103,7 +103,7 @@ def test_a_name_that_is_taken_is_refused_before_any_work(
     assert store.names() == ["ada"]
 
 
-def test_settings_come_from_flags_and_files_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_come_from_flags_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert voices("list", "--voices-dir", tmp_path / "mine") == 0
     assert capsys.readouterr().out == f"no voices in {tmp_path / 'mine'}\n"
     (tmp_path / "gateway.toml").write_text(f'voices_dir = "{tmp_path / "other"}"')
@@ -115,7 +115,7 @@ def test_settings_come_from_flags_and_files_too(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("arguments", [("add", "ada"), ("add", "ada", "--audio", "a", "--vector", "b"), ("sing",)])
-def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_status_2(arguments: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         voices(*arguments)
     assert ended.value.code == 2

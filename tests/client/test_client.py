@@ -20,35 +20,35 @@ from voxgate.client import (
     SessionLost,
     Unreachable,
     connect,
+    say,
 )
-from voxgate.client import client as say
 
 GONE = Unreachable("nobody there")
 
 
-def test_pauses_double_up_to_a_limit() -> None:
+def test_delays_double_up_to_the_maximum() -> None:
     retry = Retry(max_elapsed_s=1000, initial_delay_s=1, max_delay_s=5)
     assert [retry.delay_s(GONE, tries, 0, 0.5) for tries in (1, 2, 3, 4, 5000)] == [1, 2, 4, 5, 5]
 
 
-def test_pauses_are_spread() -> None:
+def test_jitter_scales_the_delay() -> None:
     retry = Retry(initial_delay_s=1)
     assert retry.delay_s(GONE, 1, 0, 0.0) == 0.5
     assert retry.delay_s(GONE, 1, 0, 0.75) == 1.25
 
 
-def test_a_gateway_that_names_a_time_is_not_asked_before() -> None:
+def test_delay_is_at_least_what_the_gateway_asked_for() -> None:
     retry = Retry(initial_delay_s=0.1)
     assert retry.delay_s(Refused(503, "full", retry_after_ms=3000), 1, 0, 0.5) == 3
     assert retry.delay_s(Refused(503, "full", retry_after_ms=1), 1, 0, 0.5) == 0.1
 
 
 @pytest.mark.parametrize("failure", [Refused(401, "no key"), Refused(404, "no path"), ProtocolViolation("nonsense")])
-def test_what_will_not_change_is_not_tried_again(failure: Exception) -> None:
+def test_permanent_failure_is_not_retried(failure: Exception) -> None:
     assert Retry().delay_s(failure, 1, 0, 0.5) is None
 
 
-def test_patience_ends() -> None:
+def test_retries_end_after_the_maximum_time() -> None:
     retry = Retry(max_elapsed_s=10, initial_delay_s=1)
     assert retry.delay_s(GONE, 1, 9, 0.5) == 1
     assert retry.delay_s(GONE, 1, 9.1, 0.5) is None
@@ -73,7 +73,7 @@ async def test_utterances_share_a_session(gateway: FakeGateway) -> None:
     assert [m["utterance"] for m in gateway.received if m["type"] == "start"] == ["u1", "u2"]
 
 
-async def test_the_utterance_after_a_loss_has_a_new_session(gateway: FakeGateway) -> None:
+async def test_utterance_after_a_loss_opens_a_new_session(gateway: FakeGateway) -> None:
     gateway.script["Boom."] = [1011]
     async with Client(gateway.url, retry=AT_ONCE) as client:
         first = await client.session()
@@ -85,7 +85,7 @@ async def test_the_utterance_after_a_loss_has_a_new_session(gateway: FakeGateway
         assert await client.session() is not first
 
 
-async def test_a_gateway_that_goes_away_gets_no_new_utterance(gateway: FakeGateway) -> None:
+async def test_draining_gateway_gets_no_new_utterance(gateway: FakeGateway) -> None:
     gateway.script["Last."] = [{"type": "going_away", "deadline_ms": 5000}, 1012]
     async with Client(gateway.url, retry=AT_ONCE) as client, client.utterance() as last:
         await last.feed("Last.")
@@ -96,7 +96,7 @@ async def test_a_gateway_that_goes_away_gets_no_new_utterance(gateway: FakeGatew
         assert await spoken(client, "Next.") == 5 * 1920
 
 
-async def test_a_full_gateway_is_asked_again(gateway: FakeGateway) -> None:
+async def test_full_gateway_is_retried(gateway: FakeGateway) -> None:
     refusals = iter([HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS])
 
     def refuse() -> object:
@@ -108,14 +108,14 @@ async def test_a_full_gateway_is_asked_again(gateway: FakeGateway) -> None:
         assert await spoken(client, "One.") == 4 * 1920
 
 
-async def test_a_key_that_is_not_accepted_is_told_at_once(gateway: FakeGateway) -> None:
+async def test_refused_key_is_raised_without_retry(gateway: FakeGateway) -> None:
     gateway.refuse = lambda: respond(HTTPStatus.UNAUTHORIZED, {"error": "unauthorized", "message": "no such key"})
     async with Client(gateway.url, key="wrong") as client:
         with pytest.raises(Refused, match="no such key"):
             await client.session()
 
 
-async def test_nobody_there_is_told_when_patience_ends(unused_tcp_port: int) -> None:
+async def test_unreachable_gateway_is_raised_after_the_last_retry(unused_tcp_port: int) -> None:
     async with Client(
         f"ws://127.0.0.1:{unused_tcp_port}", retry=Retry(max_elapsed_s=0.05, initial_delay_s=0.01)
     ) as client:
@@ -123,24 +123,24 @@ async def test_nobody_there_is_told_when_patience_ends(unused_tcp_port: int) -> 
             await client.session()
 
 
-async def test_the_key_goes_into_the_handshake(gateway: FakeGateway) -> None:
+async def test_key_and_headers_are_sent_in_the_handshake(gateway: FakeGateway) -> None:
     async with connect(gateway.url, key="vox_secret", headers={"X-Trace": "7"}):
         pass
     assert gateway.headers["Authorization"] == "Bearer vox_secret"
     assert gateway.headers["X-Trace"] == "7"
 
 
-async def test_a_tls_context_is_no_trouble_without_tls(gateway: FakeGateway) -> None:
+async def test_tls_context_is_ignored_without_tls(gateway: FakeGateway) -> None:
     async with connect(gateway.url, tls=ssl.create_default_context()) as session:
         assert session.usable
 
 
-async def test_says_a_string(gateway: FakeGateway) -> None:
+async def test_say_accepts_a_string(gateway: FakeGateway) -> None:
     samples = [audio.samples async for audio in say("Hello", url=gateway.url, format=AudioFormat(sample_rate=8000))]
     assert samples == [640] * 5 + [0]
 
 
-async def test_audio_comes_while_the_text_is_still_written(gateway: FakeGateway) -> None:
+async def test_say_yields_audio_while_text_arrives(gateway: FakeGateway) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
 
     async def written() -> AsyncIterator[str]:
@@ -154,7 +154,7 @@ async def test_audio_comes_while_the_text_is_still_written(gateway: FakeGateway)
     assert audio.last
 
 
-async def test_a_failing_source_is_raised_to_the_listener(gateway: FakeGateway) -> None:
+async def test_say_raises_the_error_of_the_text_source(gateway: FakeGateway) -> None:
     async def broken() -> AsyncIterator[str]:
         yield "a"
         raise RuntimeError("no more")
@@ -164,7 +164,7 @@ async def test_a_failing_source_is_raised_to_the_listener(gateway: FakeGateway) 
             pass
 
 
-async def test_stopping_early_interrupts(gateway: FakeGateway) -> None:
+async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> None:
     async def unfinished() -> AsyncIterator[str]:
         yield "Hel"
         await asyncio.Event().wait()
@@ -176,7 +176,7 @@ async def test_stopping_early_interrupts(gateway: FakeGateway) -> None:
     assert gateway.received[-1] == {"type": "interrupt", "utterance": "u1"}
 
 
-def test_the_client_is_light() -> None:
+def test_client_imports_no_heavy_library() -> None:
     heavy = "{'torch', 'numpy', 'pydantic', 'vllm'}"
     code = f"import sys, voxgate.client; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

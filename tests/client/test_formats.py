@@ -15,7 +15,7 @@ BEGINS = {"ogg_opus": b"OggS", "wav": b"RIFF", "mp3": b"\xff"}
 @pytest.mark.parametrize(
     ("codec", "rate"), [(codec, rate) for codec in CODECS for rate in CODECS[codec].sample_rates_hz]
 )
-async def test_every_format_arrives_whole(codec: str, rate: int) -> None:
+async def test_every_format_arrives_complete(codec: str, rate: int) -> None:
     async with gateway(encoder=PacketEncoder) as served, connect(f"ws://127.0.0.1:{served.port}") as session:
         wanted = AudioFormat(codec, rate)  # type: ignore[arg-type] # one of the names
         async with session.utterance(format=wanted, pacing="none") as utterance:

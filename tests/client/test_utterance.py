@@ -22,7 +22,7 @@ from voxgate.client.events import Done, Started
 from voxgate.client.utterance import EventQueue, Utterance
 
 
-async def test_put_waits_while_full() -> None:
+async def test_put_waits_while_the_queue_is_full() -> None:
     inbox: EventQueue[int] = EventQueue(1)
     await inbox.put(1)
     second = asyncio.ensure_future(inbox.put(2))
@@ -33,7 +33,7 @@ async def test_put_waits_while_full() -> None:
     assert await inbox.get() == 2
 
 
-async def test_get_waits_while_empty() -> None:
+async def test_get_waits_while_the_queue_is_empty() -> None:
     inbox: EventQueue[int] = EventQueue(1)
     first = asyncio.ensure_future(inbox.get())
     await asyncio.wait([first], timeout=0)
@@ -42,7 +42,7 @@ async def test_get_waits_while_empty() -> None:
     assert await first == 1
 
 
-async def test_a_cancelled_get_loses_nothing() -> None:
+async def test_cancelled_get_loses_no_item() -> None:
     inbox: EventQueue[int] = EventQueue(1)
     first = asyncio.ensure_future(inbox.get())
     await asyncio.wait([first], timeout=0)
@@ -52,7 +52,7 @@ async def test_a_cancelled_get_loses_nothing() -> None:
     assert await inbox.get() == 1
 
 
-async def test_close_ends_behind_what_is_queued() -> None:
+async def test_close_ends_after_the_queued_items() -> None:
     inbox: EventQueue[int] = EventQueue(2)
     await inbox.put(1)
     inbox.close(ValueError("over"))
@@ -61,14 +61,14 @@ async def test_close_ends_behind_what_is_queued() -> None:
         await inbox.get()
 
 
-async def test_the_first_close_decides() -> None:
+async def test_only_the_first_close_counts() -> None:
     inbox: EventQueue[int] = EventQueue(1)
     inbox.close()
     inbox.close(ValueError("late"))
     assert await inbox.get() is None
 
 
-async def test_discard_frees_a_waiting_writer() -> None:
+async def test_discard_releases_a_waiting_put() -> None:
     inbox: EventQueue[int] = EventQueue(1)
     await inbox.put(1)
     second = asyncio.ensure_future(inbox.put(2))
@@ -93,7 +93,7 @@ async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:
         assert utterance.done.samples == 5 * 1920
 
 
-async def test_options_reach_the_gateway_and_only_those_given(gateway: FakeGateway) -> None:
+async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
     asked = AudioFormat(codec="opus", sample_rate=48_000, bitrate=64_000, packet_ms=20)
     async with connect(gateway.url) as session:
         async with session.utterance(
@@ -126,7 +126,7 @@ async def test_options_reach_the_gateway_and_only_those_given(gateway: FakeGatew
     assert set(starts[1]) == {"type", "utterance", "pacing", "format"}
 
 
-async def test_events_come_in_order(gateway: FakeGateway) -> None:
+async def test_events_arrive_in_order(gateway: FakeGateway) -> None:
     gateway.queue = [2, 1]
     async with connect(gateway.url) as session, session.utterance(words=True) as utterance:
         await utterance.feed("Hi ho")
@@ -138,7 +138,7 @@ async def test_events_come_in_order(gateway: FakeGateway) -> None:
     assert spoken == ["Hi", "ho"]
 
 
-async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: FakeGateway) -> None:
+async def test_interrupt_returns_the_spoken_text_and_drops_audio(gateway: FakeGateway) -> None:
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("Hello there")
         audio = aiter(utterance.audio())
@@ -151,7 +151,7 @@ async def test_an_interrupt_tells_what_was_heard_and_drops_the_rest(gateway: Fak
             await utterance.send("more")
 
 
-async def test_who_interrupts_twice_at_once_has_one_answer(gateway: FakeGateway) -> None:
+async def test_concurrent_interrupts_share_one_answer(gateway: FakeGateway) -> None:
     gateway.paced = True
     async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
         await utterance.send("Stop right here")
@@ -163,7 +163,7 @@ async def test_who_interrupts_twice_at_once_has_one_answer(gateway: FakeGateway)
     assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
 
 
-async def test_an_interrupt_is_answered_while_the_last_of_the_speech_is_still_playing(
+async def test_interrupt_is_answered_while_the_last_audio_plays(
     gateway: FakeGateway,
 ) -> None:
     async with connect(gateway.url) as session, session.utterance() as utterance:
@@ -174,7 +174,7 @@ async def test_an_interrupt_is_answered_while_the_last_of_the_speech_is_still_pl
         assert await utterance.interrupt(played_ms=160) == Interrupted(160, "Hi", " there")
 
 
-async def test_an_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> None:
+async def test_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> None:
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.feed("Hi")
         async for _ in utterance.audio():
@@ -184,7 +184,7 @@ async def test_an_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) 
             await utterance.interrupt()
 
 
-async def test_a_lost_fragment_stops_the_speech(gateway: FakeGateway) -> None:
+async def test_refused_message_stops_the_speech(gateway: FakeGateway) -> None:
     gateway.script["x"] = [error_message("rate_limited", retryable=True, retry_after_ms=50)]
     async with connect(gateway.url) as session:
         async with session.utterance() as utterance:
@@ -199,7 +199,7 @@ async def test_a_lost_fragment_stops_the_speech(gateway: FakeGateway) -> None:
     assert {"type": "interrupt", "utterance": "u1"} in gateway.received
 
 
-async def test_acks_count_samples(gateway: FakeGateway) -> None:
+async def test_ack_reports_played_samples(gateway: FakeGateway) -> None:
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("Hi")
         await anext(aiter(utterance.audio()))
@@ -208,7 +208,7 @@ async def test_acks_count_samples(gateway: FakeGateway) -> None:
     assert gateway.utterances["u1"].played_samples == 960
 
 
-async def test_opus_packets_carry_what_the_decoder_puts_out(gateway: FakeGateway) -> None:
+async def test_opus_packets_count_decoded_samples(gateway: FakeGateway) -> None:
     pytest.importorskip("opuslib")
     async with connect(gateway.url) as session:
         async with session.utterance(format=AudioFormat(codec="opus")) as utterance:
@@ -220,7 +220,7 @@ async def test_opus_packets_carry_what_the_decoder_puts_out(gateway: FakeGateway
         assert utterance.done.samples == 5 * 1920
 
 
-async def test_an_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> None:
+async def test_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> None:
     gateway.script["x"] = [error_message("at_capacity", retryable=True, retry_after_ms=700)]
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("x")
@@ -236,7 +236,7 @@ async def test_an_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -
             await utterance.end()
 
 
-async def test_a_refused_fragment_is_told_and_the_speech_goes_on(gateway: FakeGateway) -> None:
+async def test_refused_fragment_is_reported_and_speech_continues(gateway: FakeGateway) -> None:
     gateway.script["long"] = [error_message("text_too_long", limit=3, received=4)]
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("long")
@@ -274,18 +274,18 @@ def done(samples: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([audio_message(seq=1, flags=1)], "seq 1 instead of 0"),
-        ([audio_message(flags=1), audio_message(seq=1, pts=3)], "pts 3 instead of 2"),
-        ([audio_message()], "first-message flag"),
+        ([audio_message(seq=1, flags=1)], "seq must be 0, got 1"),
+        ([audio_message(flags=1), audio_message(seq=1, pts=3)], "pts must be 2, got 3"),
+        ([audio_message()], "flag of the first message"),
         ([audio_message(flags=3), audio_message(seq=1, pts=2)], "after the last"),
-        ([audio_message(flags=1, size=6)], "6 bytes for 2 samples"),
+        ([audio_message(flags=1, size=6)], "must have 4 bytes, got 6"),
         ([audio_message(flags=3), done(3)], "done after 2 of 3"),
         ([audio_message(flags=1), done(2)], "done after 2 of 2"),
         ([{"type": "sing"}], "unknown message type"),
         ([{"type": "queued"}], "malformed 'queued'"),
     ],
 )
-async def test_a_gateway_that_breaks_the_protocol_is_caught(
+async def test_protocol_violation_is_detected(
     gateway: FakeGateway, messages: list[Any], complaint: str
 ) -> None:
     gateway.script["x"] = [started(), *messages]
@@ -296,7 +296,7 @@ async def test_a_gateway_that_breaks_the_protocol_is_caught(
                 pass
 
 
-async def test_the_source_of_the_text_failing_ends_the_listening() -> None:
+async def test_failing_text_source_ends_the_events() -> None:
     async def broken() -> Any:
         yield "half a "
         raise RuntimeError("the model went away")
@@ -314,7 +314,7 @@ async def test_the_source_of_the_text_failing_ends_the_listening() -> None:
     assert sent == [{"type": "text", "utterance": "u1", "text": "half a "}]
 
 
-async def test_what_was_received_before_a_failure_is_still_heard() -> None:
+async def test_events_received_before_a_failure_are_delivered() -> None:
     async def send(_: dict[str, Any]) -> None: ...
 
     utterance = Utterance("u1", AudioFormat(), send)

@@ -55,7 +55,7 @@ def loud(pcm: np.ndarray) -> bool:
     return bool(np.abs(pcm).max() > 0.05)
 
 
-async def test_a_language_model_is_spoken(served: Gateway) -> None:
+async def test_language_model_tokens_are_spoken(served: Gateway) -> None:
     asked: list[dict[str, object]] = []
 
     async def complete(request: web.Request) -> web.StreamResponse:
@@ -95,7 +95,7 @@ async def test_curl_fetches_mp3(served: Gateway) -> None:
     assert len(mp3) > 1000
 
 
-async def test_a_caller_hears_mu_law_and_a_digit_stops_it(served: Gateway) -> None:
+async def test_caller_hears_mu_law_and_a_digit_interrupts(served: Gateway) -> None:
     command = [sys.executable, str(EXAMPLES / "phone_bridge.py"), "--port", "0"]
     bridge = await asyncio.create_subprocess_exec(*command, "--gateway", f"ws://127.0.0.1:{served.port}", stdout=PIPE)
     assert bridge.stdout is not None
@@ -127,7 +127,7 @@ async def test_a_caller_hears_mu_law_and_a_digit_stops_it(served: Gateway) -> No
 
 @pytest.mark.compat
 @pytest.mark.parametrize(("library", "scheme"), [("pipecat", "ws"), ("livekit", "http")])
-async def test_an_agent_answers(served: Gateway, tmp_path: Path, library: str, scheme: str) -> None:
+async def test_agents_answer(served: Gateway, tmp_path: Path, library: str, scheme: str) -> None:
     path = tmp_path / "answer.wav"
     python = ENVIRONMENTS / library / "bin" / "python"
     here = f"{scheme}://127.0.0.1:{served.port}"

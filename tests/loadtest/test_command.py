@@ -25,28 +25,28 @@ def tries(carried: Callable[[int], bool], first: int = 1, limit: int = 1024) -> 
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 7, 16, 19])
-def test_finds_the_last_number_that_is_carried(capacity: int) -> None:
+def test_search_finds_the_largest_passing_number(capacity: int) -> None:
     best, tried = tries(lambda streams: streams <= capacity)
     assert best == capacity
     assert tried[-1] == capacity, "the result is tried again"
     assert len(tried) <= 12
 
 
-def test_large_numbers_are_found_to_a_twentieth() -> None:
+def test_large_numbers_are_found_within_five_percent() -> None:
     best, tried = tries(lambda streams: streams <= 700)
     assert 665 <= best <= 700
     assert len(tried) <= 18
 
 
-def test_nothing_is_carried() -> None:
+def test_search_ends_at_zero_when_nothing_passes() -> None:
     assert tries(lambda _: False) == (0, [1])
 
 
-def test_stops_at_the_limit() -> None:
+def test_search_stops_at_the_limit() -> None:
     assert tries(lambda _: True, limit=6) == (6, [1, 2, 4, 6, 6])
 
 
-def test_a_lucky_run_does_not_count() -> None:
+def test_result_is_confirmed_by_repetition() -> None:
     seen: list[int] = []
 
     def carried(streams: int) -> bool:
@@ -66,7 +66,7 @@ def bench(gateway: FakeGateway, *flags: str) -> int:
     return main(["bench", "ws", "--url", gateway.url, *SHORT, *flags])
 
 
-async def test_a_ramp_over_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_ramp_runs_in_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, page = tmp_path / "lines", tmp_path / "page.html"
     flags = ("--streams", "2,3", "--processes", "2", "--jsonl", str(lines), "--html", str(page))
     async with fake_gateway() as gateway:
@@ -99,7 +99,7 @@ def test_wrong_usage_is_explained(flags: list[str], complaint: str, capsys: pyte
     assert complaint in capsys.readouterr().err
 
 
-async def test_arrivals_by_themselves(tmp_path: Path) -> None:
+async def test_open_loop_rate_is_measured(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     async with fake_gateway() as gateway:
         status = await asyncio.to_thread(bench, gateway, "--rate", "50", "--jsonl", str(lines))
@@ -108,7 +108,7 @@ async def test_arrivals_by_themselves(tmp_path: Path) -> None:
     assert status == (step["verdict"] is not None)
 
 
-async def test_searches_and_fails_when_nothing_is_carried(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failed_search_exits_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     async with fake_gateway() as gateway:
         status = await asyncio.to_thread(bench, gateway, "--find", "--most", "1")
         assert f"{1 - status} streams without an underrun" in capsys.readouterr().out
@@ -117,7 +117,7 @@ async def test_searches_and_fails_when_nothing_is_carried(capsys: pytest.Capture
         assert "0 streams without an underrun" in capsys.readouterr().out
 
 
-def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "ws", "--url", "127.0.0.1:9", *SHORT]) == 1
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)

@@ -29,19 +29,19 @@ def test_arrivals_are_a_poisson_process() -> None:
 
 
 @pytest.mark.parametrize("load", [LOAD, replace(LOAD, rate_per_s=0, streams=10)])
-def test_processes_share_the_listeners_out(load: LoadStep) -> None:
+def test_virtual_users_are_divided_among_processes(load: LoadStep) -> None:
     parts = [replace(load, part=part, parts=3).arrivals_s() for part in range(3)]
     assert sorted(chain(*parts)) == sorted(load.arrivals_s())
 
 
-def test_turns_are_the_same_for_the_same_seed_only() -> None:
+def test_same_seed_plans_the_same_utterances() -> None:
     shared = replace(LOAD, shares=BehaviourShares(0.3, 0.1, 0.1))
     assert shared.turn(3, 1, 0.0) == replace(shared, part=1, parts=2).turn(3, 1, 0.0)
     assert len({shared.turn(stream, 0, 0.0).cut_s for stream in range(20)}) == 20
     assert shared.turn(0, 0, 0.0) != replace(shared, seed=2).turn(0, 0, 0.0)
 
 
-def test_shares_of_those_who_misbehave() -> None:
+def test_behaviours_are_drawn_by_their_shares() -> None:
     choice = random.Random(5)
     drawn = Counter(BehaviourShares(0.3, 0.2, 0.1).draw(choice) for _ in range(5000))
     for behaviour, share in (
@@ -53,13 +53,13 @@ def test_shares_of_those_who_misbehave() -> None:
         assert drawn[behaviour] / 5000 == pytest.approx(share, abs=0.03)
 
 
-def test_text_comes_in_words_and_is_whole() -> None:
+def test_text_is_split_into_words_without_loss() -> None:
     text = passage(3, random.Random(1))
     pieces = fragments(text)
     assert "".join(pieces) == text
     assert len(pieces) == len(text.split())
 
 
-def test_a_plan_travels_to_its_process() -> None:
+def test_step_survives_its_encoding() -> None:
     load = replace(LOAD, shares=BehaviourShares(0.5), part=1, parts=2)
     assert decode(encode(load)) == load

@@ -36,7 +36,7 @@ def step(*samples: UtteranceResult, load: str = "4 streams", size: float = 4, **
     return figures(load, size, StepResult(list(samples), seconds=10.0, **result), (1.25, 900.0))
 
 
-def test_percentiles_are_values_that_were_measured() -> None:
+def test_percentiles_are_measured_values() -> None:
     values = [float(value) for value in range(1, 101)]
     assert [percentile(values, q) for q in (0.5, 0.95, 0.99, 1.0)] == [50.0, 95.0, 99.0, 100.0]
     assert percentile([7.0], 0.5) == 7.0
@@ -44,7 +44,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert Percentiles.of([3.0, None, 1.0]).count == 2
 
 
-def test_the_figures_of_a_step() -> None:
+def test_step_figures_summarise_results() -> None:
     uneven = heard(80.0, underruns={0: 2, 80: 1, 200: 0})
     slow = heard(behaviour=ClientBehaviour.SLOW, underruns={0: 9, 80: 9, 200: 9})
     cut = UtteranceResult(0, ClientBehaviour.BARGE_IN, Outcome.INTERRUPTED, audio_s=1.0, cancel_ms=12.0)
@@ -70,23 +70,23 @@ def test_the_figures_of_a_step() -> None:
         ([], "nobody listened to the end"),
     ],
 )
-def test_what_counts_as_carried(samples: list[UtteranceResult], why: str | None) -> None:
+def test_verdict_names_the_violated_objective(samples: list[UtteranceResult], why: str | None) -> None:
     assert Slo().verdict(step(*samples)) == why
 
 
-def test_a_client_that_cannot_keep_time_says_so() -> None:
+def test_overloaded_client_is_not_trustworthy() -> None:
     late = step(heard(), lags_ms=[1.0] * 90 + [45.0] * 10)
     assert not late.trustworthy
     assert "could not keep time" in summary([late], Slo(), None)
     assert step(heard(), lags_ms=[1.0]).trustworthy
 
 
-def test_lines_of_results_are_json_without_nan() -> None:
+def test_results_are_json_without_nan() -> None:
     line = to_json({"step": "x", "first": {"p50": math.nan, "count": 0}, "gaps": [1.0]})
     assert json.loads(line) == {"step": "x", "first": {"p50": None, "count": 0}, "gaps": [1.0]}
 
 
-def test_the_summary_names_every_step_and_the_one_number() -> None:
+def test_summary_names_every_step_and_the_maximum() -> None:
     text = summary([step(heard()), step(heard(70.0), load="8 streams", size=8)], Slo(), 8)
     assert "4 streams" in text
     assert "8 streams without an underrun at 200 ms of buffer, first audio in 500 ms (p95)" in text
@@ -106,7 +106,7 @@ class Page(HTMLParser):
         self.outside += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-def test_the_report_is_one_file_with_plots() -> None:
+def test_html_report_is_one_file_with_plots() -> None:
     steps = [step(heard()), step(heard(600.0), load="8 streams", size=8)]
     page = Page()
     text = html_report("voxgate <under> load", {"server": "http://x/?a=1&b=2"}, steps, Slo(), 8)
@@ -119,7 +119,7 @@ def test_the_report_is_one_file_with_plots() -> None:
     assert not re.search(r"\bnan\b", text)
 
 
-def test_a_plot_places_its_points() -> None:
+def test_plot_scales_its_points() -> None:
     svg = line_plot("T", "x", "y", {"a": [(1, 0.0), (3, 10.0), (2, math.nan)]}, mark_y=5)
     (points,) = re.findall(r'points="([^"]+)"', svg)
     (x1, y1), (x2, y2) = (map(float, point.split(",")) for point in points.split())

@@ -15,13 +15,13 @@ SCRIPT = Path(__file__).with_name("storm.js")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_is_a_valid_module(tmp_path: Path) -> None:
+def test_script_is_a_valid_module(tmp_path: Path) -> None:
     module = tmp_path / "storm.mjs"
     module.write_bytes(SCRIPT.read_bytes())
     subprocess.run(["node", "--check", module], check=True, timeout=30)
 
 
-def test_reads_the_header_where_it_is() -> None:
+def test_script_reads_header_fields_at_their_offsets() -> None:
     text = SCRIPT.read_text("utf-8")
     (seq_at,) = re.findall(r"getUint32\((\d+), true\)", text)
     (flags_at,) = re.findall(r"getUint8\((\d+)\)", text)

@@ -56,14 +56,14 @@ async def test_every_target_can_be_loaded() -> None:
         assert callable(opener(target))
 
 
-def test_addresses() -> None:
+def test_target_urls_keep_the_base_path() -> None:
     assert address("http://h:1", "/v1/x", a="b c") == "ws://h:1/v1/x?a=b+c"
     assert address("https://h/base/", "/v1/x") == "wss://h/base/v1/x"
     assert address("h:1", "/v1/x") == "ws://h:1/v1/x"
 
 
 @pytest.mark.parametrize("codec", ["pcm", "opus"])
-async def test_our_own(codec: str) -> None:
+async def test_voxgate_target_speaks(codec: str) -> None:
     async with fake_gateway() as gateway:
         gateway.queue = [2, 1]
         line = await opener("voxgate")(TargetOptions(gateway.url, codec=codec))
@@ -78,7 +78,7 @@ async def test_our_own(codec: str) -> None:
             await opener("voxgate")(TargetOptions(gateway.url))
 
 
-async def test_our_own_cut_and_unpaced() -> None:
+async def test_voxgate_target_limits_frames_without_pacing() -> None:
     async with fake_gateway() as gateway:
         line = await opener("voxgate")(TargetOptions(gateway.url, frames=63, paced=False))
         await speak(line, "abc")
@@ -87,7 +87,7 @@ async def test_our_own_cut_and_unpaced() -> None:
         assert line.server_ms is not None
 
 
-async def test_our_own_cut_off() -> None:
+async def test_voxgate_target_aborts() -> None:
     async with fake_gateway(paced=True) as gateway:
         line = await opener("voxgate")(TargetOptions(gateway.url))
         await line.send("a long text " * 20)
@@ -100,7 +100,7 @@ async def test_our_own_cut_off() -> None:
         await line.close()
 
 
-async def test_our_own_stalled() -> None:
+async def test_voxgate_target_stalls() -> None:
     async with fake_gateway(paced=True) as gateway:
         line = await opener("voxgate")(TargetOptions(gateway.url))
         await line.send("a long text " * 20)
@@ -116,7 +116,7 @@ async def test_our_own_stalled() -> None:
         await line.stall(10)  # nothing to stall any more
 
 
-async def test_elevenlabs() -> None:
+async def test_elevenlabs_target_speaks() -> None:
     async def talk(socket: ServerConnection) -> None:
         assert socket.request is not None
         assert socket.request.path.startswith("/v1/text-to-speech/ada/multi-stream-input?")
@@ -136,7 +136,7 @@ async def test_elevenlabs() -> None:
 
 
 @pytest.mark.parametrize(("model", "path", "over"), [("", "/v2/", "SpeechMetadata"), ("v1:x", "/v1/", "Flushed")])
-async def test_deepgram(model: str, path: str, over: str) -> None:
+async def test_deepgram_target_speaks(model: str, path: str, over: str) -> None:
     async def talk(socket: ServerConnection) -> None:
         assert socket.request is not None
         assert socket.request.path.startswith(path + "speak?encoding=linear16")
@@ -152,7 +152,7 @@ async def test_deepgram(model: str, path: str, over: str) -> None:
         assert await speak(await opener("deepgram")(TargetOptions(url, model=model))) == LOUD
 
 
-async def test_deepgram_tells_what_was_played_and_passes_errors_on() -> None:
+async def test_deepgram_target_reports_playback_and_errors() -> None:
     async def talk(socket: ServerConnection) -> None:
         await message(socket, type="Interrupt", playback_offset={"type": "time_ms", "value": 700})
         await socket.send(json.dumps({"type": "Error", "code": "NO_ROOM"}))
@@ -166,7 +166,7 @@ async def test_deepgram_tells_what_was_played_and_passes_errors_on() -> None:
         await line.close()
 
 
-async def test_vllm_omni() -> None:
+async def test_vllm_omni_target_speaks() -> None:
     async def talk(socket: ServerConnection) -> None:
         await message(socket, type="session.config", response_format="pcm", stream_audio=True, voice="vivian")
         await message(socket, type="input.text", text="Hello ")
@@ -185,7 +185,7 @@ async def test_vllm_omni() -> None:
         assert line.rate_hz == 16_000
 
 
-async def test_openai_in_chunks_of_any_size() -> None:
+async def test_openai_target_joins_chunks_of_any_size() -> None:
     seen: list[dict[str, Any]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -38,7 +38,7 @@ def in_loop(messages: list[tuple[float, bytes]], **options: Any) -> FakeConnecti
     return FakeConnection(messages, **options)
 
 
-def test_the_times_of_a_turn() -> None:
+def test_virtual_user_measures_times() -> None:
     sample, line = listen()
     assert (sample.outcome, sample.stream, sample.code) == (Outcome.DONE, 4, "")
     assert "".join(line.text) == TEXT
@@ -56,38 +56,38 @@ def test_the_times_of_a_turn() -> None:
     assert sample.late_ms == 0.0
 
 
-def test_leading_silence_is_not_heard() -> None:
+def test_leading_silence_is_not_audible() -> None:
     half = (np.r_[np.zeros(960), np.ones(960)] * 8000).astype("<i2").tobytes()
     sample, _ = listen(in_loop([(0.1, SILENT), (0.0, SILENT), (0.0, half), *EVEN[1:]]))
     assert sample.first_byte_ms == pytest.approx(100)
     assert sample.first_audible_ms == pytest.approx(100 + 2 * 80 + 40)
 
 
-def test_a_late_message_is_an_underrun_for_those_with_less_buffer() -> None:
+def test_late_message_is_an_underrun_for_smaller_buffers() -> None:
     sample, _ = listen(in_loop([(0.1, LOUD), (0.08, LOUD), (0.2, LOUD), (0.08, LOUD)]))
     assert sample.underruns == {0: 1, 80: 1, 200: 0}
 
 
-def test_an_interrupt_and_the_silence_after_it() -> None:
+def test_interrupting_user_measures_time_to_silence() -> None:
     sample, line = listen(behaviour=ClientBehaviour.BARGE_IN, cut_s=0.5)
     assert (sample.outcome, line.interrupted_ms) == (Outcome.INTERRUPTED, 500)
     assert sample.cancel_ms == pytest.approx(60), "the line ends where its next message would have come"
     assert not sample.listened
 
 
-def test_one_who_leaves_without_a_word() -> None:
+def test_aborting_user_drops_the_connection() -> None:
     sample, line = listen(behaviour=ClientBehaviour.ABRUPT, cut_s=0.5)
     assert line.aborted
     assert sample.outcome is Outcome.DROPPED
 
 
-def test_one_who_stops_reading_is_not_counted_for_gaps() -> None:
+def test_slow_user_is_not_counted_for_gaps() -> None:
     sample, _ = listen(behaviour=ClientBehaviour.SLOW)
     assert (sample.outcome, sample.listened) == (Outcome.DONE, False)
     assert sample.gaps_ms[0] == pytest.approx(1580)
 
 
-def test_refusals_and_failures_keep_their_reason() -> None:
+def test_refusals_and_failures_keep_their_code() -> None:
     sample, _ = listen(in_loop(EVEN[:2], refuse="at_capacity"))
     assert (sample.outcome, sample.code) == (Outcome.REFUSED, "at_capacity")
     sample, _ = listen(in_loop([]))
@@ -96,7 +96,7 @@ def test_refusals_and_failures_keep_their_reason() -> None:
     assert (sample.outcome, sample.code) == (Outcome.FAILED, "timeout")
 
 
-def test_a_door_that_stays_shut() -> None:
+def test_failed_connection_is_a_failure() -> None:
     async def scene(error: Exception) -> UtteranceResult:
         async def open_connection() -> FakeConnection:
             raise error
@@ -109,7 +109,7 @@ def test_a_door_that_stays_shut() -> None:
     assert (lost.outcome, lost.code) == (Outcome.FAILED, "ConnectionRefusedError")
 
 
-def test_an_ear_that_heard_nothing() -> None:
+def test_utterance_without_audio_is_a_failure() -> None:
     received = ReceivedAudio(24_000)
     received.add(SILENT, 1.0)
     assert received.audible_s == math.inf
@@ -122,6 +122,6 @@ def _plain(sample: UtteranceResult) -> dict[str, Any]:
     return dict(json.loads(sample.to_json()))
 
 
-def test_text_that_is_known_is_one_message() -> None:
+def test_text_without_pace_is_one_message() -> None:
     _, line = listen(in_loop(EVEN[:2]), words_per_s=0.0)
     assert line.text == [TEXT]

@@ -47,7 +47,7 @@ async def test_language_and_instructions_follow_the_voice(page: Tab, gateway: Fa
     }
 
 
-async def test_what_is_not_chosen_is_not_sent(page: Tab, gateway: FakeGateway) -> None:
+async def test_options_left_at_default_are_not_sent(page: Tab, gateway: FakeGateway) -> None:
     await choose(page, "voice", "hum")
     await page.evaluate("localStorage.clear()")
     await choose(page, "language", "auto")
@@ -57,7 +57,7 @@ async def test_what_is_not_chosen_is_not_sent(page: Tab, gateway: FakeGateway) -
     assert not {"language", "instructions", "normalise"} & options.keys()
 
 
-async def test_the_sound_can_be_saved(page: Tab) -> None:
+async def test_audio_can_be_saved(page: Tab) -> None:
     await choose(page, "codec", "pcm")
     assert await page.evaluate("document.getElementById('download').disabled")
     await page.type("Five!\n")
@@ -75,7 +75,7 @@ async def test_the_sound_can_be_saved(page: Tab) -> None:
     assert any(data[44:])
 
 
-async def test_an_utterance_can_be_copied_as_code(page: Tab) -> None:
+async def test_utterance_can_be_copied_as_code(page: Tab) -> None:
     origin = "http://127.0.0.1:8000"
     options = json.dumps({"voice": "it's", "normalise": True, "format": {"codec": "opus"}})
     text = json.dumps("Say \"no\" - it's 5 o'clock.\n")
@@ -92,7 +92,7 @@ async def test_an_utterance_can_be_copied_as_code(page: Tab) -> None:
         assert "it'\\''s" in curl
 
 
-async def test_it_writes_at_the_chosen_pace(page: Tab, gateway: FakeGateway) -> None:
+async def test_text_is_written_at_the_chosen_pace(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('writing-pace').value = 40")
     await page.evaluate("document.getElementById('demo').click()")
     await page.until("voxgate.page.said.length > 100")
@@ -105,7 +105,7 @@ async def test_it_writes_at_the_chosen_pace(page: Tab, gateway: FakeGateway) -> 
     assert await page.evaluate("document.getElementById('text').value") == before
 
 
-async def test_a_crowd_comes_and_goes(page: Tab, gateway: FakeGateway) -> None:
+async def test_load_demo_starts_and_stops(page: Tab, gateway: FakeGateway) -> None:
     await choose(page, "crowd-size", "3")
     await page.evaluate("document.getElementById('crowd-start').click()")
     await page.until(
@@ -122,7 +122,7 @@ async def test_a_crowd_comes_and_goes(page: Tab, gateway: FakeGateway) -> None:
     assert len(voices) == 1
 
 
-async def test_a_crowd_that_is_too_large_is_told_so(browser: int) -> None:
+async def test_load_demo_beyond_capacity_is_refused(browser: int) -> None:
     synthesizer = ToneSynthesizer(ToneScript(), slots=1)
     served = Gateway(Settings(port=0, queue_length=0), synthesizer, FakeEncoder)
     await served.open()
@@ -142,7 +142,7 @@ async def test_a_crowd_that_is_too_large_is_told_so(browser: int) -> None:
         await served.close()
 
 
-async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
+async def test_page_asks_for_a_required_key(browser: int) -> None:
     synthesizer = ToneSynthesizer()
     served = Gateway(Settings(port=0, keys=(f"ada={hash_key('right')}",)), synthesizer, FakeEncoder)
     await served.open()
@@ -169,7 +169,7 @@ async def test_a_gateway_with_keys_asks_for_one(browser: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_pictures_of_it(page: Tab, scheme: str, tmp_path: Path) -> None:
+async def test_page_can_be_photographed(page: Tab, scheme: str, tmp_path: Path) -> None:
     """With VOXGATE_TEST_PICTURES=docs/images the pictures of the README are taken anew, of the gateway at
     VOXGATE_TEST_GATEWAY where that is given, so that they show a real voice.
     """

@@ -20,7 +20,7 @@ def acked(gateway: FakeGateway) -> list[int]:
 
 
 @pytest.mark.parametrize("codec", ["pcm", "opus"])
-async def test_every_sample_of_what_is_typed_is_played(page: Tab, gateway: FakeGateway, codec: str) -> None:
+async def test_every_sample_of_typed_text_is_played(page: Tab, gateway: FakeGateway, codec: str) -> None:
     if codec == "opus":
         pytest.importorskip("opuslib")
     await use(page, codec)
@@ -38,14 +38,14 @@ async def test_every_sample_of_what_is_typed_is_played(page: Tab, gateway: FakeG
     assert await page.evaluate("parseInt(document.getElementById('first-sound').textContent)") > 0
 
 
-async def test_the_player_tells_what_it_played(page: Tab, gateway: FakeGateway) -> None:
+async def test_player_reports_played_samples(page: Tab, gateway: FakeGateway) -> None:
     await page.type("A longer line.\n")
     await page.until(FINISHED)
     assert acked(gateway) == sorted(acked(gateway))
     assert 0 < acked(gateway)[-1] <= 15 * 1920
 
 
-async def test_escape_shows_what_was_heard_and_what_was_not(page: Tab) -> None:
+async def test_escape_shows_spoken_and_unspoken_text(page: Tab) -> None:
     await page.type("One two three four five six")
     await page.until(f"{PLAYED_S} > 0.5")
     await page.press("Escape")
@@ -57,7 +57,7 @@ async def test_escape_shows_what_was_heard_and_what_was_not(page: Tab) -> None:
     assert f"{spoken} {remaining}".replace(" ", "") == "Onetwothreefourfivesix"
 
 
-async def test_the_rest_can_be_said_after_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
+async def test_unspoken_text_can_be_spoken_after_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
     await page.type("One two three four")
     await page.until(f"{PLAYED_S} > 0.3")
     await page.press("Escape")
@@ -70,7 +70,7 @@ async def test_the_rest_can_be_said_after_an_interrupt(page: Tab, gateway: FakeG
     assert second.ended
 
 
-async def test_voices_are_offered_and_the_choice_is_used(page: Tab, gateway: FakeGateway) -> None:
+async def test_chosen_voice_is_used(page: Tab, gateway: FakeGateway) -> None:
     assert await page.evaluate("[...document.getElementById('voice').options].map((o) => o.value)") == [
         "hum",
         "whistle",
@@ -85,7 +85,7 @@ async def test_voices_are_offered_and_the_choice_is_used(page: Tab, gateway: Fak
     assert next(iter(gateway.utterances.values())).options["voice"] == "whistle"
 
 
-async def test_a_voice_made_meanwhile_is_there_for_who_turns_to_the_list(page: Tab, gateway: FakeGateway) -> None:
+async def test_new_voice_appears_when_the_list_is_opened(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('voice').value = 'whistle'")
     new = {"name": "sigh", "languages": ["auto"], "description": "", "instructions": False}
     gateway.voices = VOICES | {"voices": [*VOICES["voices"], new]}
@@ -94,7 +94,7 @@ async def test_a_voice_made_meanwhile_is_there_for_who_turns_to_the_list(page: T
     assert await page.evaluate("document.getElementById('voice').value") == "whistle"
 
 
-async def test_the_word_that_is_heard_stays_in_sight(page: Tab) -> None:
+async def test_current_word_is_scrolled_into_view(page: Tab) -> None:
     await page.evaluate("document.getElementById('text').style.maxHeight = '3lh'")
     await page.evaluate("document.getElementById('text').style.minHeight = 0")
     text = "\\n".join("Aye bee see" for _ in range(6))
@@ -108,7 +108,7 @@ async def test_the_word_that_is_heard_stays_in_sight(page: Tab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> None:
+async def test_page_fits_a_phone(page: Tab, scheme: str, tmp_path: Path) -> None:
     await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     await page.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -120,7 +120,7 @@ async def test_it_fits_a_telephone(page: Tab, scheme: str, tmp_path: Path) -> No
     await page.screenshot(tmp_path / f"{scheme}.png")
 
 
-async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gateway: FakeGateway) -> None:
+async def test_single_frame_is_played(page: Tab, gateway: FakeGateway) -> None:
     await use(page, "pcm")
     await page.type("a")  # 80 ms: less than a start waits for
     await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
@@ -128,7 +128,7 @@ async def test_a_single_frame_is_played_though_nothing_follows(page: Tab, gatewa
     assert acked(gateway)[-1] == 1920
 
 
-async def test_the_last_words_can_be_interrupted_too(page: Tab) -> None:
+async def test_last_words_can_be_interrupted(page: Tab) -> None:
     await page.type("One two three\n")
     await page.until(f"voxgate.speech.utterance.done && {PLAYED_S} > 0.5")
     await page.press("Escape")

@@ -11,20 +11,20 @@ from .page_bench import FINISHED, PLAYED_S, use
 pytestmark = IN_A_BROWSER
 
 
-async def test_the_queue_is_shown(page: Tab, gateway: FakeGateway) -> None:
+async def test_queue_position_is_shown(page: Tab, gateway: FakeGateway) -> None:
     gateway.script["x"] = [{"type": "queued", "position": 3, "eta_ms": 1200}]
     await page.type("x")
     await page.until("document.getElementById('state-text').textContent.includes('Number 3 in the queue')")
 
 
-async def test_an_error_is_shown_in_words(page: Tab, gateway: FakeGateway) -> None:
+async def test_error_is_shown_as_a_sentence(page: Tab, gateway: FakeGateway) -> None:
     gateway.script["x"] = [{"type": "error", "code": "at_capacity", "message": "all busy", "retryable": True}]
     await page.type("x")
     await page.until("document.getElementById('trouble').textContent === 'all busy'")
     await page.until(READY)
 
 
-async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway) -> None:
+async def test_page_waits_for_a_loading_model(browser: int, gateway: FakeGateway) -> None:
     gateway.ready = False
     async with tab(browser) as page:
         await page.open(gateway.url)
@@ -36,7 +36,7 @@ async def test_a_loading_voice_is_waited_for(browser: int, gateway: FakeGateway)
         await page.until(READY)
 
 
-async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> None:
+async def test_lost_connection_is_reopened(page: Tab, gateway: FakeGateway) -> None:
     gateway.script["x"] = [4001]
     await page.type("x")
     await page.until("document.body.dataset.state === 'offline'")
@@ -45,7 +45,7 @@ async def test_a_lost_connection_comes_back(page: Tab, gateway: FakeGateway) -> 
     await page.until(FINISHED)
 
 
-async def test_what_was_lost_in_the_middle_can_be_said_after_all(page: Tab, gateway: FakeGateway) -> None:
+async def test_text_lost_with_the_connection_can_be_spoken_again(page: Tab, gateway: FakeGateway) -> None:
     await page.type("One two three four five six")
     await page.until(f"{PLAYED_S} > 0.9")
     await page.evaluate("voxgate.connection.socket.close()")
@@ -60,7 +60,7 @@ async def test_what_was_lost_in_the_middle_can_be_said_after_all(page: Tab, gate
     assert list(gateway.utterances.values())[-1].text.strip() == remaining
 
 
-async def test_a_connection_that_is_lost_behind_the_last_word_cuts_nothing(page: Tab) -> None:
+async def test_connection_lost_after_the_last_word_cuts_nothing(page: Tab) -> None:
     await page.type("A whole line.\n")
     await page.until("voxgate.speech.utterance.done")
     await page.evaluate("voxgate.connection.socket.close()")
@@ -69,7 +69,7 @@ async def test_a_connection_that_is_lost_behind_the_last_word_cuts_nothing(page:
     assert await page.evaluate("document.getElementById('trouble').hidden")
 
 
-async def test_the_end_can_be_interrupted_with_the_connection_gone(page: Tab) -> None:
+async def test_end_can_be_interrupted_without_a_connection(page: Tab) -> None:
     await page.type("A whole line.\n")
     await page.until("voxgate.speech.utterance.done")
     await page.evaluate("voxgate.connection.socket.close()")
@@ -79,14 +79,14 @@ async def test_the_end_can_be_interrupted_with_the_connection_gone(page: Tab) ->
     assert await page.evaluate("document.getElementById('spoken').textContent") == "A whole line."
 
 
-async def test_without_a_secure_context_it_says_what_to_do(browser: int, gateway: FakeGateway) -> None:
+async def test_insecure_context_is_explained(browser: int, gateway: FakeGateway) -> None:
     async with tab(browser) as page:
         await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
         await page.until("document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')")
         assert page.problems == []
 
 
-async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
+async def test_late_audio_is_an_underrun(page: Tab) -> None:
     await use(page, "pcm")
     await page.type("Hm")
     await page.until("voxgate.speech.player.report.played === 3840")
@@ -96,7 +96,7 @@ async def test_a_late_gateway_is_an_underrun(page: Tab) -> None:
     await page.until("voxgate.speech.player.report.underruns === 1")
 
 
-async def test_missing_audio_is_told(page: Tab, gateway: FakeGateway) -> None:
+async def test_missing_audio_is_reported(page: Tab, gateway: FakeGateway) -> None:
     format = {"codec": "pcm", "sample_rate": 24_000, "packet_ms": 80, "bitrate": 0, "pre_skip": 0}
     started = {
         "type": "started",

@@ -12,7 +12,7 @@ from .page_bench import FINISHED, PLAYED_S, said
 pytestmark = IN_A_BROWSER
 
 
-async def test_a_correction_is_spoken_from_where_the_listener_is(page: Tab, gateway: FakeGateway) -> None:
+async def test_correction_is_spoken_from_the_playback_position(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Good mornimg")
     for _ in range(2):
         await page.press("Backspace")
@@ -23,7 +23,7 @@ async def test_a_correction_is_spoken_from_where_the_listener_is(page: Tab, gate
     assert last.text.endswith("morning\n")
 
 
-async def test_a_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
+async def test_typing_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Hm")
     await page.until("voxgate.page.said === 'Hm'")
     await page.type(" ")  # nothing more to say
@@ -31,7 +31,7 @@ async def test_a_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
     assert said(gateway) == ["Hm", "flush"]
 
 
-async def test_a_writer_is_spoken_phrase_by_phrase(page: Tab, gateway: FakeGateway) -> None:
+async def test_typed_text_is_spoken_phrase_by_phrase(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Well, I think that it is late, so good night.\n")
     await page.until(FINISHED)
     phrases = ["Well, ", "I think that it ", "is late, "]
@@ -39,7 +39,7 @@ async def test_a_writer_is_spoken_phrase_by_phrase(page: Tab, gateway: FakeGatew
     assert len(gateway.utterances) == 1
 
 
-async def test_an_empty_line_ends_nothing(page: Tab, gateway: FakeGateway) -> None:
+async def test_empty_line_does_not_end_the_utterance(page: Tab, gateway: FakeGateway) -> None:
     await page.type("One\n")
     await page.until(FINISHED)
     await page.type("\nTwo and three\n")
@@ -47,7 +47,7 @@ async def test_an_empty_line_ends_nothing(page: Tab, gateway: FakeGateway) -> No
     assert said(gateway) == ["One\n", "end", "Two and ", "flush", "three\n", "end"]
 
 
-async def test_the_first_phrase_is_short_and_measured_from_the_first_key(page: Tab, gateway: FakeGateway) -> None:
+async def test_first_phrase_is_short_and_timed_from_the_first_key(page: Tab, gateway: FakeGateway) -> None:
     await page.type("T")
     await page.until("performance.now() - voxgate.page.touched > 300")
     await page.type("here it is")
@@ -56,7 +56,7 @@ async def test_the_first_phrase_is_short_and_measured_from_the_first_key(page: T
     assert await page.evaluate("(voxgate.speech.utterance ?? voxgate.speech.last).firstSound") > 300
 
 
-async def test_what_is_pasted_is_sent_at_once_and_flushed_after_the_pause(page: Tab, gateway: FakeGateway) -> None:
+async def test_pasted_text_is_sent_at_once_and_flushed_after_the_pause(page: Tab, gateway: FakeGateway) -> None:
     pasted = "Pasted, all of it, at once. Half a wor"
     await page.call("Input.insertText", text=pasted)
     await page.until("voxgate.speech.utterance")
@@ -65,7 +65,7 @@ async def test_what_is_pasted_is_sent_at_once_and_flushed_after_the_pause(page: 
     assert said(gateway) == [pasted, "flush"]
 
 
-async def test_fast_text_is_streamed_as_it_comes(page: Tab, gateway: FakeGateway) -> None:
+async def test_fast_text_is_streamed_as_it_arrives(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('demo').click()")
     await page.until("voxgate.page.said.length > 60")
     fragments = said(gateway)
@@ -74,7 +74,7 @@ async def test_fast_text_is_streamed_as_it_comes(page: Tab, gateway: FakeGateway
     await page.press("Escape")
 
 
-async def test_silence_is_kept_about_what_was_not_sent(page: Tab, gateway: FakeGateway) -> None:
+async def test_interrupt_before_any_text_was_sent_is_not_reported(page: Tab, gateway: FakeGateway) -> None:
     await page.type("One two three")  # of which the last word waits
     await page.until(f"{PLAYED_S} > 0.2")
     await page.press("Escape")
@@ -84,7 +84,7 @@ async def test_silence_is_kept_about_what_was_not_sent(page: Tab, gateway: FakeG
     assert said(gateway) == ["One two ", "flush"]
 
 
-async def test_what_was_not_sent_is_changed_without_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
+async def test_unsent_text_changes_without_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
     await page.type("One two thrre")
     for _ in range(2):
         await page.press("Backspace")
@@ -94,7 +94,7 @@ async def test_what_was_not_sent_is_changed_without_an_interrupt(page: Tab, gate
     assert said(gateway) == ["One two ", "flush", "three\n", "end"]
 
 
-async def test_speak_all_says_the_whole_text(page: Tab, gateway: FakeGateway) -> None:
+async def test_speak_all_speaks_the_whole_text(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('live').click(); document.getElementById('text').focus()")
     await page.type("Silent first")
     assert gateway.utterances == {}
@@ -104,7 +104,7 @@ async def test_speak_all_says_the_whole_text(page: Tab, gateway: FakeGateway) ->
     assert (utterance.text, utterance.ended) == ("Silent first", True)
 
 
-async def test_waiting_for_the_writer_is_no_underrun(page: Tab) -> None:
+async def test_waiting_for_text_is_no_underrun(page: Tab) -> None:
     await page.type("Hm")
     await page.until(f"{PLAYED_S} > 0.15")
     await page.until("voxgate.page.flushed")
@@ -154,13 +154,13 @@ DUE = [
 ]
 
 
-async def test_what_is_due_of_what_waits(page: Tab) -> None:
+async def test_due_phrases_of_pending_text(page: Tab) -> None:
     cases = json.dumps([[text, {"first": first, "paused": paused}] for text, first, paused, _ in DUE])
     call = f"import('/typing.js').then((typing) => {cases}.map(([text, at]) => text.slice(0, typing.due(text, at))))"
     assert await page.evaluate(call) == [expected for *_, expected in DUE]
 
 
-async def test_what_a_change_means(page: Tab) -> None:
+async def test_edits_are_classified(page: Tab) -> None:
     cases = json.dumps([case[:3] for case in CHANGES])
     call = f"import('/typing.js').then((typing) => {cases}.map((each) => typing.change(...each)))"
     assert await page.evaluate(call) == [expected for *_, expected in CHANGES]

@@ -64,52 +64,52 @@ async def test_leaving_and_interrupting_stop_the_speech() -> None:
     assert stops == [("u1", None), ("u2", 161)]
 
 
-async def test_who_interrupts_twice_has_one_answer() -> None:
+async def test_repeated_interrupts_share_one_answer() -> None:
     async with fake_gateway(paced=True) as gateway:
         assert await run(gateway, "twice") == ["S", "S", "S"]
     assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
 
 
-async def test_what_is_lost_already_is_not_waited_for() -> None:
+async def test_interrupt_of_a_lost_utterance_fails_at_once() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]
         async with asyncio.timeout(8):  # less than the client waits for an answer
             assert (await run(gateway, "interrupt_lost"))["code"] == "session_lost"
 
 
-async def test_what_was_sent_whole_can_still_be_interrupted() -> None:
+async def test_finished_utterance_can_still_be_interrupted() -> None:
     async with fake_gateway() as gateway:
         assert await run(gateway, "late") == "A"
 
 
-async def test_an_error_is_typed() -> None:
+async def test_gateway_error_has_a_type() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [error_message("engine_lost", "u1", retryable=True)]
         result = await run(gateway, "error")
     assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "engine_lost", True)
 
 
-async def test_a_lost_socket_ends_everything_on_it() -> None:
+async def test_lost_socket_ends_every_utterance() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]
         speech, next_one = await run(gateway, "lost")
     assert (speech["code"], next_one["code"]) == ("session_lost", "session_lost")
 
 
-async def test_what_nobody_reads_does_not_pile_up() -> None:
+async def test_unread_audio_is_bounded() -> None:
     async with fake_gateway() as gateway:
         assert (await run(gateway, "unread"))["code"] == "slow_consumer"
     assert gateway.received[-1]["type"] == "interrupt"
 
 
-async def test_a_refusal_is_told() -> None:
+async def test_refusal_is_reported() -> None:
     async with fake_gateway() as gateway:
         gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "at_capacity", "message": "full"})
         result = await run(gateway, "refused")
     assert (result["code"], result["retryable"]) == ("unreachable", True)
 
 
-async def test_addresses_are_taken_as_people_write_them() -> None:
+async def test_urls_are_accepted_in_common_forms() -> None:
     async with fake_gateway() as gateway:
         urls = await run(gateway, "urls")
     assert urls == [

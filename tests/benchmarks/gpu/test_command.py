@@ -19,7 +19,7 @@ from voxgate.loadtest.results import Outcome, StepFigures, StepResult, Utterance
 
 
 @pytest.mark.parametrize(("size", "tensors", "parameters"), [("0.6B", 402, 905_788_672), ("1.7B", 404, 1_916_676_352)])
-def test_random_checkpoints_are_as_large_as_the_published_ones(size: str, tensors: int, parameters: int) -> None:
+def test_random_checkpoints_have_the_published_sizes(size: str, tensors: int, parameters: int) -> None:
     shapes = dict(talker_shapes(size))
     assert len(shapes) == tensors
     assert sum(math.prod(shape) for shape in shapes.values()) == parameters
@@ -54,7 +54,7 @@ def result() -> SizeResult:
     return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, uneven=1)])
 
 
-def test_the_table_shows_parts_loads_and_what_failed(result: SizeResult) -> None:
+def test_table_shows_parts_loads_and_failures(result: SizeResult) -> None:
     lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result]))
     assert "- predictor, ms: 1: 1.6, 8: 2.1" in lines
     assert "- codec: failed" in lines
@@ -65,14 +65,14 @@ def test_the_table_shows_parts_loads_and_what_failed(result: SizeResult) -> None
     assert any(f"60/s ({BUSY})" in line for line in lines), "figures of a busy client are marked"
 
 
-def test_what_could_not_be_measured_is_null_in_json(result: SizeResult) -> None:
+def test_unmeasured_values_are_null_in_json(result: SizeResult) -> None:
     report = json.loads(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, SizeResult("0.6B")]).as_json())
     assert report["sizes"][0]["loads"][0]["first_byte"]["p95"] == 20.0
     assert report["sizes"][0]["loads"][0]["cancel"]["p95"] is None
     assert report["sizes"][1]["ready_s"] is None
 
 
-def test_the_plots_are_drawings_of_what_was_measured(result: SizeResult) -> None:
+def test_plots_draw_the_measured_values(result: SizeResult) -> None:
     steps = minidom.parseString(step_plot(result))
     assert len(steps.getElementsByTagName("polyline")) == 3
     latency = minidom.parseString(latency_plot(result))
@@ -81,12 +81,12 @@ def test_the_plots_are_drawings_of_what_was_measured(result: SizeResult) -> None
     assert latency_plot(SizeResult("0.6B")) == ""
 
 
-def test_the_last_document_counts_whatever_else_is_printed() -> None:
+def test_last_json_line_of_the_output_counts() -> None:
     assert last_document('a library\n{"1": 2}\n{"1": 2, "8": 3}\n{"1": 2, "8"') == {"1": 2, "8": 3}
     assert last_document("Traceback\n") is None
 
 
-def test_listeners_have_cores_of_their_own_where_there_are_enough() -> None:
+def test_clients_get_separate_cores_where_there_are_enough() -> None:
     assert split_cores(range(4)) == (range(4), range(4))
     servers, clients = split_cores(range(32))
     assert (len(servers), len(clients)) == (20, 12)
@@ -109,7 +109,7 @@ class Crowd:
     ("carries", "tried", "best"),
     [(1000, [100, 200, 400], 400), (250, [100, 200, 400, 300], 200), (310, [100, 200, 400, 300], 300), (50, [100], 0)],
 )
-async def test_the_most_listeners_are_looked_for_upwards(
+async def test_listener_counts_rise_until_one_fails(
     monkeypatch: pytest.MonkeyPatch, carries: int, tried: list[int], best: int
 ) -> None:
     crowd = Crowd(carries)
@@ -122,7 +122,7 @@ async def test_the_most_listeners_are_looked_for_upwards(
     assert kept == list(range(1, len(tried) + 1)), "every load is kept when it has ended"
 
 
-async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loads_have_duration_and_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd(1000)
     monkeypatch.setattr(bench_gpu, "run_step", crowd)
     rows: list[StepFigures] = []
@@ -139,7 +139,7 @@ async def test_loads_say_how_long_and_how_fast(monkeypatch: pytest.MonkeyPatch) 
     assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is none of them"
 
 
-async def test_each_of_several_gateways_gets_the_whole_load(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_load_is_multiplied_by_the_number_of_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd(1000)
     monkeypatch.setattr(bench_gpu, "run_step", crowd)
     rows: list[StepFigures] = []
@@ -154,7 +154,7 @@ async def test_each_of_several_gateways_gets_the_whole_load(monkeypatch: pytest.
     assert rows[0].load == "80/s"
 
 
-def test_several_gateways_are_told_apart(result: SizeResult, tmp_path: Path) -> None:
+def test_results_of_several_gateways_are_distinguished(result: SizeResult, tmp_path: Path) -> None:
     four = SizeResult("1.7B", {}, 44.0, 1000, [step("400 unpaced", 400)], gateways=4)
     lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, four]))
     assert [line.partition(":")[0] for line in lines if line.startswith("**")] == ["**1.7B**", "**1.7B, 4 gateways**"]

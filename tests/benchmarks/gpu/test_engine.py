@@ -6,7 +6,7 @@ import pytest
 from voxgate.benchmarks.gpu.engine import SHOWN, shares_of
 
 
-def test_overlapping_kernels_keep_the_device_busy_once() -> None:
+def test_overlapping_kernels_count_once_as_busy() -> None:
     shares = shares_of([(0, 4, "ours"), (2, 6, "ours"), (8, 10, "draw")])
     assert shares == {"busy": 0.8, "ours": 0.8, "draw": 0.2, "others": 0.0}
 
@@ -21,15 +21,15 @@ def test_overlapping_kernels_keep_the_device_busy_once() -> None:
         ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH "),
     ],
 )
-def test_names_are_short(name: str, shown: str) -> None:
+def test_kernel_names_are_shortened(name: str, shown: str) -> None:
     assert list(shares_of([(0, 1, name)])) == ["busy", shown, "others"]
 
 
-def test_what_takes_little_is_one_figure() -> None:
+def test_short_kernels_are_summed() -> None:
     shares = shares_of([(number, number + 1, f"kernel{number}") for number in range(2 * SHOWN)])
     assert len(shares) == SHOWN + 2
     assert shares["others"] == 0.5
 
 
-def test_nothing_ran() -> None:
+def test_shares_of_no_kernels_are_empty() -> None:
     assert shares_of([]) == {}

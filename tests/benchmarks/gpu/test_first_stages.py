@@ -21,7 +21,7 @@ class Talker:
         return epoch + 1
 
 
-def test_a_watched_call_does_what_it_did_and_leaves_its_moments(
+def test_watched_call_returns_and_records_timestamps(
     stamps: StageTimestamps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Talker, "run", Talker.run)
@@ -37,7 +37,7 @@ def test_a_watched_call_does_what_it_did_and_leaves_its_moments(
     assert stamps.take() == ([], [])
 
 
-def test_an_utterance_passes_its_stages_in_order() -> None:
+def test_utterance_passes_its_stages_in_order() -> None:
     rows = [
         (0.9, "codec asked", ("slot", 3)),
         (1.001, "asked", ("epoch", 64)),
@@ -52,14 +52,14 @@ def test_an_utterance_passes_its_stages_in_order() -> None:
     assert reached == pytest.approx({"asked": 1.0, "made": 4.0, "codec asked": 6.0, "pcm": 8.0})
 
 
-def test_stages_are_told_as_moments_and_as_what_each_took() -> None:
+def test_stages_are_reported_as_times_and_durations() -> None:
     told = spread_of([{"asked": 1.0, "made": 4.0, "pcm": 6.0}, {"asked": 1.0, "made": 5.0, "pcm": 9.0}])
     assert told["made"] == {"at": 4.0, "at95": 5.0, "took": 3.0, "took95": 4.0}
     assert told["pcm"] == {"at": 6.0, "at95": 9.0, "took": 2.0, "took95": 4.0}
     assert "sent" not in told
 
 
-def test_steps_are_told_by_what_the_host_spends_on_them() -> None:
+def test_steps_are_reported_by_host_time() -> None:
     steps = [Step(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
     told = step_spread(steps)
     assert (told["schedule"], told["backbone"], told["launch"], told["flight"]) == (1.0, 1.0, 0.5, 2.5)
@@ -67,7 +67,7 @@ def test_steps_are_told_by_what_the_host_spends_on_them() -> None:
     assert step_spread(steps[:1]) == {}
 
 
-def test_only_a_first_frame_counts_as_made() -> None:
+def test_only_a_first_frame_is_recorded() -> None:
     frame = np.zeros((4, 6), np.int32)
     frame[:, 1] = 64, 128, 192, 256
     frame[1, 2] = 1
@@ -76,7 +76,7 @@ def test_only_a_first_frame_counts_as_made() -> None:
     assert first_stages._firsts(pack_step(3, 0.1), 2) == []
 
 
-def test_what_is_watched_is_there() -> None:
+def test_watched_functions_exist() -> None:
     for owner, names in (
         (first_stages.answering._WorkerLoop, ("_launch", "_answer")),
         (first_stages.client.CodecClient, ("_submit",)),
