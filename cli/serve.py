@@ -82,7 +82,9 @@ def run(parsed: argparse.Namespace) -> int:
             return fail("serve", f"{error.filename}: {error.strerror}")
         address = f"{settings.host}:{settings.port}"
         if error.errno == errno.EADDRINUSE:
-            return fail("serve", f"{address} is already in use: stop the other program, or choose another port with --port N")
+            return fail(
+                "serve", f"{address} is already in use: stop the other program, or choose another port with --port N"
+            )
         return fail("serve", f"cannot listen on {address}: {error.strerror}")
     return 0
 

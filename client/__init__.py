@@ -1,11 +1,11 @@
 """Python client of the gateway's native protocol (`docs/protocol.md`). It needs nothing but `websockets`.
 
-    async with connect("ws://localhost:8000") as session, session.utterance(words=True) as utterance:
-        await utterance.send("Hello ")
-        await utterance.send("there.")
-        await utterance.end()
-        async for audio in utterance.audio():
-            play(audio.payload)
+async with connect("ws://localhost:8000") as session, session.utterance(words=True) as utterance:
+    await utterance.send("Hello ")
+    await utterance.send("there.")
+    await utterance.end()
+    async for audio in utterance.audio():
+        play(audio.payload)
 """
 
 from .client import NO_RETRY, Client, Retry, say

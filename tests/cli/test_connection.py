@@ -33,7 +33,9 @@ async def guarded(folder: Path) -> AsyncIterator[tuple[str, str]]:
         await gateway.close()
 
 
-async def test_commands_reach_a_gateway_with_key_and_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_commands_reach_a_gateway_with_key_and_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with guarded(tmp_path) as (url, certificate):
         reach = ["--url", url, "--ca", certificate]
         output = tmp_path / "out.wav"

@@ -64,7 +64,9 @@ def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return heard
 
 
-def test_output_is_written_to_a_wav_file(gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_is_written_to_a_wav_file(
+    gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "hello.wav"
     assert main(["say", "--url", gateway.url, "--output", str(file), "--voice", "whistle", "Hello", "you"]) == 0
     with wave.open(str(file)) as written:

@@ -38,7 +38,9 @@ def voices(*arguments: object) -> int:
     return main(["voices", *map(str, arguments)])
 
 
-def test_voice_is_made_from_a_recording(store: VoiceStore, base: Path, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_voice_is_made_from_a_recording(
+    store: VoiceStore, base: Path, wav: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = ("--language", "English", "--language", "german", "--description", "Calm.", "--checkpoint", base)
     assert voices("add", "Ada", "--audio", wav, *given) == 0
     assert capsys.readouterr().out.startswith("stored ada (speaker vector) in ")

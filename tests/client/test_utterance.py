@@ -285,9 +285,7 @@ def done(samples: int) -> dict[str, Any]:
         ([{"type": "queued"}], "malformed 'queued'"),
     ],
 )
-async def test_protocol_violation_is_detected(
-    gateway: FakeGateway, messages: list[Any], complaint: str
-) -> None:
+async def test_protocol_violation_is_detected(gateway: FakeGateway, messages: list[Any], complaint: str) -> None:
     gateway.script["x"] = [started(), *messages]
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("x")

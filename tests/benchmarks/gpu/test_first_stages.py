@@ -21,9 +21,7 @@ class Talker:
         return epoch + 1
 
 
-def test_watched_call_returns_and_records_timestamps(
-    stamps: StageTimestamps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watched_call_returns_and_records_timestamps(stamps: StageTimestamps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Talker, "run", Talker.run)
     before(Talker, "run", "asked", lambda _, epoch: [("epoch", epoch)])
     after(Talker, "run", "sent", lambda result, _, epoch: [("epoch", result), ("epoch", epoch)])
