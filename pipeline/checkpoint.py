@@ -263,7 +263,11 @@ def checkpoint_folder(name: str) -> Path:
     Blocks while downloading. Raises CheckpointError when there is neither a folder nor a repository of that name.
     """
     if name == DEMO_CHECKPOINT:
-        return Path(str(files("voxgate.voices"))) / DEMO_CHECKPOINT
+        try:
+            return Path(str(files("voxgate.voices"))) / DEMO_CHECKPOINT
+        except ModuleNotFoundError:
+            reason = "the demo voice is not installed: install voxgate-demo-voice, or name another checkpoint"
+            raise CheckpointError(reason) from None
     if Path(name).is_dir():
         return Path(name)
     if name.startswith((".", "/", "~")):

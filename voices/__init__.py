@@ -1,1 +1,1 @@
-"""Voices that ship with the project."""
+"""The demo voice."""
