@@ -21,7 +21,7 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, url: str) -> ServerAddress:
-        """Reads a ws, wss, http or https URL; without a scheme it is ws. Raises ValueError for any other, or no host."""
+        """Reads a ws, wss, http or https URL; without a scheme it is ws. Raises ValueError for any other."""
         parts = urlsplit(url if "://" in url else f"ws://{url}")
         if parts.scheme not in ("ws", "wss", "http", "https"):
             raise ValueError(f"address must be a ws, wss, http or https URL, got {url!r}")

@@ -27,7 +27,7 @@ async def say(
 ) -> AsyncIterator[Audio]:
     """Speaks `text` and yields its audio; the text may still be arriving, for example from a language model.
 
-    `key` and `tls` are those of `connect`, `options` those of `Session.utterance`. Raises what these raise, SpeechError,
+    `key` and `tls` are those of `connect`, `options` those of `Session.utterance`. Raises their errors, SpeechError,
     and any error of the text's source. Closing or cancelling the iterator stops the speech; use `contextlib.aclosing`
     when not iterating to the end.
     """

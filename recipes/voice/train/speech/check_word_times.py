@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from voxgate.benchmarks.words import Spans, errors, shown
+from voxgate.benchmarks.words import Spans, errors_table, word_time_errors
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.alignment.coarse import CoarseScorer
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
@@ -83,7 +83,11 @@ def check(texts: list[str], voices: list[str], by_phones: AcousticScorer, encode
             found[voice][name] += interrupted(text, ear(), pcm, codes, truth)
     for voice, row in spans.items():
         print(f"{voice}: {len(row['known'])} sentences, {sum(map(len, row['known']))} words")
-        print(shown({f"followed by {name}": errors(row[name], row["known"]) for name in ("codes", "sound")}))
+        print(
+            errors_table(
+                {f"followed by {name}": word_time_errors(row[name], row["known"]) for name in ("codes", "sound")}
+            )
+        )
         right = (f"{np.mean(answers):.1%} by {name}" for name, answers in found[voice].items())
         print(f"interrupted every {FRAME_MS} ms, the word is right in {', '.join(right)}")
 
