@@ -1,1 +1,1 @@
-"""CUDA mechanics that the talker and the codec share: run-time compilation, graphs, dependent launches."""
+"""CUDA mechanisms that the talker and the codec share: run-time compilation, graphs, dependent launches, self-tests."""

@@ -1,4 +1,4 @@
-"""CUDA C++ compiled when it is loaded, by the compiler library that PyTorch brings along; no CUDA toolkit is needed."""
+"""Compiles CUDA C++ at run time with NVRTC, which comes with PyTorch, and launches it; needs no CUDA toolkit."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from torch import Tensor
 
 from ..errors import EngineError
 
+SHARED_HEADERS = Path(__file__).parent / "csrc"
+"""Folder of `device.h`, which every kernel includes."""
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
-"""CU_LAUNCH_ATTRIBUTE_COOPERATIVE, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+"""Values of CU_LAUNCH_ATTRIBUTE_COOPERATIVE and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 MAX_SHARED_ATTRIBUTE, CARVEOUT_ATTRIBUTE = 8, 9
-"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
+"""Values of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
 
 
 def supported() -> bool:
-    """Whether the current GPU is of the kind the kernels are written for (Hopper, or later)."""
+    """Whether the current GPU can run the kernels: compute capability 9.0 (Hopper) or later."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 
 
-Words = ctypes.Array[ctypes.c_uint64]
-Launch = Callable[[int, int, Words], None]
-"""Of so many blocks of so many threads, with a kernel's argument."""
+PackedArguments = ctypes.Array[ctypes.c_uint64]
+Launch = Callable[[int, int, PackedArguments], None]
+"""Launches a kernel: number of blocks, threads of a block, and the kernel's `Params`."""
 
 
-def words(*values: Tensor | int | float | None) -> Words:
-    """A kernel's argument: where tensors are, and numbers, of 8 bytes each."""
+def pack_arguments(*values: Tensor | int | float | None) -> PackedArguments:
+    """A kernel's `Params`: addresses of contiguous tensors (0 for None), int64 and double, 8 bytes each."""
     return (ctypes.c_uint64 * len(values))(*(_word(value) for value in values))
 
 
@@ -62,7 +64,7 @@ class _Launch(ctypes.Structure):
 
 
 class CudaKernel:
-    """One kernel of a source, for this GPU. It takes a single argument, a block of words."""
+    """One kernel compiled for the current GPU. The kernel has the name of its file and one parameter, `Params`."""
 
     def __init__(
         self,
@@ -70,31 +72,31 @@ class CudaKernel:
         macros: Mapping[str, int],
         shared_bytes: int,
         *,
-        early: bool = False,
-        at_once: bool = False,
+        pdl: bool = False,
+        cooperative: bool = False,
     ) -> None:
-        """The kernel has its file's name. `shared_bytes`: of dynamic shared memory, that every block gets; `early`: it
-        begins before the kernel ahead of it has ended, and waits by itself; `at_once`: its blocks wait for one another,
-        so all of them must run side by side.
+        """`shared_bytes`: dynamic shared memory of a block. Not both of the following.
 
-        Not both. Raises EngineError where it cannot be built.
+        `pdl`: starts before the previous kernel has ended and waits for it itself (programmatic dependent launch).
+        `cooperative`: its blocks wait for one another, so all of them must run at the same time. Raises EngineError
+        where it cannot be compiled or loaded, OSError where the driver or NVRTC is missing.
         """
         major, minor = torch.cuda.get_device_capability()
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._shared_bytes = shared_bytes
-        self._attribute = _Attribute(id=COOPERATIVE if at_once else PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
-        self._attribute_count = int(early or at_once)
+        self._attribute = _Attribute(id=COOPERATIVE if cooperative else PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
+        self._attribute_count = int(pdl or cooperative)
         options = [f"-D{macro}={value}" for macro, value in macros.items()]
-        image = _compile(source.read_text(), [*options, f"-I{source.parent}"], f"sm_{major}{minor}a")
-        # Loading needs the context that PyTorch makes with its first tensor.
+        image = _compile(source.read_text(), [*options, f"-I{source.parent}", f"-I{SHARED_HEADERS}"], f"sm_{major}{minor}a")
+        # Loading needs a CUDA context, which PyTorch creates with its first tensor.
         torch.zeros(1, device="cuda")
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(self._module), image))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, source.stem.encode()))
         self._check(self._driver.cuFuncSetAttribute(self._function, MAX_SHARED_ATTRIBUTE, shared_bytes))
 
-    def launch(self, blocks: int, threads: int, argument: Words) -> None:
-        """Queue it on the current stream; `argument` is copied."""
+    def launch(self, blocks: int, threads: int, params: PackedArguments) -> None:
+        """Launch on the current stream; `params` is copied."""
         config = _Launch(
             grid=(blocks, 1, 1),
             block=(threads, 1, 1),
@@ -103,30 +105,32 @@ class CudaKernel:
             attributes=ctypes.pointer(self._attribute),
             attribute_count=self._attribute_count,
         )
-        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(params))
         self._check(self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, arguments, None))
 
-    def share_most(self) -> None:
-        """Have most of the first level cache as shared memory, so that blocks of other kernels fit beside its own."""
+    def prefer_shared_memory(self) -> None:
+        """Use most of the first-level cache as shared memory, so that blocks of other kernels fit beside this one's."""
         self._check(self._driver.cuFuncSetAttribute(self._function, CARVEOUT_ATTRIBUTE, 100))
 
-    def clusters_at_once(self, blocks: int, threads: int) -> int:
-        """How many clusters of so many blocks the GPU can run side by side."""
+    def require_resident(self, clusters: int, blocks: int, threads: int) -> None:
+        """Raise EngineError unless `clusters` clusters of a launch with `blocks` blocks can run at the same time."""
         config = _Launch(grid=(blocks, 1, 1), block=(threads, 1, 1), shared_bytes=self._shared_bytes)
         count = ctypes.c_int()
         self._check(
             self._driver.cuOccupancyMaxActiveClusters(ctypes.byref(count), self._function, ctypes.byref(config))
         )
-        return count.value
+        if count.value < clusters:
+            raise EngineError(f"the GPU can run {count.value} clusters at once, the kernel needs {clusters}")
 
     def _check(self, code: int) -> None:
         if code:
             message = ctypes.c_char_p()
             self._driver.cuGetErrorString(code, ctypes.byref(message))
-            raise EngineError(f"the GPU's driver refused a kernel: {(message.value or b'?').decode()} ({code})")
+            raise EngineError(f"CUDA driver error {code}: {(message.value or b'unknown').decode()}")
 
 
 def _compile(source: str, options: list[str], architecture: str) -> bytes:
+    """The cubin of a source. Raises EngineError with the compiler's log."""
     compiler = _compiler()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device", *options]
@@ -137,7 +141,7 @@ def _compile(source: str, options: list[str], architecture: str) -> bytes:
             compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value)
             compiler.nvrtcGetProgramLog(program, log)
-            raise EngineError(f"a kernel did not compile: {log.value.decode()[:2000]}")
+            raise EngineError(f"kernel did not compile: {log.value.decode()[:2000]}")
         compiler.nvrtcGetCUBINSize(program, ctypes.byref(size))
         image = ctypes.create_string_buffer(size.value)
         compiler.nvrtcGetCUBIN(program, image)
@@ -147,12 +151,12 @@ def _compile(source: str, options: list[str], architecture: str) -> bytes:
 
 
 def _compiler() -> ctypes.CDLL:
-    """NVRTC of PyTorch's CUDA version: from the package that came with PyTorch, else the system's."""
+    """NVRTC of PyTorch's CUDA version: from the package installed with PyTorch, else the system's."""
     major = (torch.version.cuda or "").split(".")[0]
     packages = find_spec("nvidia")
     for folder in (packages.submodule_search_locations or []) if packages else []:
         for library in sorted(Path(folder).glob(f"*/lib/libnvrtc.so.{major}")):
-            # It looks for this one by name only, not in its own folder.
+            # NVRTC loads this library by name, which finds it only once it is loaded.
             for part in library.parent.glob(f"libnvrtc-builtins.so.{major}*"):
                 ctypes.CDLL(str(part))
             return ctypes.CDLL(str(library))

@@ -1,4 +1,4 @@
-"""How a Triton kernel overlaps with the one before it: programmatic dependent launch, where the GPU has it (EARLY)."""
+"""Programmatic dependent launch in Triton: a kernel starts while its predecessor still runs, where the GPU can (PDL)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from triton.language.extra import cuda
 
 
 @triton.jit
-def pdl_launch(EARLY: tl.constexpr):
-    """Let the next kernel pdl_launch."""
-    if EARLY:
+def pdl_launch(PDL: tl.constexpr):
+    """Allow the next kernel of the stream to start."""
+    if PDL:
         cuda.gdc_launch_dependents()
 
 
 @triton.jit
-def pdl_wait(EARLY: tl.constexpr):
-    """Until the kernels before this one have ended."""
-    if EARLY:
+def pdl_wait(PDL: tl.constexpr):
+    """Wait until the previous kernels of the stream have ended and their writes are visible."""
+    if PDL:
         cuda.gdc_wait()

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     pass
 
 
+NO_ENTRY = -1
+"""Codec side of `SlotTables.prefix`: no embedding of this codebook at this position."""
+
+SPEAKER = -2
+"""Codec side of `SlotTables.prefix`, as codebook 0: the embedding is the slot's speaker vector."""
+
+
 class Field(IntEnum):
     """Columns of `control`."""
 
@@ -98,8 +105,8 @@ class SlotTables:
     """Views over one shared mapping.
 
     `control`: int64 [rows, len(Field)]; `options`: float32 [rows, len(Option)]; `prefix`: int32 [rows, prefix,
-    1 + groups], a position's text id and its row of every codebook's table (`prompt.NO_ENTRY` for none); `text`: int32
-    [rows, text]; `speaker`: float32 [rows, hidden], for positions that say `prompt.SPEAKER`.
+    1 + groups], a position's text id and its row of every codebook's table (NO_ENTRY for none); `text`: int32
+    [rows, text]; `speaker`: float32 [rows, hidden], for positions marked SPEAKER.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:

@@ -13,12 +13,7 @@ from ..checkpoint import TalkerCheckpoint
 from ..cloned_voice import MAX_REFERENCE_FRAMES, ClonedVoice
 from ..errors import UnknownLanguage, UnknownVoice, UnsupportedOption
 from ..interface import TextLayout
-
-NO_ENTRY = -1
-"""On the codec side: nothing of this codebook at this position."""
-
-SPEAKER = -2
-"""On the codec side, as codebook 0: the prompt's speaker vector."""
+from ..ipc.slot_tables import NO_ENTRY, SPEAKER
 
 CodecSide = NDArray[np.int32]
 """int32 [positions, groups]: an embedding row of each codebook, or NO_ENTRY; SPEAKER may stand in the first column."""

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..ipc.slot_tables import Field, SlotTables
-from .prompt import SPEAKER
+from ..ipc.slot_tables import SPEAKER, Field, SlotTables
 
 REFILL_DELAY_S = 0.05
 """What was taken is made anew so much later, several at a time: a step with prompts holds everybody up a little."""

@@ -1,1 +1,1 @@
-"""The talker step on CPUs: compiled loops and the products of vLLM for CPUs."""
+"""The talker's step on CPUs: a compiled code predictor, and vLLM's compiled operations for the backbone."""

@@ -1,4 +1,4 @@
-"""How loops are compiled for the code predictor on a CPU, and the one function of numbers that they all take."""
+"""How the loops of the code predictor are compiled, and an exponential function that vectorises."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-Loop = TypeVar("Loop", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(loop: Loop) -> Loop:
-    """Compiled when something compiled calls it."""
-    return cast(Loop, numba.njit(fastmath={"contract"}, error_model="numpy", boundscheck=False)(loop))
+def jit(function: Function) -> Function:
+    """Compile with numba when compiled code calls it; sums keep their order."""
+    return cast(Function, numba.njit(fastmath={"contract"}, error_model="numpy", boundscheck=False)(function))
 
 
-def reordered(loop: Loop) -> Loop:
-    """As `compiled`, and sums may be split over the lanes of a register; NaN and infinity keep their meaning."""
+def jit_fast_sums(function: Function) -> Function:
+    """As `jit`, but sums may be split over the lanes of a vector register; NaN and infinity keep their meaning."""
     options = {"reassoc", "contract", "nsz"}
-    return cast(Loop, numba.njit(fastmath=options, error_model="numpy", boundscheck=False)(loop))
+    return cast(Function, numba.njit(fastmath=options, error_model="numpy", boundscheck=False)(function))
 
 
-@compiled
+@jit
 def exp(x: np.float32) -> np.float32:
-    """e^x to 1e-7 of its value, between e^-87 and e^88 (Cephes' expf; unlike libm's it becomes vector code)."""
+    """e^x with a relative error of 1e-7, for x in [-87, 88] (Cephes' expf, which vectorises unlike libm's)."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x
     x = np.float32(88.0) if x > np.float32(88.0) else x
-    # Adding 1.5 * 2^23 rounds to a whole number, which then stands in the lowest bits.
+    # Adding 1.5 * 2^23 rounds to an integer, which is then in the lowest bits.
     shifted = x * np.float32(1.44269504088896341) + np.float32(12582912.0)
     whole = shifted - np.float32(12582912.0)
     x = x - whole * np.float32(0.693359375)

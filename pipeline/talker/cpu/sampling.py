@@ -1,16 +1,17 @@
-"""Drawing a code from one row's logits, sorted only as far as the draw reaches."""
+"""Draws a code from the logits of one row, sorting only as far as the draw needs."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit import compiled, exp
+from .jit import exp, jit
 from .weights import Array
 
 
-@compiled
+@jit
 def _sift_down(heap: NDArray[np.int64], at: int, end: int) -> None:
+    """Restore the max-heap `heap[:end]`, of which only the element at `at` may be out of place."""
     value = heap[at]
     child = 2 * at + 1
     while child < end:
@@ -23,22 +24,25 @@ def _sift_down(heap: NDArray[np.int64], at: int, end: int) -> None:
     heap[at] = value
 
 
-@compiled
+@jit
 def draw(
     logits: Array,
     inverse_temperature: np.float32,
-    limit: int,
+    top_k: int,
     top_p: np.float32,
     noise: np.float32,
     order: NDArray[np.int64],
     mass: NDArray[np.float64],
 ) -> int:
-    """As `Candidates.draw`, for one row; of equal logits the lower id comes first."""
+    """As `Candidates.draw` for one row; of equal logits the lower id comes first.
+
+    `order`, `mass`: buffers of the length of `logits`.
+    """
     size = len(logits)
     if noise == 0:
-        limit = 1
+        top_k = 1
     for i in range(size):
-        # Bits of floats, once the negative ones are turned round, are in the order of the numbers.
+        # The bits of floats compare like the numbers once those of negative numbers are inverted.
         bits = np.int64(np.float32(logits[i]).view(np.int32))
         bits ^= (bits >> 31) & 0x7FFFFFFF
         order[i] = bits << 32 | (size - 1 - i)
@@ -47,14 +51,14 @@ def draw(
     best = logits[size - 1 - (order[0] & 0xFFFFFFFF)]
     total: float = 0.0
     enough: float = np.inf
-    if limit == size:
-        # The mass of all is known without their order, which is then needed only as far as the draw reaches.
+    if top_k == size:
+        # The total mass does not depend on the order, so sorting can stop where the draw is decided.
         for i in range(size):
             total += float(exp((logits[i] - best) * inverse_temperature))
         enough = total * float(top_p if top_p < 1 else noise)
     taken, reached = 0, 0.0
-    while taken < limit and not reached > enough:
-        # Candidates gather at the far end of the heap, the best one last.
+    while taken < top_k and not reached > enough:
+        # Heapsort: the candidates taken are at the end of `order`, the best one last.
         end = size - 1 - taken
         top, order[0] = order[0], order[end]
         order[end] = top
@@ -63,7 +67,7 @@ def draw(
         reached += float(exp((candidate - best) * inverse_temperature))
         mass[taken] = reached
         taken += 1
-    if limit < size:
+    if top_k < size:
         total = reached
     chosen = 0
     if top_p < 1:

@@ -1,46 +1,43 @@
-"""Fused operations that PyTorch lacks on a CPU, taken from vLLM's compiled library.
+"""Layers of vLLM's backbone on a CPU, replaced by ones that call vLLM's own compiled operations.
 
-PyTorch builds RMSNorm on a CPU from seven operations; in the code predictor that alone is a third of a step.
+On a CPU vLLM builds a norm or an activation from up to seven PyTorch operations and relies on torch.compile, which needs
+a C++ compiler at run time; without one they take a third of a step. `register_oot` is vLLM's way to replace a layer:
+importing this module replaces both for the whole process.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from vllm.model_executor.layers.activation import SiluAndMul
+from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.platforms import current_platform
 
-if current_platform.is_cpu():
-    current_platform.import_kernels()
+current_platform.import_kernels()
 
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Root-mean-square norm over the last dimension; `x` contiguous, any shape."""
-        out = torch.empty_like(x)
-        torch.ops._C.rms_norm.default(out, x, weight, eps)
-        return out
 
-    def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
-        """In place: `residual` becomes their sum and `x` that sum's norm; both contiguous."""
+@RMSNorm.register_oot
+class CompiledRMSNorm(RMSNorm):
+    """RMSNorm, optionally of the sum with a residual."""
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """The norm of `x`; with a residual, the norm of their sum and the sum. Overwrites both then."""
+        weight, eps = self.weight.data, self.variance_epsilon
+        if residual is None:
+            x = x.contiguous()
+            out = torch.empty_like(x)
+            torch.ops._C.rms_norm.default(out, x, weight, eps)
+            return out
         torch.ops._C.fused_add_rms_norm.default(x, residual, weight, eps)
+        return x, residual
 
-    def swiglu(gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of [n, 2d], halves side by side; returns [n, d]."""
-        out = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
-        torch.ops._C.silu_and_mul.default(out, gate_up)
+
+@SiluAndMul.register_oot
+class CompiledSiluAndMul(SiluAndMul):
+    """The gate of SwiGLU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """silu(gate) * up, [n, d], of `x` [n, 2 * d], gate first."""
+        out = x.new_empty(x.shape[0], x.shape[1] // 2)
+        torch.ops._C.silu_and_mul.default(out, x)
         return out
-
-else:
-
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Root-mean-square norm over the last dimension."""
-        return F.rms_norm(x, (x.shape[-1],), weight, eps)
-
-    def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
-        """In place: `residual` becomes their sum and `x` that sum's norm."""
-        residual += x
-        x.copy_(F.rms_norm(residual, (x.shape[-1],), weight, eps))
-
-    def swiglu(gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of [n, 2d], halves side by side; returns [n, d]."""
-        gate, up = gate_up.chunk(2, -1)
-        return F.silu(gate) * up

@@ -1,4 +1,4 @@
-"""What the compiled code predictor works on: its sizes, its weights in the order they are read, and its scratch."""
+"""Sizes, weights and buffers of the compiled code predictor, in the order in which it reads them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from ..reference.predictor_weights import FoldedPredictor
 
 PANEL = 16
-"""Columns of a matrix that are worked on together: two AVX registers, or one of AVX-512."""
+"""Columns of a matrix that are computed together: two AVX registers, or one of AVX-512."""
 
 Array = NDArray[np.float32]
 
 
 class PredictorSizes(NamedTuple):
-    """Of the predictor; `codebook`: ids a code is drawn from."""
+    """Sizes of the predictor; `codebook`: number of ids a code is drawn from."""
 
     hidden: int
     intermediate: int
@@ -32,10 +32,10 @@ class PredictorSizes(NamedTuple):
 
 
 class PanelWeights(NamedTuple):
-    """Folded weights, float32. Matrices [k, n] lie in panels, [n / PANEL rounded up, k, PANEL], padded with zeros.
+    """Folded weights, float32. A matrix [k, n] is stored as panels, [n / PANEL rounded up, k, PANEL], padded with zeros.
 
-    `projection` has no panel where talker and predictor are equally wide. `rope_cos`, `rope_sin`: [layers, groups, heads +
-    kv_heads, head_dim]; `inputs`: [groups - 1, codebook, hidden].
+    `projection` has no panels where talker and predictor are equally wide. `rope_cos`, `rope_sin`: [layers, groups,
+    heads + kv_heads, head_dim]; `inputs`: [groups - 1, codebook, hidden].
     """
 
     projection: Array
@@ -51,12 +51,12 @@ class PanelWeights(NamedTuple):
 
 
 class FrameBuffers(NamedTuple):
-    """What a frame is worked out in; the first dimension is the row, but for `keys` and `values`: the second."""
+    """Intermediate results of a frame, [rows, ...]; `keys` and `values`: [layers, rows, kv_heads, groups, head_dim]."""
 
     residual: Array
     x: Array
     qkv: Array
-    mixed: Array
+    attended: Array
     update: Array
     gate_up: Array
     logits: Array
@@ -68,20 +68,20 @@ class FrameBuffers(NamedTuple):
 
 
 class RowSampling(NamedTuple):
-    """How each row's codes are drawn, [n]: see `sampling.Candidates`."""
+    """Sampling options of each row, [n]; see `Candidates`."""
 
     inverse_temperature: Array
-    limit: NDArray[np.int64]
+    top_k: NDArray[np.int64]
     top_p: Array
 
 
 def array(tensor: Tensor) -> Any:
-    """The tensor's memory where that is contiguous, else a copy: compiled code takes no other layout."""
+    """The tensor's memory where it is contiguous, else a copy: compiled code accepts no other layout."""
     return tensor.contiguous().numpy()
 
 
 def pack(folded: FoldedPredictor, codebook: int) -> PanelWeights:
-    """All weights in the layout of `PanelWeights`; of the first embedding only the rows of codes are kept."""
+    """All weights in the layout of `PanelWeights`; of the first embedding table only the rows of codes."""
     hidden = folded.inputs[0].shape[1]
     projection, bias = folded.projection, folded.bias
     if projection is None or bias is None:
@@ -102,17 +102,17 @@ def pack(folded: FoldedPredictor, codebook: int) -> PanelWeights:
 
 
 def _panels(matrices: Sequence[Tensor]) -> Array:
-    """[layers, n / PANEL rounded up, k, PANEL] of matrices [k, n]."""
+    """Matrices [k, n] as panels, [layers, n / PANEL rounded up, k, PANEL]."""
     stack = torch.stack([matrix.float() for matrix in matrices])
     stack = F.pad(stack, (0, -stack.shape[2] % PANEL))
-    # PyTorch's memory, unlike NumPy's, begins at a cache line, so that no load crosses one.
+    # PyTorch aligns memory to cache lines, NumPy does not: no load crosses a line.
     layers, depth, width = stack.shape
     panels: Array = array(stack.view(layers, depth, width // PANEL, PANEL).transpose(1, 2))
     return panels
 
 
-def scratch(w: PanelWeights, z: PredictorSizes, groups: int, rows: int) -> FrameBuffers:
-    """For frames of up to so many rows; what a matrix writes is as wide as its panels."""
+def allocate_buffers(weights: PanelWeights, sizes: PredictorSizes, groups: int, rows: int) -> FrameBuffers:
+    """Buffers for frames of up to `rows` rows; outputs of a product are as wide as its panels."""
 
     def buffer(*shape: int) -> Any:
         return array(torch.zeros(rows, *shape))
@@ -120,18 +120,18 @@ def scratch(w: PanelWeights, z: PredictorSizes, groups: int, rows: int) -> Frame
     def output(panels: Array) -> Any:
         return buffer(panels.shape[-3] * PANEL)
 
-    cache = (len(w.qkv), rows, z.kv_heads, groups, z.head_dim)
+    cache = (len(weights.qkv), rows, sizes.kv_heads, groups, sizes.head_dim)
     return FrameBuffers(
-        residual=buffer(z.hidden),
-        x=buffer(z.hidden),
-        qkv=output(w.qkv),
-        mixed=buffer(z.heads * z.head_dim),
-        update=output(w.out),
-        gate_up=output(w.gate_up),
-        logits=output(w.heads),
+        residual=buffer(sizes.hidden),
+        x=buffer(sizes.hidden),
+        qkv=output(weights.qkv),
+        attended=buffer(sizes.heads * sizes.head_dim),
+        update=output(weights.out),
+        gate_up=output(weights.gate_up),
+        logits=output(weights.heads),
         scores=buffer(groups),
         keys=array(torch.zeros(cache)),
         values=array(torch.zeros(cache)),
-        order=np.zeros(z.codebook, np.int64),
-        mass=np.zeros(z.codebook),
+        order=np.zeros(sizes.codebook, np.int64),
+        mass=np.zeros(sizes.codebook),
     )

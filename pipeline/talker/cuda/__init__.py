@@ -1,1 +1,1 @@
-"""The talker step on NVIDIA GPUs: Triton and CUDA C++ kernels and the graphs they run in."""
+"""The talker's step on GPUs: Triton and CUDA C++ kernels, and the CUDA graphs that run them."""

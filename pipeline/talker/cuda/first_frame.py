@@ -1,15 +1,14 @@
-"""First frames are decoded on the device as soon as they are made.
+"""Decodes an utterance's first frame on the device, right behind the step that makes it.
 
-On its way through the processes a frame would wait for four of them to wake up, and the device meanwhile for the frame.
-So who makes a first frame has it decoded right behind his step, by a graph on a stream of its own; only sound is then
-on its way. Frames that go on from there are decoded as ever (`pipeline/codec/`).
+Through the codec's worker the frame would wait for several processes to wake up, and the device for the frame. Here a
+graph on a stream of its own decodes it, and only PCM travels. Later frames go through the codec's worker
+(`pipeline/codec/`), which continues the stream in the same slot.
 """
 
 from __future__ import annotations
 
 import queue
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...cuda.graphs import capture, new_event, new_stream
+from ...cuda.graphs import GraphBuckets, new_event, new_stream
 from ...ipc.records import HEADER, RecordFlag, pack_pcm
 from .step_kernels import find_first_frames
 
@@ -26,114 +25,113 @@ if TYPE_CHECKING:
     from ...codec.gpu_worker import GpuBatchDecoder
 
 SIZES = (1, 2, 4)
-"""Streams of the graphs; more first frames of one step than that are decoded as others are."""
-UNDER_WAY = 4
-"""Steps whose first frames may be on their way at the same time."""
-_NOT_WANTED = -2
-"""In place of a slot: no record says so."""
+"""Batch sizes of the graphs; further first frames of the same step go through the codec's worker."""
+IN_FLIGHT = 4
+"""Steps whose first frames may be decoded at the same time."""
+STREAM_PRIORITY = -2
+"""Above the codec's worker (-1) and the talker (0): these utterances have no audio to play yet."""
+_NO_SLOT = -2
+"""In place of a slot that no record has."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstFrameGraph:
-    graph: torch.cuda.CUDAGraph
-    given: Tensor
-    pcm: Tensor
+class FirstFrameDecoder:
+    """Starts streams in slots of the codec's worker. Used by the thread that runs the steps."""
 
+    def __init__(self, worker: GpuBatchDecoder, max_rows: int, groups: int) -> None:
+        """Captures the graphs, for steps of up to `max_rows` rows."""
+        self._worker, self._groups, self._span = worker, groups, triton.next_power_of_2(max_rows)
+        decoder = worker.decoder
+        self._stream = new_stream(priority=STREAM_PRIORITY)
+        self._graphs = GraphBuckets.capture(
+            lambda inputs: decoder.decode(inputs[2:].t()[:, None], inputs[0], inputs[1]),
+            self._padding_inputs,
+            SIZES,
+            stream=self._stream,
+        )
+        self._free: queue.SimpleQueue[_Staging] = queue.SimpleQueue()
+        for _ in range(IN_FLIGHT):
+            self._free.put(_Staging(groups, decoder.frame_samples, decoder.device))
+        self._expected: Sequence[tuple[int, int]] = ()
+        # Compiles find_first_frames now instead of in the first step.
+        self.expect([(_NO_SLOT, decoder.slots)])
+        nothing = self.launch(torch.zeros(1, HEADER + groups, dtype=torch.int32, device=decoder.device))
+        assert nothing is not None
+        nothing.wait()
 
-class _FirstFrameStaging:
-    """Memory for the first frames of one step: `wanted` and `pcm` are the host's."""
+    def _padding_inputs(self, size: int) -> Tensor:
+        """int64 [2 + groups, size]: slots, fresh flags and codes of streams in the padding slot."""
+        decoder = self._worker.decoder
+        inputs = torch.zeros(2 + self._groups, size, dtype=torch.int64, device=decoder.device)
+        inputs[0], inputs[1] = decoder.slots, 1
+        return inputs
 
-    def __init__(self, groups: int, samples: int, device: torch.device) -> None:
-        most = SIZES[-1]
-        self.wanted = torch.empty(2, most, dtype=torch.int64, pin_memory=True)
-        self.given = torch.empty(2 + groups, most, dtype=torch.int64, device=device)
-        self.pcm = torch.empty(most, samples, dtype=torch.float32, pin_memory=True)
-        self.found, self.done = new_event(), new_event()
+    def expect(self, starting: Sequence[tuple[int, int]]) -> None:
+        """Announce the utterances whose first frame the next step makes, as (talker slot, codec slot)."""
+        self._expected = starting[: SIZES[-1]]
+
+    def launch(self, records: Tensor) -> PendingFirstFrames | None:
+        """Decode the expected first frames among `records`, int32 [n, HEADER + groups], behind the current stream.
+
+        None when none is expected, or when `IN_FLIGHT` steps are still being decoded.
+        """
+        expected, self._expected = self._expected, ()
+        if not expected or self._free.empty():
+            return None
+        staging = self._free.get()
+        size, graph = self._graphs.smallest(len(expected))
+        wanted = staging.wanted.numpy()
+        wanted[:] = _NO_SLOT
+        wanted[:, : len(expected)] = np.array(expected).T
+        # On the current stream, because the next step overwrites the records.
+        find_first_frames[(size,)](
+            records, staging.wanted, staging.inputs, len(records), SIZES[-1], self._worker.decoder.slots,
+            GROUPS=self._groups, HEADER=HEADER, SPAN=self._span,
+        )  # fmt: skip  # one argument list
+        staging.found.record()
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(staging.found)
+            graph.inputs.copy_(staging.inputs[:, :size])
+            pcm = graph.replay()
+            staging.pcm[:size].copy_(pcm, non_blocking=True)
+            staging.decoded.record()
+        self._worker.first_frame_event = staging.decoded
+        return PendingFirstFrames(staging, [slot for slot, _ in expected], self._free)
 
 
 class PendingFirstFrames:
-    """Of one step's first frames."""
+    """The first frames of one step while the device decodes them."""
 
-    def __init__(
-        self,
-        staging: _FirstFrameStaging,
-        wanted: Sequence[tuple[int, int]],
-        free: queue.SimpleQueue[_FirstFrameStaging],
-    ) -> None:
-        self._staging, self._slots, self._free = staging, [slot for slot, _ in wanted], free
+    def __init__(self, staging: _Staging, slots: Sequence[int], free: queue.SimpleQueue[_Staging]) -> None:
+        """`slots`: those expected; `free`: where `staging` returns to."""
+        self._staging, self._slots, self._free = staging, slots, free
         self._decoded: list[tuple[int, int, int]] = []
 
     def mark(self, records: NDArray[np.int32]) -> None:
-        """Say in the step's records which of them are decoded."""
+        """Flag the first frames that are decoded in the step's records, int32 [n, HEADER + groups]."""
         for place, slot in enumerate(self._slots):
             for row in np.flatnonzero((records[:, 0] == slot) & (records[:, 2] == 0) & (records[:, 3] == 0)):
                 records[row, 3] = RecordFlag.DECODED
                 self._decoded.append((place, slot, int(records[row, 1])))
 
     def wait(self) -> list[bytes]:
-        """Their sound, as it is sent; to be called once."""
-        self._staging.done.synchronize()
+        """Wait for the PCM of the frames marked; returns one message for each. To be called once."""
+        self._staging.decoded.synchronize()
         pcm = self._staging.pcm.numpy()
         messages = [pack_pcm(slot, epoch, pcm[place]) for place, slot, epoch in self._decoded]
         self._free.put(self._staging)
         return messages
 
 
-class FirstFrameDecoder:
-    """Begins streams in slots of the codec's `worker`. Belongs to the thread that runs the steps."""
+class _Staging:
+    """Buffers for the first frames of one step.
 
-    def __init__(self, worker: GpuBatchDecoder, max_rows: int, groups: int) -> None:
-        """Captures its graphs, for steps of up to `max_rows` rows."""
-        self._worker, self._groups, self._span = worker, groups, triton.next_power_of_2(max_rows)
-        device, samples = worker.decoder.device, worker.decoder.frame_samples
-        # Ahead of what others hear go on: of these nobody has heard anything yet.
-        self._stream = new_stream(priority=-2)
-        self._captured = {size: self._capture(size) for size in SIZES}
-        self._free: queue.SimpleQueue[_FirstFrameStaging] = queue.SimpleQueue()
-        for _ in range(UNDER_WAY):
-            self._free.put(_FirstFrameStaging(groups, samples, device))
-        self._expected: Sequence[tuple[int, int]] = ()
-        # Compiled now, and not while somebody waits.
-        self.expect([(_NOT_WANTED, worker.decoder.slots)])
-        nothing = self.launch(torch.zeros(1, HEADER + groups, dtype=torch.int32, device=device))
-        assert nothing is not None
-        nothing.wait()
+    `wanted`: int64 [2, SIZES[-1]], pinned, slots of the talker and of the codec; `inputs`: int64 [2 + groups,
+    SIZES[-1]], on the device; `pcm`: float32 [SIZES[-1], samples], pinned.
+    """
 
-    def _capture(self, size: int) -> _FirstFrameGraph:
-        decoder = self._worker.decoder
-        given = torch.zeros(2 + self._groups, size, dtype=torch.int64, device=decoder.device)
-        given[0], given[1] = decoder.slots, 1
-        graph, pcm = capture(lambda: decoder.decode(given[2:].t()[:, None], given[0], given[1]), self._stream)
-        return _FirstFrameGraph(graph, given, pcm)
-
-    def expect(self, begun: Sequence[tuple[int, int]]) -> None:
-        """Whose first frame the next step makes: slots of the talker's and of the codec's."""
-        self._expected = begun[: SIZES[-1]]
-
-    def launch(self, records: Tensor) -> PendingFirstFrames | None:
-        """Decode the first frames among `records`, int32 [n, HEADER + groups], once the current stream has made them.
-
-        None when there are none, or too many under way.
-        """
-        wanted, self._expected = self._expected, ()
-        if not wanted or self._free.empty():
-            return None
-        staging, size = self._free.get(), next(size for size in SIZES if size >= len(wanted))
-        captured = self._captured[size]
-        numbers = staging.wanted.numpy()
-        numbers[:] = _NOT_WANTED
-        numbers[:, : len(wanted)] = np.array(wanted).T
-        # Here, since the next step's records take the place of these.
-        find_first_frames[(size,)](
-            records, staging.wanted, staging.given, len(records), SIZES[-1], self._worker.decoder.slots,
-            GROUPS=self._groups, HEADER=HEADER, SPAN=self._span,
-        )  # fmt: skip  # one argument list
-        staging.found.record()
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(staging.found)
-            captured.given.copy_(staging.given[:, :size])
-            captured.graph.replay()
-            staging.pcm[:size].copy_(captured.pcm, non_blocking=True)
-            staging.done.record()
-        self._worker.first_frame_event = staging.done
-        return PendingFirstFrames(staging, wanted, self._free)
+    def __init__(self, groups: int, samples: int, device: torch.device) -> None:
+        columns = SIZES[-1]
+        self.wanted = torch.empty(2, columns, dtype=torch.int64, pin_memory=True)
+        self.inputs = torch.empty(2 + groups, columns, dtype=torch.int64, device=device)
+        self.pcm = torch.empty(columns, samples, dtype=torch.float32, pin_memory=True)
+        self.found, self.decoded = new_event(), new_event()

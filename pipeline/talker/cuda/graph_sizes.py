@@ -1,22 +1,22 @@
-"""Sizes of batches for which a GPU's graphs are captured."""
+"""Batch sizes for which CUDA graphs are captured. Free of torch: the gateway's process imports it."""
 
 from __future__ import annotations
 
 GRAPH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536)
+"""Rows of a batch."""
+
+MIN_GRAPH_ROWS = 512
+"""Rows up to which the backbone of this package always has a graph, however few slots there are."""
 
 
 def graph_sizes_for(rows: int) -> list[int]:
-    """Ascending, for batches of at most `rows`: a step runs in the smallest that it fits in."""
+    """Sizes for batches of at most `rows` rows, ascending; a batch runs in the smallest that it fits in."""
     return [size for size in GRAPH_SIZES if size < rows] + [rows]
 
 
-MIN_GRAPH_ROWS = 512
-"""Rows for which our own layers have a graph however few the slots."""
-
-
 def backbone_graph_sizes(slots: int, *, own: bool) -> list[int]:
-    """Sizes of the backbone's graphs: their rows are positions, and a step can have prompts beside its frames.
+    """Sizes of the backbone's graphs. Its rows are positions, so a batch may hold prompts as well as single positions.
 
-    `own`: with our own layers, which take any rows in any graph.
+    `own`: for the backbone of this package, whose graphs take any mixture of rows; vLLM's take single positions only.
     """
     return graph_sizes_for(max(slots, MIN_GRAPH_ROWS) if own else slots)

@@ -1,76 +1,66 @@
-"""Drawing codes on a GPU with `csrc/draw_codes.cu`, several times as fast as the same in Triton (`gpu_sampling`)."""
+"""Sampling on a GPU: `TritonSampler` for single draws, and `CodeDraw`, the predictor's draw in CUDA C++.
+
+`csrc/draw_codes.cu` is several times as fast as the same draw in Triton (`sampling_kernels.py`).
+"""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
-from ...cuda.nvrtc import CudaKernel, Launch, supported, words
-from ...errors import EngineError
+from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments, supported
+from ...cuda.self_test import RandomInputs, accelerated
 from ..reference.sampling import Candidates
+from .sampling_kernels import WARPS as TRITON_WARPS
+from .sampling_kernels import draw_rows, uniform_rows
 
-log = logging.getLogger(__name__)
-
-SOURCE = Path(__file__).parent.joinpath("csrc/draw_codes.cu")
+SOURCE = Path(__file__).parent / "csrc/draw_codes.cu"
 WARPS = 8
+"""Warps of a block, which draws one row."""
 SHARED_BYTES = 8192
-"""What a block needs is less."""
-TRIED = 16
-OPTIONS = ((0.9, 50, 1.0), (0.9, 50, 0.8), (1.0, 0, 1.0), (0.8, 0, 0.7))
-"""Temperature, top-k and top-p of the rows that are tried."""
+"""Shared memory of a block; the kernel uses less."""
+TEST_ROWS = 16
+TEST_OPTIONS = ((0.9, 50, 1.0), (0.9, 50, 0.8), (1.0, 0, 1.0), (0.8, 0, 0.7))
+"""Temperature, top-k and top-p of the rows of the self-test, in turn."""
 
 
-def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype) -> CodeDraw | None:
-    """For these sizes on the current GPU; None where the kernel cannot be had, and Triton has to draw."""
-    if not supported() or dtype is not torch.bfloat16 or vocab % (32 * WARPS) or hidden % 2:
-        return None
-    try:
-        draw = CodeDraw(vocab, hidden)
-        if self_test(draw, vocab, hidden, torch.device("cuda")):
-            return draw
-        reason: object = "its draws are not those of sorting"
-    except (EngineError, OSError) as error:
-        reason = error
-    log.warning("codes are drawn by Triton, more slowly: %s", reason)
-    return None
+class TritonSampler:
+    """`Sampler` on a GPU. Nothing waits for the device."""
 
+    def uniform(self, seed: Tensor, frame: Tensor, groups: int) -> Tensor:
+        noise = torch.empty(len(seed), groups, dtype=torch.float32, device=seed.device)
+        uniform_rows[(len(seed),)](
+            seed.contiguous(), frame.contiguous(), noise, groups, GROUPS=triton.next_power_of_2(groups), num_warps=1
+        )
+        return noise
 
-def self_test(draw: CodeDraw, vocab: int, hidden: int, device: torch.device) -> bool:
-    """Whether `draw` gives the ids that sorting gives, and their entries, for some rows with all kinds of options."""
-    # A model may be loading: there are other defaults of device and dtype then.
-    generator = torch.Generator("cpu").manual_seed(0)
-    cpu: Any = {"device": "cpu", "dtype": torch.float32}
-    logits = 2 * torch.randn(TRIED, vocab, generator=generator, **cpu)
-    inputs = torch.randn(vocab, hidden, generator=generator, **cpu).bfloat16()
-    temperature, top_k, top_p = torch.tensor(OPTIONS, **cpu).repeat(TRIED // len(OPTIONS), 1).unbind(1)
-    candidates = Candidates.of(temperature, top_k.long(), top_p, vocab)
-    noise = candidates.noise(torch.rand(TRIED, 1, generator=generator, **cpu))
-    expected = candidates.draw(logits, noise)
-    limit = torch.where(top_k > 0, top_k.long(), vocab)[:, None]
-    given = Candidates(
-        candidates.inverse_temperature.to(device), candidates.greedy, limit.to(device),
-        top_p[:, None].contiguous().to(device), vocab,
-    )  # fmt: skip  # one argument list
-    codes = torch.full((TRIED, 1), -1, dtype=torch.int64, device=device)
-    x = torch.zeros(TRIED, hidden, dtype=torch.bfloat16, device=device)
-    residual = torch.zeros(TRIED, hidden, dtype=torch.float32, device=device)
-    sum_sq = torch.zeros(TRIED, 1, dtype=torch.float32, device=device)
-    draw(logits.to(device), given, noise.to(device), 0, codes, inputs.to(device), x, residual, sum_sq)
-    return torch.equal(codes[:, 0].cpu(), expected) and torch.equal(x.cpu(), inputs[expected])
+    def candidates(self, temperature: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> Candidates:
+        return Candidates.on_device(temperature, top_k, top_p, vocab)
+
+    def draw(self, logits: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
+        """As `Candidates.draw`, with `top_k` and `top_p` given for every row."""
+        assert candidates.top_k is not None
+        assert candidates.top_p is not None
+        rows, width = logits.shape
+        ids = torch.empty(rows, dtype=torch.int64, device=logits.device)
+        draw_rows[(rows,)](
+            logits.contiguous(), ids, candidates.inverse_temperature, candidates.top_k, candidates.top_p, noise,
+            noise.stride(0), width, SPAN=triton.next_power_of_2(width), num_warps=TRITON_WARPS,
+        )  # fmt: skip  # one argument list
+        return ids
 
 
 class CodeDraw:
-    """Draws one group's codes of a batch, and begins the next pass with their entries, bfloat16."""
+    """Draws the codes of one group for a batch, and starts the next pass with their embeddings, in bfloat16."""
 
     def __init__(self, vocab: int, hidden: int, launch: Launch | None = None, warps: int = WARPS) -> None:
-        """`launch`: instead of compiling the kernel for this GPU. Raises EngineError where that fails."""
+        """`launch`: used instead of compiling the kernel for this GPU. Raises EngineError where that fails."""
         self._threads = 32 * warps
         macros = {"VOCAB": vocab, "HIDDEN": hidden, "WARPS": warps}
-        self._launch = launch or CudaKernel(SOURCE, macros, SHARED_BYTES, early=True).launch
+        self._launch = launch or CudaKernel(SOURCE, macros, SHARED_BYTES, pdl=True).launch
 
     def __call__(
         self, logits: Tensor, candidates: Candidates, noise: Tensor, group: int, codes: Tensor, inputs: Tensor | None,
@@ -78,11 +68,46 @@ class CodeDraw:
     ) -> None:  # fmt: skip  # one argument list
         """Fill `codes[:, group]`, int64 [n, groups]; with `inputs`, [vocab, hidden], also `x`, `residual` and `sum_sq`.
 
-        `logits`: float32 [>= n, vocab]; `noise`: [n, groups]; `x`, `residual`: [>= n, hidden]; `sum_sq`: [>= n, parts], of
-        each row of `residual`, to be summed.
+        `logits`: float32 [>= n, vocab]; `noise`: float32 [n, groups]; `x` (bfloat16), `residual` (float32): [>= n,
+        hidden]; `sum_sq`: float32 [>= n, parts], whose sum over parts is that of the squares of a row of `residual`.
         """
-        argument = words(
-            logits, candidates.inverse_temperature, candidates.limit, candidates.top_p, noise, codes, inputs, x, residual,
-            sum_sq, group, codes.shape[1], sum_sq.shape[1],
+        params = pack_arguments(
+            logits, candidates.inverse_temperature, candidates.top_k, candidates.top_p, noise, codes, inputs, x,
+            residual, sum_sq, group, codes.shape[1], sum_sq.shape[1],
         )  # fmt: skip  # one argument list
-        self._launch(len(codes), self._threads, argument)
+        self._launch(len(codes), self._threads, params)
+
+
+def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype) -> CodeDraw | None:
+    """`CodeDraw` for these sizes on the current GPU; None where it does not support them or fails its self-test."""
+    if not supported() or dtype is not torch.bfloat16 or vocab % (32 * WARPS) or hidden % 2:
+        return None
+    return accelerated(
+        "CUDA code draw",
+        lambda: CodeDraw(vocab, hidden),
+        lambda draw: self_test(draw, vocab, hidden, torch.device("cuda")),
+    )
+
+
+def self_test(draw: CodeDraw, vocab: int, hidden: int, device: torch.device) -> bool:
+    """Whether `draw` gives the ids that sorting gives, and their embeddings, for rows with all kinds of options."""
+    inputs = RandomInputs()
+    logits = 2 * inputs.normal(TEST_ROWS, vocab)
+    embeddings = inputs.normal(vocab, hidden).bfloat16()
+    options = torch.tensor(TEST_OPTIONS, device="cpu", dtype=torch.float32)
+    temperature, top_k, top_p = options.repeat(TEST_ROWS // len(TEST_OPTIONS), 1).unbind(1)
+    candidates = Candidates.on_device(temperature, top_k.long(), top_p, vocab)
+    noise = candidates.noise(inputs.uniform(TEST_ROWS, 1))
+    expected = candidates.draw(logits.clone(), noise)
+    assert candidates.top_k is not None
+    assert candidates.top_p is not None
+    on_device = Candidates(
+        candidates.inverse_temperature.to(device), candidates.greedy, candidates.top_k.to(device),
+        candidates.top_p.to(device), vocab,
+    )  # fmt: skip  # one argument list
+    codes = torch.full((TEST_ROWS, 1), -1, dtype=torch.int64, device=device)
+    x = torch.zeros(TEST_ROWS, hidden, dtype=torch.bfloat16, device=device)
+    residual = torch.zeros(TEST_ROWS, hidden, dtype=torch.float32, device=device)
+    sum_sq = torch.zeros(TEST_ROWS, 1, dtype=torch.float32, device=device)
+    draw(logits.to(device), on_device, noise.to(device), 0, codes, embeddings.to(device), x, residual, sum_sq)
+    return torch.equal(codes[:, 0].cpu(), expected) and torch.equal(x.cpu(), embeddings[expected])

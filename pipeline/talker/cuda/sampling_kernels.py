@@ -1,19 +1,19 @@
-"""Drawing codes on a GPU: what `Candidates.draw` does by sorting, by looking for three thresholds instead.
+"""Sampling in Triton: the result of `Candidates.draw` by searching three thresholds instead of sorting.
 
-Candidates in descending order are those above a threshold, so top-k, top-p and the inversion of a uniform number are
-each one question: down to which logit do candidates have to be taken until they weigh so much? Logits become whole
-numbers of the same order, and the answer is found by halving. Candidates of the same logit count as one.
+In descending order the candidates are the ids above a threshold. Top-k, top-p and the inversion of a uniform number each
+ask for the threshold above which the candidates have a given weight. Logits are mapped to integers of the same order, and
+the threshold is found by interval search. Ids of equal logits count as one candidate.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-from triton.language.extra import cuda
+
+from ...cuda.pdl import pdl_launch, pdl_wait
 
 WARPS = 4
+"""Warps of a program that draws one row."""
 
 
 @triton.jit
@@ -30,10 +30,10 @@ def _add6(a, b, c, d, e, f, u, v, w, x, y, z):
 
 @triton.jit
 def _threshold(keys, weights, lowest, highest, wanted, STRICT: tl.constexpr):
-    """The highest key from which on, upwards, `weights` sum to at least `wanted` (to more, if STRICT).
+    """The highest key such that `weights` of keys from it on sum to at least `wanted` (to more, if STRICT).
 
-    `lowest` where even all of them do not; `highest` must lie above every key. Each round looks at three keys at
-    once, which takes hardly longer than one, and the search ends when a single candidate is left.
+    `lowest` where the sum of all is too small; `highest` must be above every key. Each round tests three keys, which
+    takes hardly longer than one, and the search ends when one candidate is left.
     """
     low, high = lowest.to(tl.int64), highest.to(tl.int64)
     from_low = tl.sum((keys >= lowest).to(tl.float32), 0)
@@ -56,23 +56,23 @@ def _threshold(keys, weights, lowest, highest, wanted, STRICT: tl.constexpr):
         from_low = tl.where(at_three, n_three, tl.where(at_two, n_two, tl.where(at_one, n_one, from_low)))
         high = tl.where(at_three, high, tl.where(at_two, third, tl.where(at_one, second, first)))
         low = tl.where(at_three, third, tl.where(at_two, second, tl.where(at_one, first, low)))
-    # Whatever is left between the two has one key.
+    # At most one distinct key is left between the bounds.
     return tl.max(tl.where(keys < high.to(tl.int32), keys, lowest), 0)
 
 
 @triton.jit
-def draw(logits, width, inverse_temperature, limit, top_p, noise, SPAN: tl.constexpr):
-    """One id; `logits`: float32 [SPAN], of which `width` are real."""
+def draw(logits, width, inverse_temperature, top_k, top_p, noise, SPAN: tl.constexpr):
+    """The id drawn from `logits`, float32 [SPAN], of which the first `width` are real."""
     ids = tl.arange(0, SPAN)
-    # What cannot be drawn must not count among the candidates either.
+    # Ids past the end get the lowest key, so that they do not count as candidates.
     keys = _sortable_bits(tl.where(ids < width, logits, float("-inf")))
     best = tl.max(keys, 0)
     lowest = tl.min(keys, 0)
     above = best.to(tl.int64) + 1
-    if limit < width:
-        lowest = _threshold(keys, tl.where(ids < width, 1.0, 0.0), lowest, above, limit.to(tl.float32), False)
-    top = tl.max(tl.where(ids < width, logits, float("-inf")), 0)
-    mass = tl.where((keys >= lowest) & (ids < width), tl.exp((logits - top) * inverse_temperature), 0.0)
+    if top_k < width:
+        lowest = _threshold(keys, tl.where(ids < width, 1.0, 0.0), lowest, above, top_k.to(tl.float32), False)
+    logit_max = tl.max(tl.where(ids < width, logits, float("-inf")), 0)
+    mass = tl.where((keys >= lowest) & (ids < width), tl.exp((logits - logit_max) * inverse_temperature), 0.0)
     total = tl.sum(mass, 0)
     if top_p < 1.0:
         lowest = _threshold(keys, mass, lowest, above, tl.maximum(top_p * total, 1e-30), False)
@@ -83,62 +83,51 @@ def draw(logits, width, inverse_temperature, limit, top_p, noise, SPAN: tl.const
 
 
 @triton.jit
-def _draw_rows(
-    logits, ids, inverse_temperature, limit, top_p, noise, noise_line, width, SPAN: tl.constexpr
+def draw_rows(
+    logits, ids, inverse_temperature, top_k, top_p, noise, noise_stride, width, SPAN: tl.constexpr
 ):  # fmt: skip  # one argument list
+    """Draw one id for each row of `logits`, float32 [n, width], to `ids`, int64 [n]; a program a row."""
     row = tl.program_id(0)
     columns = tl.arange(0, SPAN)
     line = tl.load(logits + row * width + columns, mask=columns < width, other=float("-inf"))
     chosen = draw(
-        line, width, tl.load(inverse_temperature + row), tl.load(limit + row), tl.load(top_p + row),
-        tl.load(noise + row * noise_line), SPAN,
+        line, width, tl.load(inverse_temperature + row), tl.load(top_k + row), tl.load(top_p + row),
+        tl.load(noise + row * noise_stride), SPAN,
     )  # fmt: skip  # one argument list
     tl.store(ids + row, chosen.to(tl.int64))
 
 
 @triton.jit
 def draw_code(
-    logits, codes, inputs, x, residual, sum_sq, inverse_temperature, limit, top_p, noise, group, groups, width, hidden,
+    logits, codes, inputs, x, residual, sum_sq, inverse_temperature, top_k, top_p, noise, group, groups, width, hidden,
     SPAN: tl.constexpr, LINE: tl.constexpr, BLOCKS: tl.constexpr, SPREAD: tl.constexpr, LAST: tl.constexpr,
-    EARLY: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Draw the code of `group` for a row, and begin the next pass with its embedding.
+    """Draw a row's code of `group` and, unless LAST, start the next pass with the code's embedding.
 
-    `logits`: float32 [n, width]; `codes`, `noise`: [n, groups]; `inputs`: [width, hidden]. Its entry goes to `x`
-    [n, hidden], to `residual` (float32), and its square to `sum_sq` [n, BLOCKS].
+    `logits`: float32 [n, width]; `codes`, `noise`: [n, groups]; `inputs`: [width, hidden]. The embedding is written to
+    `x` [n, hidden] and to `residual` (float32), its sum of squares to `sum_sq` [n, BLOCKS].
     """
-    if EARLY:
-        cuda.gdc_launch_dependents()
+    pdl_launch(PDL)
     row = tl.program_id(0)
     columns = tl.arange(0, SPAN)
     at = row * groups + group
-    inv_temperature, most, nucleus = tl.load(inverse_temperature + row), tl.load(limit + row), tl.load(top_p + row)
+    row_inv_temperature = tl.load(inverse_temperature + row)
+    row_top_k, row_top_p = tl.load(top_k + row), tl.load(top_p + row)
     uniform = tl.load(noise + at)
-    if EARLY:
-        cuda.gdc_wait()
+    pdl_wait(PDL)
     line = tl.load(logits + row * width + columns, mask=columns < width, other=float("-inf"))
-    chosen = draw(line, width, inv_temperature, most, nucleus, uniform, SPAN)
+    chosen = draw(line, width, row_inv_temperature, row_top_k, row_top_p, uniform, SPAN)
     tl.store(codes + at, chosen.to(tl.int64))
     if not LAST:
         channels = tl.arange(0, LINE)
         entry = tl.load(inputs + chosen * hidden + channels, mask=channels < hidden, other=0.0)
         tl.store(x + row * hidden + channels, entry, mask=channels < hidden)
-        wide = entry.to(tl.float32)
-        tl.store(residual + row * hidden + channels, wide, mask=channels < hidden)
+        entry_f32 = entry.to(tl.float32)
+        tl.store(residual + row * hidden + channels, entry_f32, mask=channels < hidden)
         block = tl.arange(0, SPREAD)
-        square = tl.where(block == 0, tl.sum(wide * wide, 0), 0.0)
+        square = tl.where(block == 0, tl.sum(entry_f32 * entry_f32, 0), 0.0)
         tl.store(sum_sq + row * BLOCKS + block, square, mask=block < BLOCKS)
-
-
-def draw_rows(logits: Tensor, inverse_temperature: Tensor, limit: Tensor, top_p: Tensor, noise: Tensor) -> Tensor:
-    """One id a row, int64 [n]: `Candidates.draw` for float32 [n, vocab], with a limit and a top-p in every row."""
-    rows, width = logits.shape
-    ids = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    _draw_rows[(rows,)](
-        logits.contiguous(), ids, inverse_temperature, limit, top_p, noise, noise.stride(0), width,
-        SPAN=triton.next_power_of_2(width), num_warps=WARPS,
-    )  # fmt: skip  # one argument list
-    return ids
 
 
 @triton.jit
@@ -150,24 +139,16 @@ def _splitmix64(x):
 
 
 @triton.jit
-def noise_of(seed, counter):
-    """A uniform number in [0, 1), a multiple of 2^-24, for each counter: the hash of `sampling.uniform`."""
+def uniform_noise(seed, counter):
+    """A uniform number in [0, 1), a multiple of 2^-24, for each counter: the hash of `reference.sampling.uniform`."""
     bits = (_splitmix64(_splitmix64(seed) + counter) >> 40) & 0xFFFFFF
     return bits.to(tl.float32) * 5.960464477539063e-08
 
 
 @triton.jit
-def _uniform(seed, frame, noise, groups, GROUPS: tl.constexpr):
+def uniform_rows(seed, frame, noise, groups, GROUPS: tl.constexpr):
+    """`reference.sampling.uniform`, a program a row; GROUPS: the power of two from `groups`."""
     row = tl.program_id(0)
     group = tl.arange(0, GROUPS)
     counter = tl.load(frame + row) * groups + group
-    tl.store(noise + row * groups + group, noise_of(tl.load(seed + row), counter), mask=group < groups)
-
-
-def uniform_rows(seed: Tensor, frame: Tensor, groups: int) -> Tensor:
-    """`sampling.uniform` in one kernel."""
-    noise = torch.empty(len(seed), groups, dtype=torch.float32, device=seed.device)
-    _uniform[(len(seed),)](
-        seed.contiguous(), frame.contiguous(), noise, groups, GROUPS=triton.next_power_of_2(groups), num_warps=1
-    )
-    return noise
+    tl.store(noise + row * groups + group, uniform_noise(tl.load(seed + row), counter), mask=group < groups)

@@ -1,6 +1,7 @@
-"""What a step reads of each of its rows, from the tables that vLLM's runner keeps by request: one kernel."""
-# TODO-DOC What a step reads and writes for each of its rows, one kernel each: its input, its first draw, its frame.
-# TODO-DOC `InputEmbedding` and `FrameStep` say the same in single operations, a hundred of them.
+"""Triton kernels of a step outside the transformer layers: inputs, codebook 0, the stored frame, first frames.
+
+`InputEmbedding` and `FrameStep` (`reference/`) compute the same in a hundred single operations.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +9,20 @@ import triton
 import triton.language as tl
 
 from ...ipc.records import PADDING_ROW, RecordFlag
-from ...ipc.slot_tables import Field, Option
-from ..prompt import SPEAKER
-from .sampling_kernels import draw, noise_of
+from ...ipc.slot_tables import SPEAKER, Field, Option
+from .sampling_kernels import draw, uniform_noise
 
 PAGES = 64
-"""Pages of a row that are copied at a time."""
-
-
-@triton.jit(do_not_specialize=["count", "padded"])
-def prepare_rows(
-    rows, computed, last, tables, lengths, ids, positions, seen, starts, pages, places,
-    count, padded, line, page, nowhere, SPAN: tl.constexpr,
-):  # fmt: skip  # one argument list
-    """What the backbone's graph reads of a row, or of one that pads the batch, which has `padded` of them.
-
-    By request, as vLLM's runner keeps them: `computed` positions, `last` token, `tables` of pages, [n, line], and their
-    `lengths`. It leaves `ids`, `positions`, `seen` (positions with this one), `starts` (from row 0 on), the `pages` in
-    the batch's order and the `places` in the cache; `page`: places of one; `nowhere`: where padding's keys go.
-    """
-    at = tl.program_id(0)
-    real = at < count
-    row = tl.load(rows + at, mask=real, other=0).to(tl.int64)
-    position = tl.load(computed + row).to(tl.int64)
-    token = tl.load(last + row)
-    tl.store(ids + at, token.to(tl.int32), mask=real)
-    tl.store(positions + at, position, mask=real)
-    tl.store(seen + at, tl.where(real, position + 1, 0).to(tl.int32), mask=at < padded)
-    tl.store(starts + at + 1, tl.minimum(at + 1, count), mask=at < padded)
-    tl.store(starts, 0, mask=at == 0)
-    own = tl.load(tables + row * line + position // page).to(tl.int64)
-    tl.store(places + at, tl.where(real, own * page + position % page, nowhere))
-    length = tl.where(real, tl.load(lengths + row), line)
-    length = tl.where(at < padded, length, 0)
-    for first in range(0, length, SPAN):
-        column = first + tl.arange(0, SPAN)
-        numbers = tl.load(tables + row * line + column, mask=(column < length) & real, other=0)
-        tl.store(pages + at.to(tl.int64) * line + column, numbers, mask=column < length)
-
+"""Pages of a row that `prepare_rows` copies at a time."""
 
 FIELDS = tl.constexpr(16)
-"""Columns of the control table's copy on the device: a power of two."""
+"""Columns of the snapshot of the control table: a power of two that covers `Field`."""
 OPTIONS = tl.constexpr(8)
-"""Columns of the options' copy."""
+"""Columns of the snapshot of the options: a power of two that covers `Option`."""
+assert len(Field) <= FIELDS.value
+assert len(Option) <= OPTIONS.value
 
-_NOBODY = tl.constexpr(PADDING_ROW)
+_PADDING_ROW = tl.constexpr(PADDING_ROW)
 _SPEAKER = tl.constexpr(SPEAKER)
 _END = tl.constexpr(int(RecordFlag.END))
 _CAPPED = tl.constexpr(int(RecordFlag.CAPPED))
@@ -75,63 +45,97 @@ _PREDICTOR_TEMPERATURE = tl.constexpr(int(Option.PREDICTOR_TEMPERATURE))
 _PREDICTOR_TOP_P = tl.constexpr(int(Option.PREDICTOR_TOP_P))
 
 
+@triton.jit(do_not_specialize=["count", "padded"])
+def prepare_rows(
+    rows, computed, last_token, tables, lengths, ids, positions, seq_lens, starts, pages, cache_slots,
+    count, padded, table_stride, page_size, padding_slot, SPAN: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """Prepare the inputs of the backbone's graph for a batch of single positions; a program a row.
+
+    Reads, by request as vLLM's runner keeps them: `computed` positions, `last_token`, page `tables` [n, table_stride]
+    and their `lengths`; `rows`: the request of each of the `count` rows. Writes, for a batch padded to `padded` rows:
+    `ids`, `positions`, `seq_lens` (positions including this one), `starts` (first row of each request, [padded + 1]),
+    `pages` in the order of the batch and `cache_slots` (places in the cache; `padding_slot` for padding rows).
+    """
+    at = tl.program_id(0)
+    real = at < count
+    row = tl.load(rows + at, mask=real, other=0).to(tl.int64)
+    position = tl.load(computed + row).to(tl.int64)
+    token = tl.load(last_token + row)
+    tl.store(ids + at, token.to(tl.int32), mask=real)
+    tl.store(positions + at, position, mask=real)
+    tl.store(seq_lens + at, tl.where(real, position + 1, 0).to(tl.int32), mask=at < padded)
+    tl.store(starts + at + 1, tl.minimum(at + 1, count), mask=at < padded)
+    tl.store(starts, 0, mask=at == 0)
+    page = tl.load(tables + row * table_stride + position // page_size).to(tl.int64)
+    tl.store(cache_slots + at, tl.where(real, page * page_size + position % page_size, padding_slot))
+    length = tl.where(real, tl.load(lengths + row), table_stride)
+    length = tl.where(at < padded, length, 0)
+    for first in range(0, length, SPAN):
+        column = first + tl.arange(0, SPAN)
+        numbers = tl.load(tables + row * table_stride + column, mask=(column < length) & real, other=0)
+        tl.store(pages + at.to(tl.int64) * table_stride + column, numbers, mask=column < length)
+
+
 @triton.jit
-def _column(values, names, name: tl.constexpr):
-    return tl.sum(tl.where(names == name, values, 0), 0)
+def _column(values, columns, column: tl.constexpr):
+    """One element of a row that is loaded as a block."""
+    return tl.sum(tl.where(columns == column, values, 0), 0)
 
 
 @triton.jit
 def gather_inputs(
-    ids, positions, control, wanted, text, prefix, codes, begins, control_copy, options_copy, entries,
-    slots, texts, places, frames, nothing, pad, eos,
-    GROUPS: tl.constexpr, COLUMNS: tl.constexpr, KNOWN_FIELDS: tl.constexpr, KNOWN_OPTIONS: tl.constexpr,
+    ids, positions, control, options, text, prefix, codes, group_starts, control_snapshot, options_snapshot, entries,
+    slots, text_positions, prefix_positions, frames, no_entry, pad, eos,
+    GROUPS: tl.constexpr, COLUMNS: tl.constexpr, TABLE_FIELDS: tl.constexpr, TABLE_OPTIONS: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Read from the mapped tables what a row needs in this step; `entries`, int32 [n, COLUMNS], what it is the sum of.
+    """Read from the mapped tables all that a row needs in this step, and find the embeddings that its input sums.
 
-    Its first column is the text's entry, then come GROUPS of the codec's, and the slot whose speaker vector is meant,
-    below zero for none. `begins`: where each group's table begins in the codec's; `nothing`: its entry of zeros. The
-    rest of the step reads the copies, so that all of it goes by the same numbers.
+    `entries`, int32 [n, COLUMNS]: the row of the text table, GROUPS rows of the codec table, and the slot whose speaker
+    vector is added, below zero for none. `group_starts`: where the table of each group starts in the codec table;
+    `no_entry`: its row of zeros. The control row and the options go to the snapshots, by slot, which the rest of the
+    step reads: so the whole step uses the same values.
     """
     row = tl.program_id(0)
     slot = tl.load(ids + row).to(tl.int64)
-    # vLLM's warm-up passes ids that no generation ever has: they and a finished one's are nobody's.
+    # Ids of vLLM's warm-up and of generations that have ended belong to the padding slot, the last one.
     slot = tl.where((slot < 0) | (slot > slots), slots, slot)
     real = slot < slots
     position = tl.load(positions + row).to(tl.int64)
     field = tl.arange(0, FIELDS)
     option = tl.arange(0, OPTIONS)
-    # The gateway may write meanwhile: what an earlier kernel read must not be taken from a cache.
-    values = tl.load(
-        control + slot * KNOWN_FIELDS + field, mask=real & (field < KNOWN_FIELDS), other=0, volatile=True
+    # volatile: the gateway writes concurrently, so a cached copy of an earlier read must not be used.
+    control_row = tl.load(
+        control + slot * TABLE_FIELDS + field, mask=real & (field < TABLE_FIELDS), other=0, volatile=True
     )  # fmt: skip  # one call
-    wishes = tl.load(
-        wanted + slot * KNOWN_OPTIONS + option, mask=real & (option < KNOWN_OPTIONS), other=0.0, volatile=True
+    option_row = tl.load(
+        options + slot * TABLE_OPTIONS + option, mask=real & (option < TABLE_OPTIONS), other=0.0, volatile=True
     )  # fmt: skip  # one call
-    tl.store(control_copy + slot * FIELDS + field, values)
-    tl.store(options_copy + slot * OPTIONS + option, wishes)
-    frame = position - _column(values, field, _PREFIX_LEN)
-    token = frame + _column(values, field, _TEXT_LEAD)
-    text_len = _column(values, field, _TEXT_LEN)
+    tl.store(control_snapshot + slot * FIELDS + field, control_row)
+    tl.store(options_snapshot + slot * OPTIONS + option, option_row)
+    frame = position - _column(control_row, field, _PREFIX_LEN)
+    token = frame + _column(control_row, field, _TEXT_LEAD)
+    text_len = _column(control_row, field, _TEXT_LEN)
     column = tl.arange(0, COLUMNS)
-    prompted = (frame <= 0) | (token < 0)
-    line = (slot * places + tl.minimum(position, places - 1)) * (1 + GROUPS)
+    in_prompt = (frame <= 0) | (token < 0)
+    prefix_at = (slot * prefix_positions + tl.minimum(position, prefix_positions - 1)) * (1 + GROUPS)
     prompt = tl.load(
-        prefix + line + column, mask=real & prompted & (column < 1 + GROUPS), other=0, volatile=True
+        prefix + prefix_at + column, mask=real & in_prompt & (column < 1 + GROUPS), other=0, volatile=True
     )  # fmt: skip  # one call
-    text_at = tl.minimum(tl.maximum(token, 0), texts - 1)
-    text_id = tl.load(text + slot * texts + text_at, mask=real & (token >= 0), other=0, volatile=True)
+    text_at = tl.minimum(tl.maximum(token, 0), text_positions - 1)
+    text_id = tl.load(text + slot * text_positions + text_at, mask=real & (token >= 0), other=0, volatile=True)
     text_id = tl.where(token < text_len, text_id, pad)
     text_id = tl.where(token == text_len, eos, text_id)
     text_id = tl.where(token < 0, _column(prompt, column, 0), text_id)
-    coded = (column > 0) & (column < 1 + GROUPS)
+    is_code = (column > 0) & (column < 1 + GROUPS)
     frame_at = tl.minimum(tl.maximum(frame - 1, 0), frames - 1)
-    made = tl.load(codes + (slot * frames + frame_at) * GROUPS + column - 1, mask=coded & (frame > 0), other=0)
-    group_begins = tl.load(begins + column - 1, mask=coded, other=0).to(tl.int32)
-    entry = tl.where(frame > 0, made, prompt)
-    entry = tl.where((frame <= 0) & (prompt < 0), nothing, entry + group_begins)
+    code = tl.load(codes + (slot * frames + frame_at) * GROUPS + column - 1, mask=is_code & (frame > 0), other=0)
+    group_start = tl.load(group_starts + column - 1, mask=is_code, other=0).to(tl.int32)
+    entry = tl.where(frame > 0, code, prompt)
+    entry = tl.where((frame <= 0) & (prompt < 0), no_entry, entry + group_start)
     entry = tl.where(column == 0, text_id, entry)
-    named = (frame <= 0) & (_column(prompt, column, 1) == _SPEAKER)
-    entry = tl.where(column == 1 + GROUPS, tl.where(named, slot, -1).to(tl.int32), entry)
+    has_speaker = (frame <= 0) & (_column(prompt, column, 1) == _SPEAKER)
+    entry = tl.where(column == 1 + GROUPS, tl.where(has_speaker, slot, -1).to(tl.int32), entry)
     tl.store(entries + row * COLUMNS + column, entry)
 
 
@@ -139,102 +143,104 @@ def gather_inputs(
 def embed(
     entries, text, codec, speaker, out, hidden, GROUPS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr
 ):  # fmt: skip  # one argument list
-    """Sum of a row's entries, SPAN channels a program: `text`, `codec`: [entries, hidden]; `speaker`: mapped."""
+    """Sum the embeddings in `entries`, SPAN channels a program. `text`, `codec`: [entries, hidden]; `speaker`: mapped."""
     row = tl.program_id(0)
     channel = tl.program_id(1) * SPAN + tl.arange(0, SPAN)
-    inside = channel < hidden
+    mask = channel < hidden
     group = tl.arange(0, GROUPS)
     entry = tl.load(entries + row * COLUMNS + 1 + group).to(tl.int64)
-    whole = tl.load(codec + entry[:, None] * hidden + channel[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
-    total = tl.sum(whole, 0)
+    codec_rows = tl.load(codec + entry[:, None] * hidden + channel[None, :], mask=mask[None, :], other=0.0)
+    total = tl.sum(codec_rows.to(tl.float32), 0)
     text_id = tl.load(entries + row * COLUMNS).to(tl.int64)
-    total += tl.load(text + text_id * hidden + channel, mask=inside, other=0.0).to(tl.float32)
-    named = tl.load(entries + row * COLUMNS + 1 + GROUPS).to(tl.int64)
-    total += tl.load(speaker + named * hidden + channel, mask=inside & (named >= 0), other=0.0, volatile=True)
-    tl.store(out + row * hidden + channel, total.to(out.dtype.element_ty), mask=inside)
+    total += tl.load(text + text_id * hidden + channel, mask=mask, other=0.0).to(tl.float32)
+    slot = tl.load(entries + row * COLUMNS + 1 + GROUPS).to(tl.int64)
+    total += tl.load(speaker + slot * hidden + channel, mask=mask & (slot >= 0), other=0.0, volatile=True)
+    tl.store(out + row * hidden + channel, total.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def draw_first(
-    states, logits, control, wanted, seen, owner, frames, first, keep, tokens, records, inv_temperature, limit, top_p, noise,
-    slots, hidden, vocab, logits_line, least,
-    NAMES: tl.constexpr, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr,
+    states, logits, control, options, sampled_before, owner, frames, first, stored_rows, tokens, records,
+    inv_temperature, predictor_top_k, predictor_top_p, noise,
+    slots, hidden, vocab, logits_stride, min_frames,
+    TAGS: tl.constexpr, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """A row's codebook 0 or end of speech, its new state, and the header of its record; see `FrameStep.make`.
+    """Draw codebook 0 or end of speech for a row, update the slot's state, write the record's header: `FrameStep.make`.
 
-    `states`: [n, hidden + NAMES]; `logits`: [n, logits_line], `vocab` of them real, the last of those end of speech,
-    which cannot be drawn before frame `least`; `control`, `wanted`: the copies; `seen`: int8 [slots + 1, vocab];
-    `owner`, `frames`: int64 [slots + 1]. It leaves `first`, `keep` (the row of the frame's table), `tokens`: int64 [n];
-    `records`: int32 [n, HEADER + GROUPS]; and the predictor's options: `inv_temperature`, `limit`, `top_p`: [n]; `noise`: [n,
-    GROUPS - 1].
+    `states`: [n, hidden + TAGS]; `logits`: [n, logits_stride], of which `vocab` are real and the last of those is end
+    of speech, which cannot be drawn before frame `min_frames`; `control`, `options`: the snapshots; `sampled_before`:
+    int8 [slots + 1, vocab]; `owner`, `frames`: int64 [slots + 1]. Writes `first`, `stored_rows` (row of the frame
+    table), `tokens`: int64 [n]; `records`: int32 [n, HEADER + GROUPS]; and the predictor's options: `inv_temperature`,
+    `predictor_top_k`, `predictor_top_p`: [n]; `noise`: float32 [n, GROUPS - 1].
     """
     row = tl.program_id(0)
-    name = states + row.to(tl.int64) * (hidden + NAMES) + hidden
-    slot = (tl.load(name).to(tl.int64) << 8) | tl.load(name + 1).to(tl.int64)
-    position = (tl.load(name + 2).to(tl.int64) << 8) | tl.load(name + 3).to(tl.int64)
+    tag = states + row.to(tl.int64) * (hidden + TAGS) + hidden
+    slot = (tl.load(tag).to(tl.int64) << 8) | tl.load(tag + 1).to(tl.int64)
+    position = (tl.load(tag + 2).to(tl.int64) << 8) | tl.load(tag + 3).to(tl.int64)
     slot = tl.minimum(slot, slots)
-    of = control + slot * FIELDS
-    wish = wanted + slot * OPTIONS
-    epoch = tl.load(of + _EPOCH)
-    frame = position - tl.load(of + _PREFIX_LEN)
-    made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), 0)
-    # Nobody else's row has this slot and this frame: a chunk of a prompt is at none, and a step too many at a later.
-    live = (epoch > 0) & (frame == made) & (slot < slots)
+    control_row = control + slot * FIELDS
+    option_row = options + slot * OPTIONS
+    epoch = tl.load(control_row + _EPOCH)
+    frame = position - tl.load(control_row + _PREFIX_LEN)
+    frames_made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), 0)
+    # At most one row of a batch is at its slot's next frame: parts of a prompt and superfluous steps are not.
+    live = (epoch > 0) & (frame == frames_made) & (slot < slots)
     end = vocab - 1
     ids = tl.arange(0, SPAN)
     known = ids < vocab
-    line = tl.load(logits + row.to(tl.int64) * logits_line + ids, mask=known, other=0.0).to(tl.float32)
+    line = tl.load(logits + row.to(tl.int64) * logits_stride + ids, mask=known, other=0.0).to(tl.float32)
     failed = tl.sum((tl.abs(line) < float("inf")).to(tl.int32), 0) < SPAN
     line = tl.where(failed, 0.0, line)
-    before = (tl.load(seen + slot * vocab + ids, mask=known & (frame != 0), other=0) != 0) & known
-    penalty = tl.load(wish + _PENALTY)
+    before = (tl.load(sampled_before + slot * vocab + ids, mask=known & (frame != 0), other=0) != 0) & known
+    penalty = tl.load(option_row + _PENALTY)
     line = tl.where(before, tl.where(line < 0, line * penalty, line / penalty), line)
-    closed = tl.load(of + _CLOSED) == 1
-    text_read = closed & (frame + tl.load(of + _TEXT_LEAD) >= tl.load(of + _TEXT_LEN))
-    may_end = (text_read | (tl.load(of + _EARLY_END) == 1)) & (frame >= least)
+    closed = tl.load(control_row + _CLOSED) == 1
+    text_read = closed & (frame + tl.load(control_row + _TEXT_LEAD) >= tl.load(control_row + _TEXT_LEN))
+    may_end = (text_read | (tl.load(control_row + _EARLY_END) == 1)) & (frame >= min_frames)
     line = tl.where((ids == end) & (may_end == 0), float("-inf"), line)
     group = tl.arange(0, GROUPS)
-    uniform = noise_of(tl.load(of + _SEED), frame * GROUPS + group)
-    temperature = tl.load(wish + _TEMPERATURE)
+    uniform = uniform_noise(tl.load(control_row + _SEED), frame * GROUPS + group)
+    temperature = tl.load(option_row + _TEMPERATURE)
     greedy = temperature <= 0
-    top_k = tl.load(of + _TOP_K)
+    top_k = tl.load(control_row + _TOP_K)
     chosen = draw(
         line, vocab, 1.0 / tl.where(greedy, 1.0, temperature), tl.minimum(tl.where(top_k > 0, top_k, vocab), vocab),
-        tl.load(wish + _TOP_P), tl.where(greedy, 0.0, tl.sum(tl.where(group == 0, uniform, 0.0), 0)), SPAN,
+        tl.load(option_row + _TOP_P), tl.where(greedy, 0.0, tl.sum(tl.where(group == 0, uniform, 0.0), 0)), SPAN,
     )  # fmt: skip  # one argument list
     chosen = chosen.to(tl.int64)
     ended = (chosen == end) | failed
-    capped = closed & (frame >= tl.load(of + _FRAME_CAP)) & (ended == 0)
+    capped = closed & (frame >= tl.load(control_row + _FRAME_CAP)) & (ended == 0)
     ended = ended | capped
     spoken = live & (ended == 0)
     tl.store(
-        seen + slot * vocab + ids, (before | ((ids == chosen) & spoken)).to(seen.dtype.element_ty), mask=known & live
-    )
+        sampled_before + slot * vocab + ids, (before | ((ids == chosen) & spoken)).to(sampled_before.dtype.element_ty),
+        mask=known & live,
+    )  # fmt: skip  # one argument list
     tl.store(owner + slot, epoch, mask=live)
     tl.store(frames + slot, frame + 1, mask=live)
     code = tl.minimum(chosen, end - 1)
     tl.store(first + row, code)
-    tl.store(keep + row, tl.where(spoken, slot, slots))
+    tl.store(stored_rows + row, tl.where(spoken, slot, slots))
     tl.store(tokens + row, tl.where(ended & live, slots, slot))
     record = records + row * (HEADER + GROUPS)
-    tl.store(record, tl.where(live, slot, _NOBODY).to(tl.int32))
+    tl.store(record, tl.where(live, slot, _PADDING_ROW).to(tl.int32))
     tl.store(record + 1, epoch.to(tl.int32))
     tl.store(record + 2, frame.to(tl.int32))
     flags = tl.where(ended, _END, 0) + tl.where(capped, _CAPPED, 0) + tl.where(failed, _FAILED, 0)
     tl.store(record + 3, flags.to(tl.int32))
     tl.store(record + HEADER, code.to(tl.int32))
-    temperature = tl.load(wish + _PREDICTOR_TEMPERATURE)
+    temperature = tl.load(option_row + _PREDICTOR_TEMPERATURE)
     greedy = temperature <= 0
     tl.store(inv_temperature + row, 1.0 / tl.where(greedy, 1.0, temperature))
-    top_k = tl.load(of + _PREDICTOR_TOP_K)
-    tl.store(limit + row, tl.minimum(tl.where(top_k > 0, top_k, end), end))
-    tl.store(top_p + row, tl.load(wish + _PREDICTOR_TOP_P))
+    top_k = tl.load(control_row + _PREDICTOR_TOP_K)
+    tl.store(predictor_top_k + row, tl.minimum(tl.where(top_k > 0, top_k, end), end))
+    tl.store(predictor_top_p + row, tl.load(option_row + _PREDICTOR_TOP_P))
     tl.store(noise + row * (GROUPS - 1) + group - 1, tl.where(greedy, 0.0, uniform), mask=group > 0)
 
 
 @triton.jit
-def store_frame(rest, first, keep, records, codes, frames, GROUPS: tl.constexpr, HEADER: tl.constexpr):
-    """Put a row's codes into its record, and into the table, [slots + 1, frames, GROUPS], that the next step reads."""
+def store_frame(rest, first, stored_rows, records, codes, frames, GROUPS: tl.constexpr, HEADER: tl.constexpr):
+    """Write a row's codes to its record and to `codes`, [slots + 1, frames, GROUPS], which the next step reads."""
     row = tl.program_id(0)
     group = tl.arange(0, GROUPS)
     record = records + row * (HEADER + GROUPS)
@@ -242,33 +248,35 @@ def store_frame(rest, first, keep, records, codes, frames, GROUPS: tl.constexpr,
     code = tl.where(group == 0, tl.load(first + row), code).to(tl.int32)
     tl.store(record + HEADER + group, code)
     frame = tl.load(record + 2).to(tl.int64)
-    at = tl.load(keep + row) * frames + tl.minimum(tl.maximum(frame, 0), frames - 1)
+    at = tl.load(stored_rows + row) * frames + tl.minimum(tl.maximum(frame, 0), frames - 1)
     tl.store(codes + at * GROUPS + group, code)
 
 
 @triton.jit(do_not_specialize=["count"])
 def find_first_frames(
-    records, wanted, given, count, most, nobody, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr
+    records, wanted, inputs, count, columns, padding_slot, GROUPS: tl.constexpr, HEADER: tl.constexpr,
+    SPAN: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Of `wanted` talker's slots, int64 [2, most] with the codec's below them, find the first frames in the step's
-    `records`, int32 [count, HEADER + GROUPS], `count` at most SPAN.
+    """Find the first frames of `wanted` slots among a step's records, and write the codec's inputs; a program a slot.
 
-    `given`: int64 [2 + GROUPS, most], the codec's slots, ones, and the codes of each; `nobody` for one that made none.
+    `records`: int32 [count, HEADER + GROUPS], `count` at most SPAN; `wanted`: int64 [2, columns], slots of the talker
+    and below them slots of the codec; `inputs`: int64 [2 + GROUPS, columns], the codec's slot, 1 (a fresh stream) and
+    the codes of each; `padding_slot` where the step made no first frame.
     """
     place = tl.program_id(0)
-    # The host may write there again later.
+    # volatile: the host reuses this memory in later steps.
     slot = tl.load(wanted + place, volatile=True)
-    codec = tl.load(wanted + most + place, volatile=True)
+    codec_slot = tl.load(wanted + columns + place, volatile=True)
     rows = tl.arange(0, SPAN)
     line = records + rows.to(tl.int64) * (HEADER + GROUPS)
     known = rows < count
-    mine = known & (tl.load(line, mask=known, other=-1).to(tl.int64) == slot)
-    mine = mine & (tl.load(line + 2, mask=known, other=-1) == 0) & (tl.load(line + 3, mask=known, other=-1) == 0)
-    at = tl.max(tl.where(mine, rows, -1), 0)
+    matches = known & (tl.load(line, mask=known, other=-1).to(tl.int64) == slot)
+    matches = matches & (tl.load(line + 2, mask=known, other=-1) == 0) & (tl.load(line + 3, mask=known, other=-1) == 0)
+    at = tl.max(tl.where(matches, rows, -1), 0)
     group = tl.arange(0, GROUPS)
     codes = tl.load(
         records + at.to(tl.int64) * (HEADER + GROUPS) + HEADER + group, mask=(group >= 0) & (at >= 0), other=0
     )
-    tl.store(given + place, tl.where(at >= 0, codec, nobody))
-    tl.store(given + most + place, tl.full((), 1, tl.int64))
-    tl.store(given + (2 + group) * most + place, codes.to(tl.int64))
+    tl.store(inputs + place, tl.where(at >= 0, codec_slot, padding_slot))
+    tl.store(inputs + columns + place, tl.full((), 1, tl.int64))
+    tl.store(inputs + (2 + group) * columns + place, codes.to(tl.int64))

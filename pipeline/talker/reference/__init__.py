@@ -1,1 +1,4 @@
-"""The talker step in plain torch, which the CPU and CUDA implementations must equal."""
+"""The talker's step in plain PyTorch: the definition that the CPU and CUDA implementations must match.
+
+Nothing here imports vLLM, Triton or numba.
+"""

@@ -1,4 +1,7 @@
-"""The code predictor's weights, with all that can be multiplied into them beforehand (sections B.6 and C)."""
+"""The code predictor's weights, with norms and projections multiplied in (`docs/qwen3_tts.md`, sections 5.1, 5.2 and 7).
+
+The predictor's passes are short, so an operation costs more to start than to compute: folding removes operations.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from torch import Tensor
 from ...checkpoint import TransformerSize
 
 PREFIX = "talker.code_predictor."
+"""Of the published tensor names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedLayer:
-    """Matrices are [in, out]; `qkv` and `gate_up` carry the norm that precedes them.
+    """One layer. Matrices are [in, out]; `qkv` and `gate_up` include the weights of the norm that precedes them.
 
-    `rope_cos`, `rope_sin`: rotary angles times q/k norms by position, [groups, heads + kv_heads, head_dim]; q's part also
-    carries the attention scale.
+    `rope_cos`, `rope_sin`: [groups, heads + kv_heads, head_dim], rotary factors by position times the weights of the q/k
+    norms; the part of the queries also includes the attention scale.
     """
 
     qkv: Tensor
@@ -40,7 +44,7 @@ class FoldedLayer:
         norms = torch.cat([q_norm.expand(size.heads, -1), k_norm.expand(size.kv_heads, -1)])
         cos, sin = rotary(torch.arange(groups, device=norms.device), size)
         half = size.head_dim // 2
-        # rotate_half(x) * sin == swap(x) * (-sin, sin); a swapped channel brings its own norm weight along.
+        # rotate_half(x) * sin == swap(x) * (-sin, sin); a swapped channel keeps its own norm weight.
         swapped = norms.roll(half, -1)
         sign = torch.cat([-sin[:, :half], sin[:, half:]], -1)
         return cls(
@@ -55,10 +59,11 @@ class FoldedLayer:
 
 @dataclass(frozen=True, slots=True)
 class FoldedPredictor:
-    """`inputs`: by the group a code belongs to, [ids, hidden], through the projection already.
+    """All weights of the code predictor.
 
-    `heads`: [hidden, codebook] by group, with the final norm; `projection`, `bias`: from the talker's width to the
-    predictor's, [hidden, talker hidden] and [hidden], None where they are equal.
+    `inputs`: projected embedding table of each group, [ids, hidden]; `heads`: [hidden, codebook] by group, including the
+    weights of the final norm; `projection`, `bias`: from the talker's width to the predictor's, [hidden, talker hidden]
+    and [hidden], None where the widths are equal.
     """
 
     projection: Tensor | None
@@ -86,12 +91,12 @@ class FoldedPredictor:
 
 
 def project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """From the talker's width to the predictor's; where they are equal there is no tensor and nothing to do."""
+    """`x` [n, talker hidden] in the predictor's width, [n, hidden]; `x` itself where there is no projection."""
     return x if weight is None else F.linear(x, weight, bias)
 
 
 def rotary(positions: Tensor, size: TransformerSize) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the half-split rotary embedding (section C), float32 [n, head_dim] each."""
+    """Cosines and sines of the half-split rotary embedding (`docs/qwen3_tts.md`, section 5.2), float32 [n, head_dim] each."""
     exponent = torch.arange(0, size.head_dim, 2, device=positions.device, dtype=torch.float32) / size.head_dim
     angles = positions[:, None].float() * size.rope_theta**-exponent
     angles = torch.cat([angles, angles], -1)

@@ -10,9 +10,8 @@ from voxgate.pipeline.checkpoint import CodecIds, TalkerCheckpoint, TextIds
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.interface import TextLayout
+from voxgate.pipeline.ipc.slot_tables import NO_ENTRY, SPEAKER
 from voxgate.pipeline.talker.prompt import (
-    NO_ENTRY,
-    SPEAKER,
     Prompt,
     cloned_voice_prompt,
     custom_voice_prompt,

@@ -6,8 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
-from voxgate.pipeline.talker.prompt import NO_ENTRY, SPEAKER
+from voxgate.pipeline.ipc.slot_tables import NO_ENTRY, SPEAKER, Field, SlotTables, TableShape
 from voxgate.pipeline.talker.prompt_pool import MAX_PREFIX_POSITIONS, REFILL_DELAY_S, PrefilledPromptPool, PromptPrefix
 
 from ...fakes.virtual_time import run

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from voxgate.pipeline.interface import TextLayout
-from voxgate.pipeline.ipc.slot_tables import Field, Option
-from voxgate.pipeline.talker.prompt import SPEAKER
+from voxgate.pipeline.ipc.slot_tables import SPEAKER, Field, Option
 
 from .scripted_engine import PROMPT, SAMPLING, SHAPE, ScriptedEngine, began
 

@@ -1,0 +1,85 @@
+"""Passes a step's records to the gateway without blocking the step: an asynchronous copy, an event, and a thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...cuda.graphs import new_event
+from ...errors import EngineError
+from ...ipc.records import PADDING_ROW
+from .first_frame import FirstFrameDecoder, PendingFirstFrames
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 8
+"""Steps whose records may be on their way to the host; vLLM runs at most a few steps ahead."""
+SEND_TIMEOUT_S = 60.0
+"""Longest wait for a free buffer, after which the step fails: far above any step."""
+
+
+class FrameSender:
+    """Copies records to pinned memory and sends them from a thread of its own."""
+
+    def __init__(
+        self,
+        max_rows: int,
+        width: int,
+        send: Callable[[bytes], object],
+        first_frames: FirstFrameDecoder | None = None,
+    ) -> None:
+        """`width`: numbers of a record; `send`: called from the thread; `first_frames`: decodes first frames at once."""
+        self._send, self._first_frames = send, first_frames
+        self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
+        self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, PendingFirstFrames | None]] = (
+            queue.SimpleQueue()
+        )
+        self._failure: BaseException | None = None
+        for _ in range(IN_FLIGHT):
+            buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
+            self._free.put((buffer, new_event()))
+        threading.Thread(target=self._run, name="frame-sender", daemon=True).start()
+
+    def put(self, records: Tensor) -> None:
+        """Send `records`, int32 [n, width], once the current stream has reached this point.
+
+        Raises EngineError when the thread has failed, or when no buffer becomes free in time.
+        """
+        if self._failure is not None:
+            raise EngineError(f"sending frames failed: {self._failure}") from self._failure
+        try:
+            buffer, event = self._free.get(timeout=SEND_TIMEOUT_S)
+        except queue.Empty as error:
+            raise EngineError(f"no frame was sent for {SEND_TIMEOUT_S:.0f} s") from error
+        buffer[: len(records)].copy_(records, non_blocking=True)
+        event.record()
+        pending = self._first_frames.launch(records) if self._first_frames is not None else None
+        self._due.put((buffer, event, len(records), pending))
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._send_next()
+        except Exception as error:
+            log.exception("frame sender stopped")
+            self._failure = error
+
+    def _send_next(self) -> None:
+        buffer, event, rows, pending = self._due.get()
+        event.synchronize()
+        records = buffer[:rows].numpy()
+        if pending is not None:
+            pending.mark(records)
+        message = records[records[:, 0] != PADDING_ROW].tobytes()
+        self._free.put((buffer, event))
+        if message:
+            self._send(message)
+        if pending is not None:
+            # Before the records of the next step, which continue these streams.
+            for pcm_message in pending.wait():
+                self._send(pcm_message)
