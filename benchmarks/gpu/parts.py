@@ -58,7 +58,7 @@ def predictor_ms(folder: Path) -> dict[str, float]:
             noise = torch.rand(rows, checkpoint.groups - 1, device="cuda")
             heat = torch.full((rows,), 0.9, device="cuda")
             limit = torch.full((rows,), 50, device="cuda")
-            candidates = Candidates.of(heat, limit, torch.ones(rows, device="cuda"), checkpoint.codebook)
+            candidates = Candidates.on_device(heat, limit, torch.ones(rows, device="cuda"), checkpoint.codebook)
             times[str(rows)] = _graph_ms(lambda: predictor(hidden, codes, candidates, noise))  # noqa: B023  # run at once
     return times
 
@@ -129,9 +129,9 @@ def codec_ms(folder: Path) -> dict[str, float]:
 
 
 def _graph_ms(run: Callable[[], object]) -> float:
-    from voxgate.pipeline.cuda.graphs import capture, new_event
+    from voxgate.pipeline.cuda.graphs import CapturedGraph, new_event
 
-    graph, _ = capture(run)
+    graph = CapturedGraph.capture(lambda _: run(), None)
     spans = []
     for _ in range(ROUNDS):
         begin, end = new_event(timing=True), new_event(timing=True)

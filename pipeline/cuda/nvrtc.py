@@ -87,7 +87,9 @@ class CudaKernel:
         self._attribute = _Attribute(id=COOPERATIVE if cooperative else PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
         self._attribute_count = int(pdl or cooperative)
         options = [f"-D{macro}={value}" for macro, value in macros.items()]
-        image = _compile(source.read_text(), [*options, f"-I{source.parent}", f"-I{SHARED_HEADERS}"], f"sm_{major}{minor}a")
+        image = _compile(
+            source.read_text(), [*options, f"-I{source.parent}", f"-I{SHARED_HEADERS}"], f"sm_{major}{minor}a"
+        )
         # Loading needs a CUDA context, which PyTorch creates with its first tensor.
         torch.zeros(1, device="cuda")
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()

@@ -49,10 +49,8 @@ def mapped_tables(shape: TableShape) -> Iterator[SlotTables]:
     if not HAS_GPU:
         yield tables
         return
-    from voxgate.pipeline.talker.cuda.mapped_tables import map_tables
+    from voxgate.pipeline.talker.cuda.mapped_tables import map_tables, unmap_tables
 
     map_tables(tables)
     yield tables
-    torch.cuda.synchronize()
-    memory = torch.frombuffer(tables.buffer, dtype=torch.uint8)
-    assert int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())) == 0
+    unmap_tables(tables)

@@ -49,8 +49,8 @@ constexpr int CLUSTER = RANKS;
 #else
 constexpr int CLUSTER = 1;
 #endif
-#ifdef FETCHERS
-constexpr int ALL = (WARPS + FETCHERS) * 32;
+#ifdef LOAD_WARPS
+constexpr int ALL = (WARPS + LOAD_WARPS) * 32;
 #else
 constexpr int ALL = (WARPS + (CLUSTER > 1 ? 4 : 0)) * 32;
 #endif

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.cuda.nvrtc import Launch
+from voxgate.pipeline.cuda.nvrtc import SHARED_HEADERS, Launch
 
 
 def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path, order: int = 0) -> Launch:
@@ -22,7 +22,7 @@ def cpu_launch(source: Path, macros: Mapping[str, int], folder: Path, order: int
         pytest.skip("no C++ compiler")
     library = folder / f"{source.stem}.so"
     given = [f"-D{name}={value}" for name, value in {**macros, "ON_CPU": 1}.items()]
-    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-x", "c++", f"-I{Path(__file__).parent}"]
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-x", "c++", f"-I{Path(__file__).parent}", f"-I{SHARED_HEADERS}"]
     subprocess.run([compiler, *flags, *given, "-o", library, source], check=True)
     run = ctypes.CDLL(str(library)).launch
     return lambda _blocks, _threads, argument: run(argument, order)

@@ -149,7 +149,7 @@ def few_layers(layers: list[LayerWeights], angles: Tensor, rows: int, folder: Pa
         rest.append(OutMlpQkv(cut, cpu_launch(OUT_MLP_QKV_SOURCE, cut.macros(), folder / str(cut.eights))))
     attend = StreamedAttention(FEW, launch=lambda *argument: launch(*argument), blocks=rows * FEW.kv_heads)
     launch = cpu_launch(ATTENTION_SOURCE, attend.macros, folder)
-    return StreamedLayers(layers, angles, FEW, rest, attend, early=False)
+    return StreamedLayers(layers, angles, FEW, rest, attend, pdl=False)
 
 
 def compare(

@@ -70,12 +70,12 @@ class PlainUnit:
     unit: ResidualUnitWeights
     ahead: LayerInput
 
-    def takes(self, steps: int, rows: int) -> bool:
+    def supports(self, steps: int, rows: int) -> bool:
         return steps > 0 and rows > 1
 
     def __call__(self, source: Tensor, residual: Tensor, onward: Tensor) -> None:
         residual.copy_(plainly(self.unit, source, residual))
-        onward[self.ahead.reach :] = snake(residual, self.ahead.wave)
+        onward[self.ahead.reach :] = snake(residual, self.ahead.snake)
 
 
 def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.device) -> None:

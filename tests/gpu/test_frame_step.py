@@ -17,6 +17,7 @@ from voxgate.pipeline.talker.prompt import Prompt, cloned_voice_prompt, custom_v
 from voxgate.pipeline.talker.reference.embedding import InputEmbedding
 from voxgate.pipeline.talker.reference.row_tags import append_row_tags
 from voxgate.pipeline.talker.reference.sampling import Candidates
+from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 from voxgate.pipeline.talker.reference.step import FrameStep
 
 from ..pipeline.talker.small_model import small_checkpoint, small_weights
@@ -58,10 +59,11 @@ def test_every_position_is_what_the_plain_embedding_makes_of_it(
     put(tables, 2, cloned_voice_prompt(small, ClonedVoice("ada", vector), "auto", (), layout), [5], closed=False)
     tables.options[:] = np.arange(tables.options.size).reshape(tables.options.shape)
     codes = torch.randint(small.codebook, (SHAPE.slots + 1, SHAPE.frames, 4), dtype=torch.int32)
-    plain = InputEmbedding(weights, small, tables, codes)
+    views = TableViews.of(tables)
+    plain = InputEmbedding(weights, small, HostTables(views), codes)
     copies = TableSnapshot.of(SHAPE.slots, device)
     own = {name: tensor.to(device) for name, tensor in weights.items()}
-    gpu = GpuInputEmbedding(InputEmbedding(own, small, tables, codes.to(device)), copies)
+    gpu = GpuInputEmbedding(InputEmbedding(own, small, HostTables(views), codes.to(device)), views, copies)
     slots = torch.tensor([slot for slot in range(3) for _ in range(18)])
     positions = torch.arange(18).repeat(3)
     made = gpu(slots.to(device), positions.to(device)).cpu()
@@ -78,7 +80,8 @@ def test_ids_that_no_session_has_are_nobody_s(
     tables.control[:, Field.EPOCH] = 5
     copies = TableSnapshot.of(SHAPE.slots, device)
     codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32, device=device)
-    gpu = GpuInputEmbedding(InputEmbedding(weights, small, tables, codes), copies)
+    views = TableViews.of(tables)
+    gpu = GpuInputEmbedding(InputEmbedding(weights, small, HostTables(views), codes), views, copies)
     ids = torch.tensor([PADDING_ROW, 1000, -1], dtype=torch.int32, device=device)
     assert gpu(ids, torch.tensor([0, 3, 5000], device=device)).isfinite().all()
     assert copies.control[:, Field.EPOCH].tolist() == [0, 0, 0, 0]
@@ -92,9 +95,9 @@ class Predictor:
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         self.noise.append(noise.tolist())
-        assert candidates.limit is not None
+        assert candidates.top_k is not None
         assert candidates.top_p is not None
-        heat = candidates.inverse_temperature[:, 0] * 8 + candidates.limit[:, 0] + candidates.top_p[:, 0] * 4
+        heat = candidates.inverse_temperature[:, 0] * 8 + candidates.top_k[:, 0] + candidates.top_p[:, 0] * 4
         return first[:, None] * 3 + heat.long()[:, None] + (hidden[:, :3] > 0).long()
 
 
@@ -102,10 +105,10 @@ class OfRows(Predictor):
     """As `Predictor`, for the plain step, which leaves out options that all rows share."""
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
-        shared = torch.full((len(first), 1), candidates.most)
-        limit = shared if candidates.limit is None else candidates.limit
+        shared = torch.full((len(first), 1), candidates.max_top_k)
+        limit = shared if candidates.top_k is None else candidates.top_k
         top_p = torch.ones(len(first), 1) if candidates.top_p is None else candidates.top_p
-        full = Candidates(candidates.inverse_temperature, candidates.greedy, limit, top_p, candidates.most)
+        full = Candidates(candidates.inverse_temperature, candidates.greedy, limit, top_p, candidates.max_top_k)
         return super().__call__(hidden, first, full, noise)
 
 
@@ -128,9 +131,10 @@ def test_frames_records_and_tokens_are_those_of_the_plain_step(
 
     plain_codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
     plain_predictor, predictor = OfRows(), Predictor()
-    plain = FrameStep(head, plain_predictor, small, tables, plain_codes, lambda _: None)
+    host = HostTables(TableViews.of(tables))
+    plain = FrameStep(head, plain_predictor, small, SHAPE, host, plain_codes, lambda _: None)
     codes = plain_codes.clone().to(device)
-    source = FrameStep(head.to(device), predictor, small, tables, codes, lambda _: None)
+    source = FrameStep(head.to(device), predictor, small, SHAPE, host, codes, lambda _: None)
     copies = TableSnapshot.of(SHAPE.slots, device)
     gpu = GpuFrameStep(source, predictor, small, copies, SHAPE.slots)
     generator = torch.Generator().manual_seed(3)

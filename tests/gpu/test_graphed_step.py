@@ -10,7 +10,7 @@ import torch
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
-from voxgate.pipeline.talker.reference.slot_reader import look_up
+from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 
 from ..pipeline.talker.small_model import small_checkpoint, small_weights
 from .conftest import mapped_tables
@@ -28,20 +28,23 @@ def tables() -> Iterator[SlotTables]:
 
 
 def test_a_store_is_seen_by_the_next_kernel(tables: SlotTables) -> None:
-    control, slots = torch.from_numpy(tables.control), torch.tensor([2, 0, SHAPE.slots], device="cuda")
+    from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
+
+    mapped, slots = MappedTables(TableViews.of(tables)), torch.tensor([2, 0, SHAPE.slots], device="cuda")
     for value in (7, 8):
         tables.control[2] = value
-        assert look_up(control, slots).cpu()[:, 0].tolist() == [value, 0, 0]
+        assert mapped.control(slots).cpu()[:, 0].tolist() == [value, 0, 0]
     tables.text[1, 3] = 42
     places = torch.tensor([3], device="cuda")
-    assert look_up(torch.from_numpy(tables.text), torch.tensor([1], device="cuda"), places).tolist() == [42]
+    assert mapped.text(torch.tensor([1], device="cuda"), places).tolist() == [42]
     tables.control[:] = 0
 
 
 def test_graphs_make_the_frames_that_the_plain_step_makes(
     checkpoint: TalkerCheckpoint, tables: SlotTables, sent: list[list[int]]
 ) -> None:
-    from voxgate.pipeline.talker.cuda.frame_step import FrameSender, GpuFrameStep, GraphedStep, TableSnapshot
+    from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
+    from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GraphedStep, TableSnapshot
     from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
     from voxgate.pipeline.talker.reference.predictor import CodePredictor, Predictor
     from voxgate.pipeline.talker.reference.row_tags import append_row_tags
@@ -60,7 +63,8 @@ def test_graphs_make_the_frames_that_the_plain_step_makes(
         own = {name: tensor.to(device) for name, tensor in weights.items()}
         predictor = kind(own, table.to(device), small.predictor, small.groups, SHAPE.slots)
         codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, small.groups, dtype=torch.int32, device=device)
-        return FrameStep(head.to(device), predictor, small, tables, codes, report), predictor
+        reader = HostTables(TableViews.of(tables))
+        return FrameStep(head.to(device), predictor, small, SHAPE, reader, codes, report), predictor
 
     expected: list[list[int]] = []
     plain, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack_records(message, 4).tolist()))

@@ -28,7 +28,7 @@ def plainly(unit: ResidualUnitWeights, source: Tensor, residual: Tensor) -> Tens
     conv, point = unit.conv, unit.pointwise
     taps = [source[tap * conv.dilation : tap * conv.dilation + len(residual)] for tap in range(conv.taps)]
     inner = torch.cat(taps, 2).float() @ conv.weight.float() + conv.bias
-    inner = snake(inner, point.input.wave).to(source.dtype).float()
+    inner = snake(inner, point.input.snake).to(source.dtype).float()
     return inner @ point.weight.float() + point.bias + residual.float()
 
 
@@ -62,11 +62,11 @@ def test_a_unit_is_its_convolution_its_product_and_its_snakes(
     point = random(channels, channels, scale=channels**-0.5)
     unit = ResidualUnitWeights(
         ConvWeights(
-            LayerInput(channels, reach, wave=wave()), taps.half(), random(channels), TAPS, dilation, 1, channels
+            LayerInput(channels, reach, snake=wave()), taps.half(), random(channels), TAPS, dilation, 1, channels
         ),
-        ConvWeights(LayerInput(channels, wave=wave()), point.half(), random(channels), 1, 1, 1, channels),
+        ConvWeights(LayerInput(channels, snake=wave()), point.half(), random(channels), 1, 1, 1, channels),
     )
-    ahead = LayerInput(channels, room, wave=wave())
+    ahead = LayerInput(channels, room, snake=wave())
     source, residual = random(reach + steps, rows, channels).half(), random(steps, rows, channels).half()
     onward = torch.full((room + steps, rows, channels), 7.0, dtype=torch.float16, device=device)
 
@@ -84,5 +84,5 @@ def test_a_unit_is_its_convolution_its_product_and_its_snakes(
         assert torch.equal(again, residual)
         assert torch.equal(behind[room:], onward[room:])
     assert torch.allclose(residual.float(), expected, rtol=2e-3, atol=1e-2)
-    assert torch.allclose(onward[room:].float(), snake(expected, ahead.wave), rtol=4e-3, atol=3e-2)
+    assert torch.allclose(onward[room:].float(), snake(expected, ahead.snake), rtol=4e-3, atol=3e-2)
     assert bool((onward[:room] == 7).all())

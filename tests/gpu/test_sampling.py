@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from voxgate.pipeline.cuda.nvrtc import Launch, Words
-from voxgate.pipeline.talker.cuda.sampling import SHARED_BYTES, SOURCE, TRIED, CodeDraw, self_test
+from voxgate.pipeline.cuda.nvrtc import Launch, PackedArguments
+from voxgate.pipeline.talker.cuda.sampling import SHARED_BYTES, SOURCE, TEST_ROWS, CodeDraw, self_test
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
 from .cuda_on_cpu import cpu_launch
@@ -67,7 +67,7 @@ def test_draws_are_those_of_sorted_candidates(
 
 def built(device: torch.device, folder: Path) -> Launch | None:
     """For what is tried before the kernel is trusted; None compiles it for the GPU."""
-    macros = {"VOCAB": VOCAB, "HIDDEN": HIDDEN, "WARPS": WARPS, "BLOCKS": TRIED, "SHARED": SHARED_BYTES}
+    macros = {"VOCAB": VOCAB, "HIDDEN": HIDDEN, "WARPS": WARPS, "BLOCKS": TEST_ROWS, "SHARED": SHARED_BYTES}
     return None if device.type == "cuda" else cpu_launch(SOURCE, macros, folder)
 
 
@@ -75,7 +75,7 @@ def test_what_draws_right_is_trusted(device: torch.device, tmp_path: Path) -> No
     assert self_test(CodeDraw(VOCAB, HIDDEN, built(device, tmp_path), WARPS), VOCAB, HIDDEN, device)
 
 
-def broken(_blocks: int, _threads: int, _argument: Words) -> None:
+def broken(_blocks: int, _threads: int, _argument: PackedArguments) -> None:
     """Draws nothing."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from voxgate.pipeline.talker.cuda.sampling_kernels import draw_rows, uniform_rows
+from voxgate.pipeline.talker.cuda.sampling import TritonSampler
 from voxgate.pipeline.talker.reference.sampling import Candidates, uniform
 
 ROWS = 6
@@ -23,25 +23,29 @@ def test_draws_are_those_of_sorted_candidates(
         torch.full((ROWS,), temperature), torch.full((ROWS,), top_k), torch.full((ROWS,), top_p), vocab
     )
     noise = candidates.noise(torch.rand(ROWS, 1, generator=generator))
-    drawn = draw_rows(
-        logits.to(device),
-        candidates.inverse_temperature.to(device),
-        torch.full((ROWS, 1), top_k or vocab, device=device),
-        torch.full((ROWS, 1), top_p, device=device),
-        noise.to(device),
+    sampler = TritonSampler()
+    on_device = sampler.candidates(
+        torch.full((ROWS,), temperature, device=device),
+        torch.full((ROWS,), top_k, device=device),
+        torch.full((ROWS,), top_p, device=device),
+        vocab,
     )
+    drawn = sampler.draw(logits.to(device), on_device, noise.to(device))
     assert drawn.tolist() == candidates.draw(logits.clone(), noise).tolist()
 
 
 def test_what_is_impossible_is_never_drawn(device: torch.device) -> None:
     logits = torch.full((ROWS, 10), -torch.inf)
     logits[:, 3] = 1.0
-    ones, noise = torch.ones(ROWS, 1, device=device), torch.linspace(0, 0.999, ROWS, device=device)[:, None]
-    limit = torch.full((ROWS, 1), 10, device=device)
-    assert draw_rows(logits.to(device), ones, limit, ones, noise.contiguous()).tolist() == [3] * ROWS
+    sampler, ones = TritonSampler(), torch.ones(ROWS, device=device)
+    noise = torch.linspace(0, 0.999, ROWS, device=device)[:, None]
+    candidates = sampler.candidates(ones, torch.zeros(ROWS, dtype=torch.int64, device=device), ones, 10)
+    assert sampler.draw(logits.to(device), candidates, noise.contiguous()).tolist() == [3] * ROWS
 
 
 def test_noise_is_the_same_to_the_bit(device: torch.device) -> None:
     seeds = torch.tensor([0, 1, -5, 2**62, 123456789])
     frames = torch.tensor([0, 7, 100, 8000, 3])
-    assert torch.equal(uniform_rows(seeds.to(device), frames.to(device), 16).cpu(), uniform(seeds, frames, 16))
+    assert torch.equal(
+        TritonSampler().uniform(seeds.to(device), frames.to(device), 16).cpu(), uniform(seeds, frames, 16)
+    )

@@ -13,6 +13,7 @@ from torch import Tensor
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 
 from .conftest import LocalModel, ReferenceRecording
 
@@ -47,7 +48,7 @@ async def embedded(ours: LocalModel, case: ReferenceCase, more: int) -> tuple[Te
     generation.feed(ours.tokens(case.text))
     generation.close_text()
     codes = torch.zeros(2, shape.frames, shape.groups, dtype=torch.int32)
-    embed = InputEmbedding(ours.weights, checkpoint, tables, codes)
+    embed = InputEmbedding(ours.weights, checkpoint, HostTables(TableViews.of(tables)), codes)
     positions = torch.arange(engine.prompt_len + more)
     rows = embed(torch.zeros_like(positions), positions)
     name = "talker.code_predictor.model.codec_embedding"

@@ -64,7 +64,7 @@ def conv_tile(conv: ConvWeights, width: int, lines: int) -> ConvTile:
 class UnitKernel(Protocol):
     """A residual unit in one kernel, with the snake behind it."""
 
-    def takes(self, steps: int, rows: int) -> bool:
+    def supports(self, steps: int, rows: int) -> bool:
         """Whether it can be used for so many output steps of so many streams."""
 
     def __call__(self, source: Tensor, residual: Tensor, onward: Tensor) -> None:
@@ -255,7 +255,7 @@ class GpuDecoder:
         """`source` through a residual unit, which adds to `x`; returns what the next layer reads."""
         steps, unit = len(x), step.unit
         onward = workspace.of(step.ahead)
-        if step.fused is not None and step.fused.takes(steps, batch.rows):
+        if step.fused is not None and step.fused.supports(steps, batch.rows):
             step.fused(source, x, onward)
             return onward
         branch = self._new(steps, batch.rows, unit.pointwise.input.channels, self.dtype)
@@ -279,7 +279,7 @@ class GpuDecoder:
         """`source` [reach + steps, rows, inputs] through `conv`, to where `gpu_kernels.convolve` says."""
         lines = (len(source) - conv.input.reach) * batch.rows
         buffer, ahead = (None, None) if onward is None else onward
-        wave = (None, None) if ahead is None or ahead.wave is None else ahead.wave
+        wave = (None, None) if ahead is None or ahead.snake is None else ahead.snake
         width = conv.stride * conv.channels
         tile = conv_tile(conv, width, lines)
         convolve[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.lines))](

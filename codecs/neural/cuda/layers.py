@@ -29,13 +29,13 @@ class DecodeBatch:
 class LayerInput:
     """What a layer reads: `channels` a step and `reach` steps of the past, kept at `offset` of a stream's history.
 
-    `wave`: frequency and gain of the snake that its input goes through first, float32 [channels] each.
+    `snake`: frequency and gain of the snake that its input goes through first, float32 [channels] each.
     """
 
     channels: int
     reach: int = 0
     offset: int = 0
-    wave: tuple[Tensor, Tensor] | None = None
+    snake: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, tail: Tail, wave: tuple[Tensor, Tensor] | None = None) -> LayerInput:
@@ -82,7 +82,7 @@ class ConvWeights:
         """The end of a residual unit; its bias is repeated there."""
         inputs, outputs = unit.pointwise.shape
         return cls(
-            input=LayerInput(inputs, wave=_wave(unit.outer, inputs, device)),
+            input=LayerInput(inputs, snake=_wave(unit.outer, inputs, device)),
             weight=unit.pointwise.to(device, dtype),
             bias=unit.bias[:outputs].to(device, torch.float32),
             taps=1,

@@ -29,7 +29,7 @@ constexpr bool PREFETCHED = CHANNELS == STRETCH;
 constexpr bool STAYS = RING == UNIT_PARTS;
 constexpr int BLOCKS_A_STRETCH = STRETCH / 32;
 // Of the fetching warps the last one fetches weights.
-constexpr int WINDOW_THREADS = (FETCHERS - 1) * 32;
+constexpr int WINDOW_THREADS = (LOAD_WARPS - 1) * 32;
 enum Of { TAPS_BIAS, TAPS_FREQUENCY, TAPS_GAIN, POINT_BIAS, NEXT_FREQUENCY, NEXT_GAIN, CONSTANTS };
 
 struct Shared {
@@ -285,7 +285,7 @@ struct Multiplier {
     }
 };
 
-KERNEL(residual_unit, THREADS + FETCHERS * 32) {
+KERNEL(residual_unit, THREADS + LOAD_WARPS * 32) {
     Shared &shared = *(Shared *)shared_memory();
     const int thread = thread_index();
     if (thread == 0) {
@@ -299,7 +299,7 @@ KERNEL(residual_unit, THREADS + FETCHERS * 32) {
         }
         publish_arrivals();
     }
-    for (int i = thread; i < CONSTANTS * CHANNELS; i += THREADS + FETCHERS * 32) shared.constants[i] = p.constants[i];
+    for (int i = thread; i < CONSTANTS * CHANNELS; i += THREADS + LOAD_WARPS * 32) shared.constants[i] = p.constants[i];
     sync_block();
     if (thread < THREADS) {
         if (CHANNELS > 96) take_registers();

@@ -4,7 +4,7 @@
 // Matrices are of half precision numbers, in pieces of 8 lines of 8 numbers, 128 bytes each.
 
 #pragma once
-#include "../../cuda/csrc/device.h"
+#include "device.h"
 
 constexpr int PIECE_BYTES = 128;
 // Of 64 lines by CHANNELS columns that a group's product has, what a thread holds: of lines `thread / 4` and 8 further on

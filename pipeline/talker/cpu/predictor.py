@@ -1,8 +1,8 @@
 """The code predictor on a CPU: a frame as one compiled function (`docs/qwen3_tts.md`, section 7).
 
-Run as single PyTorch operations, the thousand small steps of a frame cost several times what they compute. Here they are
-loops compiled by numba: no dispatch, no allocation, and the weights of a pass are read once for all rows. Sums are always
-taken in the same order, so a row's result does not depend, to the last bit, on the other rows of the batch.
+Run as single PyTorch operations, the thousand small steps of a frame cost several times what they compute. Here they
+are loops compiled by numba: no dispatch, no allocation, and the weights of a pass are read once for all rows. Sums are
+always taken in the same order, so a row's result does not depend, to the last bit, on the other rows of the batch.
 """
 
 from __future__ import annotations

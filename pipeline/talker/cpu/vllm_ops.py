@@ -1,8 +1,8 @@
 """Layers of vLLM's backbone on a CPU, replaced by ones that call vLLM's own compiled operations.
 
-On a CPU vLLM builds a norm or an activation from up to seven PyTorch operations and relies on torch.compile, which needs
-a C++ compiler at run time; without one they take a third of a step. `register_oot` is vLLM's way to replace a layer:
-importing this module replaces both for the whole process.
+On a CPU vLLM builds a norm or an activation from up to seven PyTorch operations and relies on torch.compile, which
+needs a C++ compiler at run time; without one they take a third of a step. `register_oot` is vLLM's way to replace a
+layer: importing this module replaces both for the whole process.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class PredictorSizes(NamedTuple):
 
 
 class PanelWeights(NamedTuple):
-    """Folded weights, float32. A matrix [k, n] is stored as panels, [n / PANEL rounded up, k, PANEL], padded with zeros.
+    """Folded weights, float32. A matrix [k, n] is stored as panels, [n / PANEL rounded up, k, PANEL], padded with
+    zeros.
 
     `projection` has no panels where talker and predictor are equally wide. `rope_cos`, `rope_sin`: [layers, groups,
     heads + kv_heads, head_dim]; `inputs`: [groups - 1, codebook, hidden].

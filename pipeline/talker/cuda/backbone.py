@@ -35,7 +35,7 @@ class GpuBackbone:
     """All layers and the last norm for a batch of rows. Not thread-safe: it owns shared scratch.
 
     Nothing in it waits for the device, so a call can be captured in a CUDA graph. `angles`: cosines and sines behind
-    one another by position, [positions, head_dim]; `early`: start each kernel while the one before it still runs.
+    one another by position, [positions, head_dim]; `pdl`: start each kernel while the one before it still runs.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class GpuBackbone:
         size: TransformerSize,
         max_rows: int,
         *,
-        early: bool | None = None,
+        pdl: bool | None = None,
         few: StreamedLayers | None = None,
     ) -> None:
         """`few`: of the same layers, takes what it has room for."""
         self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
         self._max_rows, self._few = max_rows, few
-        self._early = norm.is_cuda if early is None else early
+        self._pdl = norm.is_cuda if pdl is None else pdl
         # The residual stream twice: as it is added to, and as it is multiplied.
         self._residual = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
         self._x = norm.new_empty(max_rows, size.hidden)
@@ -61,12 +61,13 @@ class GpuBackbone:
         # Of the kernels that have a row each.
         self._by_row = {
             "SPAN": triton.next_power_of_2(size.hidden),
-            "EARLY": self._early,
-            "launch_pdl": self._early,
+            "PDL": self._pdl,
+            "launch_pdl": self._pdl,
         }
 
     def __call__(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
-        """Hidden states behind the last norm, with whose they are: [n, hidden + TAG_CHANNELS], from `embedded` [n, hidden].
+        """Hidden states behind the last norm, with whose they are: [n, hidden + TAG_CHANNELS], from `embedded` [n,
+        hidden].
 
         `caches`: by layer, [pages, kv_heads, places, 2 * head_dim] in any order in memory. Raises ValueError for more
         than max_rows.
@@ -100,7 +101,7 @@ class GpuBackbone:
     def _gate(self, both: Tensor) -> Tensor:
         inner = self._inner[: len(both)]
         swiglu[(len(both), triton.cdiv(inner.shape[1], 1024))](
-            both, inner, inner.shape[1], SPAN=1024, EARLY=self._early, launch_pdl=self._early
+            both, inner, inner.shape[1], SPAN=1024, PDL=self._pdl, launch_pdl=self._pdl
         )
         return inner
 
@@ -113,8 +114,8 @@ class GpuBackbone:
             cache.stride(0), cache.stride(2), cache.stride(1), rows.pages.stride(0),
             SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim, PAGE=cache.shape[2],
             QUERIES=max(16, triton.next_power_of_2(size.heads // size.kv_heads)), TILE=tile, TOGETHER=TOGETHER,
-            REQUESTS=next(most for most in _REQUESTS if most > requests), EARLY=self._early, num_warps=warps,
-            launch_pdl=self._early,
+            REQUESTS=next(most for most in _REQUESTS if most > requests), PDL=self._pdl, num_warps=warps,
+            launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
 
 

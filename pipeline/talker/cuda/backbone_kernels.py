@@ -79,7 +79,7 @@ def paged_attention(
     qkv, q_norm, k_norm, angles, cache, pages, starts, positions, places, out,
     requests, eps, scale, page_stride, place_stride, head_stride, pages_line,
     SHARING: tl.constexpr, KV: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, QUERIES: tl.constexpr,
-    TILE: tl.constexpr, TOGETHER: tl.constexpr, REQUESTS: tl.constexpr, EARLY: tl.constexpr,
+    TILE: tl.constexpr, TOGETHER: tl.constexpr, REQUESTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Attention of one row and one key-value head over its request's pages, where its key and value are put.
 
@@ -90,7 +90,7 @@ def paged_attention(
     Rows of the same request, a prompt's, see one another's keys as they are in `qkv`, so nobody waits for the cache.
     QUERIES, TOGETHER: powers of two from 16; REQUESTS: above `requests`.
     """
-    pdl_launch(EARLY)
+    pdl_launch(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     HEADS: tl.constexpr = SHARING * KV
     WIDTH: tl.constexpr = (HEADS + 2 * KV) * DIM
@@ -112,7 +112,7 @@ def paged_attention(
     # Written by earlier steps, so there is nothing to wait for.
     keys = tl.load(at[:, None] + channels[None, :], mask=known[:, None], other=0.0)
     values = tl.load(at[:, None] + DIM + channels[None, :], mask=known[:, None], other=0.0)
-    pdl_wait(EARLY)
+    pdl_wait(PDL)
     shared = tl.arange(0, QUERIES)
     line = qkv + (shared * 0 + row).to(tl.int64) * WIDTH
     queries = _norm_rope(
@@ -153,10 +153,10 @@ def paged_attention(
 
 
 @triton.jit
-def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, EARLY: tl.constexpr):
+def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
     """Begin the residual stream of a row, `residual` (float32), with `embedded` [n, hidden]; `x` is it, normed."""
-    pdl_launch(EARLY)
-    pdl_wait(EARLY)
+    pdl_launch(PDL)
+    pdl_wait(PDL)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     value = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0).to(tl.float32)
@@ -168,12 +168,12 @@ def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, EARLY:
 @triton.jit
 def init_streamed_residual(
     embedded, x, residual, sum_sq, done, hidden, counts,
-    SPAN: tl.constexpr, SUMS: tl.constexpr, COUNTS: tl.constexpr, EARLY: tl.constexpr,
+    SPAN: tl.constexpr, SUMS: tl.constexpr, COUNTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Begin the residual stream as `out_mlp_qkv` has it: `x` is `residual`, `sum_sq` [n, SUMS] its sum_sq, `done` zero."""
     # In this order: the first attention looks at positions, pages and what they hold before it has waited for anybody.
-    pdl_wait(EARLY)
-    pdl_launch(EARLY)
+    pdl_wait(PDL)
+    pdl_launch(PDL)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     given = tl.load(embedded + row * hidden + columns, mask=inside, other=0.0)
@@ -186,10 +186,10 @@ def init_streamed_residual(
 
 
 @triton.jit
-def add_rmsnorm(added, x, residual, hidden, eps, SPAN: tl.constexpr, EARLY: tl.constexpr):
+def add_rmsnorm(added, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
     """Add `added` [n, hidden] to the residual stream `residual` (float32); `x` becomes its new value, normed."""
-    pdl_launch(EARLY)
-    pdl_wait(EARLY)
+    pdl_launch(PDL)
+    pdl_wait(PDL)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     value = tl.load(residual + row * hidden + columns, mask=inside, other=0.0)
@@ -200,10 +200,10 @@ def add_rmsnorm(added, x, residual, hidden, eps, SPAN: tl.constexpr, EARLY: tl.c
 
 
 @triton.jit
-def swiglu(both, out, width, SPAN: tl.constexpr, EARLY: tl.constexpr):
+def swiglu(both, out, width, SPAN: tl.constexpr, PDL: tl.constexpr):
     """silu of the first half of `both` [n, 2 * width] times the second."""
-    pdl_launch(EARLY)
-    pdl_wait(EARLY)
+    pdl_launch(PDL)
+    pdl_wait(PDL)
     row = tl.program_id(0)
     columns = tl.program_id(1) * SPAN + tl.arange(0, SPAN)
     inside = columns < width
@@ -214,11 +214,11 @@ def swiglu(both, out, width, SPAN: tl.constexpr, EARLY: tl.constexpr):
 
 @triton.jit
 def final_norm(
-    residual, weight, slots, positions, out, hidden, eps, SPAN: tl.constexpr, NAMES: tl.constexpr, EARLY: tl.constexpr
+    residual, weight, slots, positions, out, hidden, eps, SPAN: tl.constexpr, NAMES: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip  # one argument list
     """The last norm, and `append_row_tags`: `out` [n, hidden + NAMES]."""
-    pdl_launch(EARLY)
-    pdl_wait(EARLY)
+    pdl_launch(PDL)
+    pdl_wait(PDL)
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     inside = columns < hidden
     value = tl.load(residual + row * hidden + columns, mask=inside, other=0.0)

@@ -1,8 +1,8 @@
 """A step's input and its end on a GPU: `InputEmbedding` and `FrameStep` in few kernels, the end as CUDA graphs.
 
 vLLM's graphs end at the hidden states. Launching head, sampling and code predictor kernel by kernel would take several
-times as long as running them, so they are captured for every batch size when the model is loaded, and a step replays the
-smallest graph that its rows fit in.
+times as long as running them, so they are captured for every batch size when the model is loaded, and a step replays
+the smallest graph that its rows fit in.
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class MappedTables:
     def successor_ids(self, ids: Tensor) -> Tensor:
         control = self._views.control
         out = torch.empty_like(ids)
-        _successor_ids[(len(ids),)](
-            ids, control, out, self._views.slots, len(control), control.stride(0), num_warps=1
-        )
+        _successor_ids[(len(ids),)](ids, control, out, self._views.slots, len(control), control.stride(0), num_warps=1)
         return out
 
     def any(self, mask: Tensor) -> bool:  # noqa: ARG002  # reading the mask would wait for the device

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoint import TransformerSize
-from ...cuda.nvrtc import CudaKernel, Launch, words
+from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
 from ...errors import EngineError
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor
 from ..reference.sampling import Candidates
@@ -118,9 +118,8 @@ class PersistentPredictor:
         """`launch`: instead of compiling the kernel for this GPU. Raises EngineError where it cannot run."""
         self._shape, self._eps = shape, norm_eps
         if launch is None:
-            kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES, at_once=True)
-            if kernel.clusters_at_once(RANKS, shape.threads) < shape.kv:
-                raise EngineError("the GPU cannot run all blocks of a kernel that needs them all at once")
+            kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES, cooperative=True)
+            kernel.require_resident(shape.kv, RANKS, shape.threads)
             launch = kernel.launch
         self._launch = launch
 
@@ -160,9 +159,9 @@ class PersistentPredictor:
         codes = torch.empty(rows, self._shape.groups - 1, dtype=torch.int64, device=start.device)
         start, first, noise = start.contiguous(), first.contiguous(), noise.contiguous()
         sum_sq = start.float().square().sum(1)
-        argument = words(
+        argument = pack_arguments(
             *self._weights, start, sum_sq, first, codes, noise, candidates.inverse_temperature, candidates.top_p,
-            candidates.limit, self._cache, *self._packets, self._epoch, rows, self._eps,
+            candidates.top_k, self._cache, *self._packets, self._epoch, rows, self._eps,
         )  # fmt: skip  # one argument list
         self._launch(self._shape.blocks, self._shape.threads, argument)
         return codes

@@ -96,7 +96,7 @@ class _TransposedLayer:
 class GpuCodePredictor:
     """Draws the codes 1 to groups-1 of a batch of frames. Not thread-safe: it owns shared scratch.
 
-    Nothing in it waits for the device, so a call can be captured in a CUDA graph. `early`: start each kernel while the
+    Nothing in it waits for the device, so a call can be captured in a CUDA graph. `pdl`: start each kernel while the
     one before it still runs.
     """
 
@@ -108,10 +108,11 @@ class GpuCodePredictor:
         groups: int,
         max_rows: int,
         *,
-        early: bool | None = None,
+        pdl: bool | None = None,
         persistent_predictor: bool = False,
     ) -> None:
-        """As `CodePredictor`. `persistent_predictor`: one kernel for all of a frame, for the rows and models that it can do."""
+        """As `CodePredictor`. `persistent_predictor`: one kernel for all of a frame, for the rows and models that it
+        can do."""
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
         self._project = partial(project, weight=folded.projection, bias=folded.bias)
@@ -119,7 +120,7 @@ class GpuCodePredictor:
         self._heads = [head.t().contiguous() for head in folded.heads]
         self._layers = [_TransposedLayer.of(layer) for layer in folded.layers]
         like = folded.heads[0]
-        self._early = supported() if early is None else early
+        self._pdl = supported() if pdl is None else pdl
         self._exact = like.dtype is torch.float32
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
         self._blocks = triton.cdiv(size.hidden, COLUMNS)
@@ -164,11 +165,11 @@ class GpuCodePredictor:
                 continue
             draw_code[(rows,)](
                 self._logits, codes, self._inputs[min(group + 1, last)], self._x, self._residual, self._sum_sq,
-                candidates.inverse_temperature, candidates.limit, candidates.top_p, noise, group, self._groups - 1,
+                candidates.inverse_temperature, candidates.top_k, candidates.top_p, noise, group, self._groups - 1,
                 self._logits.shape[1], self._size.hidden,
                 SPAN=triton.next_power_of_2(self._logits.shape[1]), LINE=triton.next_power_of_2(self._size.hidden),
                 BLOCKS=self._blocks, SPREAD=triton.next_power_of_2(self._blocks), LAST=group == last,
-                EARLY=self._early, num_warps=WARPS, launch_pdl=self._early,
+                PDL=self._pdl, num_warps=WARPS, launch_pdl=self._pdl,
             )  # fmt: skip  # one argument list
         return codes
 
@@ -195,7 +196,7 @@ class GpuCodePredictor:
                 qkv, layer.rope_cos, layer.rope_sin, keys, values, mixed, 1 if group == 0 else group + 1, rows, size.norm_eps,
                 SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim,
                 SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
-                FIRST=group == 0, EARLY=self._early, num_warps=ATTENTION_WARPS, launch_pdl=self._early,
+                FIRST=group == 0, PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
             )  # fmt: skip  # one argument list
             self._linear(mixed, layer.out, x, ADD)
             self._linear(x, layer.gate_up, inner, GATED, norm=True)
@@ -212,14 +213,14 @@ class GpuCodePredictor:
             padded = max(triton.next_power_of_2(inner), 16 * warps)
             skinny_gemm[(triton.cdiv(width, columns),)](
                 *common, INNER=inner, SLICES=warps, SPAN=padded // warps, ROWS=triton.next_power_of_2(height),
-                COLUMNS=columns, **blocks, NORM=norm, END=end, EARLY=self._early, num_warps=warps,
-                launch_pdl=self._early,
+                COLUMNS=columns, **blocks, NORM=norm, END=end, PDL=self._pdl, num_warps=warps,
+                launch_pdl=self._pdl,
             )  # fmt: skip  # one argument list
             return
         tile = gemm_tile(height, inner, width, end, self._exact)
         gemm[(triton.cdiv(width, tile.columns), triton.cdiv(height, tile.rows))](
             *common, INNER=inner, SPAN=tile.span, ROWS=tile.rows, COLUMNS=tile.columns, **blocks, NORM=norm, END=end,
-            EARLY=self._early, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._early,
+            PDL=self._pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
 
 

@@ -69,16 +69,16 @@ def _epilogue(
 def skinny_gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, EARLY: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """`x` [height, INNER] times `weight` [width, INNER], for up to ROWS rows.
 
     With NORM, `sum_sq` [height, BLOCKS] are summed to the square of each row of `x`, which is normed by it. With ADD
-    the product is added to `residual` (float32), whose new value also goes to `out`, and its sum_sq, by block of columns,
-    to `sum_sq`. A program takes COLUMNS columns of the result and their whole weights at once, cut into SLICES so
-    that its warps share them.
+    the product is added to `residual` (float32), whose new value also goes to `out`, and its sum_sq, by block of
+    columns, to `sum_sq`. A program takes COLUMNS columns of the result and their whole weights at once, cut into SLICES
+    so that its warps share them.
     """
-    pdl_launch(EARLY)
+    pdl_launch(PDL)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inner = tl.arange(0, SLICES)[:, None, None] * SPAN + tl.arange(0, SPAN)[None, None, :]
     at = weight + columns[None, :, None] * INNER + inner
@@ -87,7 +87,7 @@ def skinny_gemm(
     ups = weights
     if END == GATED:
         ups = tl.load(at + width * INNER, mask=there, other=0.0)
-    pdl_wait(EARLY)
+    pdl_wait(PDL)
     rows = tl.arange(0, ROWS)
     before = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     lines = tl.load(
@@ -106,13 +106,13 @@ def skinny_gemm(
 def gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, EARLY: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """As `skinny_gemm`, for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the inner width at a time."""
-    pdl_launch(EARLY)
+    pdl_launch(PDL)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    pdl_wait(EARLY)
+    pdl_wait(PDL)
     before = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
     value = tl.zeros([ROWS, COLUMNS], tl.float32)
     gate_up = value
@@ -149,7 +149,7 @@ def _norm_rope(qkv, rope_cos, rope_sin, head, channels, eps, DIM: tl.constexpr):
 def predictor_attention(
     qkv, rope_cos, rope_sin, keys, values, out, position, height, eps,
     SHARING: tl.constexpr, KV: tl.constexpr, DIM: tl.constexpr, SPAN: tl.constexpr, LONGEST: tl.constexpr,
-    FIRST: tl.constexpr, EARLY: tl.constexpr,
+    FIRST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Attention of one row and one key-value head at `position`, whose key and value join the cache.
 
@@ -157,13 +157,13 @@ def predictor_attention(
     [rows, KV, LONGEST, DIM], SPAN the power of two above LONGEST; `out`: [height, SHARING * KV * DIM]. With FIRST two
     positions are made at once, 0 in the first `height` rows and 1 in as many behind them.
     """
-    pdl_launch(EARLY)
+    pdl_launch(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     channels = tl.arange(0, DIM)
     HEADS: tl.constexpr = SHARING * KV
     WIDTH: tl.constexpr = (HEADS + 2 * KV) * DIM
     ROTATED: tl.constexpr = (HEADS + KV) * DIM
-    pdl_wait(EARLY)
+    pdl_wait(PDL)
     cache = (row * KV + head) * LONGEST * DIM
     past = tl.arange(0, SPAN)
     known = past < position

@@ -1,8 +1,8 @@
 """Sampling in Triton: the result of `Candidates.draw` by searching three thresholds instead of sorting.
 
-In descending order the candidates are the ids above a threshold. Top-k, top-p and the inversion of a uniform number each
-ask for the threshold above which the candidates have a given weight. Logits are mapped to integers of the same order, and
-the threshold is found by interval search. Ids of equal logits count as one candidate.
+In descending order the candidates are the ids above a threshold. Top-k, top-p and the inversion of a uniform number
+each ask for the threshold above which the candidates have a given weight. Logits are mapped to integers of the same
+order, and the threshold is found by interval search. Ids of equal logits count as one candidate.
 """
 
 from __future__ import annotations

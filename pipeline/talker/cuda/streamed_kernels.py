@@ -9,8 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...checkpoint import TransformerSize
-from ...cuda.nvrtc import CudaKernel, Launch, words
-from ...errors import EngineError
+from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
 
 OUT_MLP_QKV_SOURCE, ATTENTION_SOURCE = (
     Path(__file__).parent.joinpath("csrc/out_mlp_qkv.cu"),
@@ -52,7 +51,7 @@ class LayerTiling:
 
     def macros(self) -> dict[str, int]:
         own = {name.upper(): value for name, value in asdict(self).items()}
-        return own | {"SHARED": self.shared_bytes(), "SPINS": SPINS, "FETCHERS": 1}
+        return own | {"SHARED": self.shared_bytes(), "SPINS": SPINS, "LOAD_WARPS": 1}
 
     def shared_bytes(self) -> int:
         tile = self.eights * 512
@@ -122,10 +121,9 @@ class OutMlpQkv:
         self.cut = cut
         self._threads = 32 * (cut.warps + 1)
         if launch is None:
-            kernel = CudaKernel(OUT_MLP_QKV_SOURCE, cut.macros(), cut.shared_bytes(), early=True)
-            if kernel.clusters_at_once(cut.blocks, self._threads) * cut.ranks < cut.blocks:
-                raise EngineError("the GPU cannot run all blocks of a kernel that needs them all at once")
-            kernel.share_most()
+            kernel = CudaKernel(OUT_MLP_QKV_SOURCE, cut.macros(), cut.shared_bytes(), pdl=True)
+            kernel.require_resident(cut.blocks // cut.ranks, cut.blocks, self._threads)
+            kernel.prefer_shared_memory()
             launch = kernel.launch
         self._launch = launch
 
@@ -140,7 +138,7 @@ class OutMlpQkv:
         """
         self._launch(
             self.cut.blocks, self._threads,
-            words(out, gate_up, down, qkv, mixed, x, inner, queries, residual, sum_sq, done, len(x), eps),
+            pack_arguments(out, gate_up, down, qkv, mixed, x, inner, queries, residual, sum_sq, done, len(x), eps),
         )  # fmt: skip  # one argument list
 
 
@@ -162,8 +160,8 @@ class StreamedAttention:
             "SHARED": shared, "BLOCKS": blocks,
         }  # fmt: skip  # one mapping
         if launch is None:
-            kernel = CudaKernel(ATTENTION_SOURCE, self.macros, shared, early=True)
-            kernel.share_most()
+            kernel = CudaKernel(ATTENTION_SOURCE, self.macros, shared, pdl=True)
+            kernel.prefer_shared_memory()
             launch = kernel.launch
         self._launch = launch
 
@@ -174,7 +172,7 @@ class StreamedAttention:
         """As `paged_attention`; `cache`: [pages, kv_heads, places, 2 * head_dim] in any order in memory but the last."""
         self._launch(
             len(qkv) * self._kv, self._threads,
-            words(
+            pack_arguments(
                 qkv, q_norm, k_norm, angles, cache.data_ptr(), pages.data_ptr(), starts, positions, places, out,
                 len(starts) - 1, cache.shape[2], cache.stride(0), cache.stride(2), cache.stride(1), pages.stride(0),
                 eps,

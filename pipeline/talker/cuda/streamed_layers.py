@@ -29,10 +29,10 @@ class StreamedLayers:
 
     def __init__(
         self, layers: Sequence[LayerWeights], angles: Tensor, size: TransformerSize, rest: Sequence[OutMlpQkv],
-        attend: StreamedAttention, *, early: bool = True,
+        attend: StreamedAttention, *, pdl: bool = True,
     ) -> None:  # fmt: skip  # one argument list
         """`rest`: each for as many rows as the `eights` of its cut say, fewest first; `angles`: as of `GpuBackbone`."""
-        self._layers, self._size, self._rest, self._attend, self._early = layers, size, rest, attend, early
+        self._layers, self._size, self._rest, self._attend, self._pdl = layers, size, rest, attend, pdl
         cut, like = rest[-1].cut, layers[0].out.detach()
         self.max_rows = 8 * cut.eights
         self._weights = [
@@ -62,7 +62,7 @@ class StreamedLayers:
         init_streamed_residual[(count,)](
             embedded, x, residual, self._sum_sq, self._done, rest.cut.hidden, self._done.numel(),
             SPAN=triton.next_power_of_2(rest.cut.hidden), SUMS=rest.cut.sums,
-            COUNTS=triton.next_power_of_2(self._done.numel()), EARLY=self._early, launch_pdl=self._early,
+            COUNTS=triton.next_power_of_2(self._done.numel()), PDL=self._pdl, launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
         rest(None, None, None, self._weights[0][3], mixed, x, inner, qkv, residual, self._sum_sq, self._done[0], eps)
         for number, (layer, (out, gate_up, down, _), cache) in enumerate(

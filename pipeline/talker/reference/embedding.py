@@ -18,8 +18,8 @@ class InputEmbedding:
 
     `codes`: int32 [rows + 1, frames, groups], written by the talker after each frame; its last row receives the frames
     of padding rows. `GpuInputEmbedding` reads the same public tensors: `text` [text ids, hidden], the projected text
-    embeddings; `codec` [entries + 1, hidden], the embedding tables of all groups and a last row of zeros, whose index is
-    `no_entry`; `group_starts`, int64 [groups], where the table of each group starts in `codec`.
+    embeddings; `codec` [entries + 1, hidden], the embedding tables of all groups and a last row of zeros, whose index
+    is `no_entry`; `group_starts`, int64 [groups], where the table of each group starts in `codec`.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""The code predictor in plain PyTorch: from hidden state and codebook 0 to the other codes (`docs/qwen3_tts.md`, section 7).
+"""The code predictor in plain PyTorch: from hidden state and codebook 0 to the other codes (`docs/qwen3_tts.md`,
+section 7).
 
 The tests compare the predictors that serve, `CpuCodePredictor` and `GpuCodePredictor`, with this one. A frame takes one
 pass for each remaining code through a small transformer. Its positions restart at 0, so the rotary angles are constants

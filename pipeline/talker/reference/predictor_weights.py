@@ -1,4 +1,5 @@
-"""The code predictor's weights, with norms and projections multiplied in (`docs/qwen3_tts.md`, sections 5.1, 5.2 and 7).
+"""The code predictor's weights, with norms and projections multiplied in (`docs/qwen3_tts.md`, sections 5.1, 5.2 and
+7).
 
 The predictor's passes are short, so an operation costs more to start than to compute: folding removes operations.
 """
@@ -22,8 +23,8 @@ PREFIX = "talker.code_predictor."
 class FoldedLayer:
     """One layer. Matrices are [in, out]; `qkv` and `gate_up` include the weights of the norm that precedes them.
 
-    `rope_cos`, `rope_sin`: [groups, heads + kv_heads, head_dim], rotary factors by position times the weights of the q/k
-    norms; the part of the queries also includes the attention scale.
+    `rope_cos`, `rope_sin`: [groups, heads + kv_heads, head_dim], rotary factors by position times the weights of the
+    q/k norms; the part of the queries also includes the attention scale.
     """
 
     qkv: Tensor
@@ -61,9 +62,9 @@ class FoldedLayer:
 class FoldedPredictor:
     """All weights of the code predictor.
 
-    `inputs`: projected embedding table of each group, [ids, hidden]; `heads`: [hidden, codebook] by group, including the
-    weights of the final norm; `projection`, `bias`: from the talker's width to the predictor's, [hidden, talker hidden]
-    and [hidden], None where the widths are equal.
+    `inputs`: projected embedding table of each group, [ids, hidden]; `heads`: [hidden, codebook] by group, including
+    the weights of the final norm; `projection`, `bias`: from the talker's width to the predictor's, [hidden, talker
+    hidden] and [hidden], None where the widths are equal.
     """
 
     projection: Tensor | None
@@ -96,7 +97,8 @@ def project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def rotary(positions: Tensor, size: TransformerSize) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the half-split rotary embedding (`docs/qwen3_tts.md`, section 5.2), float32 [n, head_dim] each."""
+    """Cosines and sines of the half-split rotary embedding (`docs/qwen3_tts.md`, section 5.2), float32 [n, head_dim]
+    each."""
     exponent = torch.arange(0, size.head_dim, 2, device=positions.device, dtype=torch.float32) / size.head_dim
     angles = positions[:, None].float() * size.rope_theta**-exponent
     angles = torch.cat([angles, angles], -1)

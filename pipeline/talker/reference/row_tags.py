@@ -1,8 +1,8 @@
 """Slot and position of a row, appended to its hidden state.
 
-vLLM passes hidden states from `forward` to `compute_logits`, in an order of its own and without anything else. Each byte
-is one channel, which every dtype represents exactly. The kernel `final_norm` (`cuda/backbone_kernels.py`) writes the
-same layout.
+vLLM passes hidden states from `forward` to `compute_logits`, in an order of its own and without anything else. Each
+byte is one channel, which every dtype represents exactly. The kernel `final_norm` (`cuda/backbone_kernels.py`) writes
+the same layout.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class Candidates:
     """Sampling options of the rows of a batch, for codebook 0 or for the code predictor.
 
     `inverse_temperature`: float32 [n, 1], 1 for greedy rows; `greedy`: bool [n]; `top_k`: int64 [n, 1], number of
-    candidates of each row, or None when every row has `max_top_k`; `top_p`: float32 [n, 1], or None when every row has 1.
+    candidates of each row, or None when every row has `max_top_k`; `top_p`: float32 [n, 1], or None when every row has
+    1.
     """
 
     inverse_temperature: Tensor
@@ -30,7 +31,8 @@ class Candidates:
 
     @classmethod
     def of(cls, temperature: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> Candidates:
-        """From options by row: `temperature` float32 [n] (0 is greedy), `top_k` int64 [n] (0 is all), `top_p` float32 [n].
+        """From options by row: `temperature` float32 [n] (0 is greedy), `top_k` int64 [n] (0 is all), `top_p` float32
+        [n].
 
         Reads the values on the host, which on a GPU waits for the device; see `on_device`.
         """

@@ -38,7 +38,8 @@ class TableViews:
 
 
 class SlotReader(Protocol):
-    """Reads rows of the slot tables: `HostTables`, or on a GPU `voxgate.pipeline.talker.cuda.mapped_tables.MappedTables`.
+    """Reads rows of the slot tables: `HostTables`, or on a GPU
+    `voxgate.pipeline.talker.cuda.mapped_tables.MappedTables`.
 
     `slots` and the other indices are int64 [n]; results are on the device of the indices.
     """
@@ -67,7 +68,8 @@ class SlotReader(Protocol):
         """float32 [n, hidden]: speaker vectors. Only those where the bool [n] `rows` is set are meaningful."""
 
     def successor_ids(self, ids: Tensor) -> Tensor:
-        """`ids`, int [n], where the row of a prefilled prompt is replaced by the slot that continues it, if there is one."""
+        """`ids`, int [n], where the row of a prefilled prompt is replaced by the slot that continues it, if there is
+        one."""
 
     def any(self, mask: Tensor) -> bool:
         """Whether any element of `mask` is set; True without looking where looking would wait for the device."""

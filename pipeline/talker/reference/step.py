@@ -24,8 +24,8 @@ MIN_FRAMES = 2
 class FrameStep:
     """Samples codebook 0, completes the frame and keeps the state by slot that the generation rules need.
 
-    Deviation from the reference implementation, because text may still be arriving: end of speech cannot be drawn before
-    end-of-text was read (`docs/qwen3_tts.md`, section 4.6), unless the slot sets `Field.EARLY_END`.
+    Deviation from the reference implementation, because text may still be arriving: end of speech cannot be drawn
+    before end-of-text was read (`docs/qwen3_tts.md`, section 4.6), unless the slot sets `Field.EARLY_END`.
     """
 
     def __init__(

@@ -25,10 +25,12 @@ from ...checkpoint import load_checkpoint
 from ...ipc.codec_wire import CodecWorkerOptions
 from ...ipc.process_death import exit_with_owner
 from ...ipc.records import HEADER
+from ...ipc.slot_tables import SlotTables
 from ..reference.embedding import InputEmbedding
 from ..reference.predictor import Predictor
 from ..reference.row_tags import append_row_tags, split_row_tags
-from ..reference.slot_reader import successor_ids
+from ..reference.sampling import Sampler, TorchSampler
+from ..reference.slot_reader import HostTables, SlotReader, TableViews
 from ..reference.step import FrameStep
 from .config import EngineConfig
 
@@ -49,7 +51,7 @@ class VoxgateTalker(nn.Module):
         wiring = EngineConfig.of(vllm_config)
         exit_with_owner(wiring.owner_pid)
         if current_platform.is_cpu():
-            from ..cpu import vllm_layers as cpu_layers  # noqa: F401  # takes effect by being imported
+            from ..cpu import vllm_ops  # noqa: F401  # importing it replaces vLLM's layers
         self.model = Qwen3Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
         self.make_empty_intermediate_tensors = self.model.make_empty_intermediate_tensors
         self._wiring = wiring
@@ -61,6 +63,7 @@ class VoxgateTalker(nn.Module):
         self._step: Callable[[Tensor], Tensor] | None = None
         self._embed: Callable[[Tensor, Tensor], Tensor] | None = None
         self._backbone: BackboneAdapter | None = None
+        self._tables: SlotReader | None = None
         self.first_frame_decoder: FirstFrameDecoder | None = None
         """What decodes first frames where they are made, if they are."""
 
@@ -106,11 +109,13 @@ class VoxgateTalker(nn.Module):
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         checkpoint, wiring = self._checkpoint, self._wiring
         tables = wiring.attach_tables()
-        self._control = torch.from_numpy(tables.control)
-        if self._device.type == "cuda":
-            from ..cuda.mapped_tables import map_tables
-
-            map_tables(tables)
+        views = TableViews.of(tables)
+        on_cpu = self._device.type == "cpu"
+        reader: SlotReader = HostTables(views)
+        sampler: Sampler = TorchSampler()
+        if not on_cpu:
+            reader, sampler = _gpu_parts(tables, views)
+        self._tables = reader
         codec: GpuBatchDecoder | None = None
         if wiring.options.codec is not None:
             from ...codec.worker import serve_in_process
@@ -119,7 +124,7 @@ class VoxgateTalker(nn.Module):
         with torch.inference_mode():
             shape = wiring.shape
             codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
-            embedding = InputEmbedding(weights, checkpoint, tables, codes)
+            embedding = InputEmbedding(weights, checkpoint, reader, codes)
             predictor = _predictor_for(self._device, wiring)(
                 weights,
                 weights["talker.model.codec_embedding.weight"],
@@ -128,11 +133,21 @@ class VoxgateTalker(nn.Module):
                 self._max_rows,
             )
             head = weights["talker.codec_head.weight"]
-            step = FrameStep(head, predictor, checkpoint, tables, codes, wiring.connect_reports().send)
-            if self._device.type == "cpu":
+            step = FrameStep(
+                head,
+                predictor,
+                checkpoint,
+                shape,
+                reader,
+                codes,
+                wiring.connect_reports().send,
+                sampler=sampler,
+                isolate_failures=on_cpu,
+            )
+            if on_cpu:
                 self._embed, self._step = self._known(embedding), self._eager(step)
             else:
-                self._embed, self._step = self._on_gpu(embedding, step, predictor, codec)
+                self._embed, self._step = self._on_gpu(embedding, step, predictor, codec, views)
 
     def _known(self, embedding: InputEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
         # vLLM's warm-up passes ids that no generation ever has.
@@ -151,16 +166,24 @@ class VoxgateTalker(nn.Module):
         return run
 
     def _on_gpu(
-        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor, codec: GpuBatchDecoder | None
+        self,
+        embedding: InputEmbedding,
+        step: FrameStep,
+        predictor: Predictor,
+        codec: GpuBatchDecoder | None,
+        views: TableViews,
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], GraphedStep]:
         from ..cuda.first_frame import FirstFrameDecoder
-        from ..cuda.frame_step import FrameSender, GraphedStep
+        from ..cuda.frame_sender import FrameSender
+        from ..cuda.frame_step import GraphedStep
 
         slots = self._wiring.shape.rows
-        nobody = torch.full((1,), slots, device=self._device)
-        idle = append_row_tags(torch.zeros(1, self._hidden, dtype=self._dtype, device=self._device), nobody, 0 * nobody)
+        padding_slot = torch.full((1,), slots, device=self._device)
+        padding_row = append_row_tags(
+            torch.zeros(1, self._hidden, dtype=self._dtype, device=self._device), padding_slot, 0 * padding_slot
+        )
         embed, make = (
-            self._own(embedding, step, predictor)
+            self._own(embedding, step, predictor, views)
             if self._wiring.options.voxgate_kernels
             else self._plain(embedding, step)
         )
@@ -168,18 +191,19 @@ class VoxgateTalker(nn.Module):
             self.first_frame_decoder = FirstFrameDecoder(codec, self._max_rows, self._checkpoint.groups)
         width = HEADER + self._checkpoint.groups
         sender = FrameSender(self._max_rows, width, self._wiring.connect_reports().send, self.first_frame_decoder)
-        graphs = GraphedStep(make, idle, self._max_rows, sender.put)
+        graphs = GraphedStep(make, padding_row, self._max_rows, sender.put)
         graphs.capture()
         return embed, graphs
 
     def _own(
-        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor
+        self, embedding: InputEmbedding, step: FrameStep, predictor: Predictor, views: TableViews
     ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]]:
         from ..cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 
         slots = self._wiring.shape.rows
-        copies = TableSnapshot.of(slots, self._device)
-        return GpuInputEmbedding(embedding, copies), GpuFrameStep(step, predictor, self._checkpoint, copies, slots).make
+        snapshot = TableSnapshot.of(slots, self._device)
+        gpu_step = GpuFrameStep(step, predictor, self._checkpoint, snapshot, slots)
+        return GpuInputEmbedding(embedding, views, snapshot), gpu_step.make
 
     def _plain(
         self, embedding: InputEmbedding, step: FrameStep
@@ -210,7 +234,8 @@ class VoxgateTalker(nn.Module):
         assert self._embed is not None, "weights are loaded before the first step"
         positions = positions.long()
         if self._wiring.shape.prefilled_prompts:
-            input_ids = successor_ids(input_ids, self._control, self._wiring.shape.slots)
+            assert self._tables is not None, "weights are loaded before the first step"
+            input_ids = self._tables.successor_ids(input_ids)
         embedded = self._embed(input_ids, positions)
         if self._backbone is not None and (made := self._backbone(input_ids, positions, embedded)) is not None:
             return made
@@ -224,6 +249,14 @@ class VoxgateTalker(nn.Module):
         """
         assert self._step is not None, "weights are loaded before the first step"
         return self._step(hidden_states)
+
+
+def _gpu_parts(tables: SlotTables, views: TableViews) -> tuple[SlotReader, Sampler]:
+    from ..cuda.mapped_tables import MappedTables, map_tables
+    from ..cuda.sampling import TritonSampler
+
+    map_tables(tables)
+    return MappedTables(views), TritonSampler()
 
 
 def _predictor_for(device: torch.device, wiring: EngineConfig) -> Callable[..., Predictor]:

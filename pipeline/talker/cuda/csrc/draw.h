@@ -1,7 +1,7 @@
 // Drawing a code of VOCAB by the WARPS warps of a block: what `Candidates.draw` does by sorting.
 
 #pragma once
-#include "../../../cuda/csrc/device.h"
+#include "device.h"
 
 constexpr int PER_THREAD = VOCAB / THREADS;
 

@@ -9,7 +9,7 @@
 // A matrix instruction takes 16 lines of the matrix and 8 rows. Within 32 of the inner width, a lane's 8 neighbours
 // stand for those it is meant to have: of a sum the order does not matter, as long as rows and matrix agree.
 
-#include "../../../cuda/csrc/device.h"
+#include "device.h"
 
 constexpr int PLAIN = 0, GATE = 1, ADD = 2; // what is done with a product
 constexpr int UNIT = 16 * SPAN;             // of the ring: 16 lines of a matrix

@@ -5,7 +5,7 @@
 // another's keys as they are in `qkv`, so nobody waits for the cache. Scores are matrix instructions of 16 keys and 8
 // queries, of which SHARING are there; values are summed a lane four channels.
 
-#include "../../../cuda/csrc/device.h"
+#include "device.h"
 
 constexpr int HEADS = SHARING * KV, WIDTH = (HEADS + 2 * KV) * DIM;
 constexpr int LINE = 2 * DIM + 32; // key and value of a position, so that lanes meet no bank twice

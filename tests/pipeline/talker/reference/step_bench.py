@@ -10,6 +10,7 @@ from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
 from voxgate.pipeline.talker.reference.sampling import Candidates
+from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 from voxgate.pipeline.talker.reference.step import FrameStep
 
 from ..small_model import small_checkpoint
@@ -60,7 +61,8 @@ class StepBench:
         head[BOOK:] = 1000
         head[self.checkpoint.codec_ids.eos] = 0
         head[self.checkpoint.codec_ids.eos, BOOK] = 1
-        self.step = FrameStep(head, self.predictor, self.checkpoint, self.tables, self.codes, self._report)
+        reader = HostTables(TableViews.of(self.tables))
+        self.step = FrameStep(head, self.predictor, self.checkpoint, SHAPE, reader, self.codes, self._report)
 
     def _report(self, message: bytes) -> None:
         for row in unpack_records(message, 4).tolist():

@@ -13,6 +13,7 @@ from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.prompt import Prompt, cloned_voice_prompt, custom_voice_prompt
 from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 
 from ..small_model import small_checkpoint, small_weights
 
@@ -31,7 +32,7 @@ class EmbeddingBench:
         self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, self.checkpoint.groups, dtype=torch.int32)
         self.begin = 0
         self.own(custom_voice_prompt(self.checkpoint, "slt", "auto"))
-        self.embed = InputEmbedding(self.weights, self.checkpoint, self.tables, self.codes)
+        self.embed = InputEmbedding(self.weights, self.checkpoint, HostTables(TableViews.of(self.tables)), self.codes)
 
     def own(self, prompt: Prompt) -> None:
         """Fill the slot's tables, in the way of a generation."""

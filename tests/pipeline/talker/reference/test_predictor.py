@@ -182,7 +182,7 @@ def test_a_row_is_the_same_to_the_last_bit_in_any_batch(checkpoint: TalkerCheckp
 
     def last_states(rows: list[int]) -> Tensor:
         predictor(states[rows], first[rows], sampling(len(rows), small.codebook), noise[rows])
-        return torch.from_numpy(predictor._scratch.x[: len(rows)].copy())
+        return torch.from_numpy(predictor._buffers.x[: len(rows)].copy())
 
     alone = torch.cat([last_states([row]) for row in range(16)])
     for count in range(2, 17):
@@ -226,7 +226,7 @@ def test_more_rows_than_prepared_for_are_refused(checkpoint: TalkerCheckpoint) -
     small = small_checkpoint(checkpoint)
     predictor = predictor_of(CpuCodePredictor, small, small_weights(small), 2)
     hidden, first, noise = frames(small, 3, seed=11)
-    with pytest.raises(ValueError, match="3 rows"):
+    with pytest.raises(ValueError, match="got 3"):
         predictor(hidden, first, sampling(3, small.codebook), noise)
 
 
