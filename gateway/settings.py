@@ -1,4 +1,4 @@
-"""Every option of the gateway in one frozen model: flags beat environment variables, they beat the file."""
+"""Every option of the gateway in one frozen model; flags override environment variables, which override the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from voxgate.codecs.pcm import FRAME_MS
@@ -15,133 +15,192 @@ from voxgate.codecs.pcm import FRAME_MS
 from .messages import Limits
 
 PREFIX = "VOXGATE_"
+"""Prefix of the environment variables that set options."""
 MAX_WORKERS = 32
+"""Upper bound of `workers`; it stays below `access.usage.MAX_PROCESSES`, the processes that can share counts."""
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
 
 
 class SettingsError(ValueError):
-    """An option is unknown or has a bad value; the text says which, and where it was set."""
+    """An option is unknown or invalid. The message names the option and the place that set it."""
 
 
 class Settings(BaseModel):
-    """Options of one gateway process: `send_ahead_ms` is `--send-ahead-ms`, `VOXGATE_SEND_AHEAD_MS` and a TOML key."""
+    """Options of one gateway: `send_ahead_ms` is `--send-ahead-ms`, `VOXGATE_SEND_AHEAD_MS` and a key of the TOML file.
+
+    The description of an option is its help text; it names the unit and the constraint.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="TCP port; 0 takes any free one.")
-    haproxy_agent_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        None, description="TCP port that tells HAProxy's agent-check how much room there is; none by default."
-    )
-    allowed_origins: tuple[str, ...] = Field(
-        (),
-        description="Origins of web pages that may connect, such as https://example.org; * allows any. "
-        "Clients without an Origin, and the gateway's own page at localhost or an IP address, always may.",
-    )
+    # Network
 
-    keys_file: Path | None = Field(None, description="TOML file of API keys; with any key, everyone needs one.")
-    keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` makes one.')
-    metrics_key: str = Field("metrics", description="With keys: the name of the one that may read /metrics.")
-    key_sockets: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most sockets of one key (without keys, of one address) that has no limit of its own."
-    )
-    key_utterances: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most utterances under way at once of one key or address."
-    )
-    key_characters_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most text of one key or address in a minute."
-    )
-    token_secret_file: Path | None = Field(
-        None,
-        description="What browser tokens are signed with, 32 bytes or more, the same for every replica; "
-        "by default a fresh secret for each run.",
-    )
-    tls_certificate: Path | None = Field(None, description="PEM file with the certificate chain; switches TLS on.")
-    tls_key: Path | None = Field(None, description="PEM file with the key, where it is not beside the certificate.")
-
-    checkpoint: str = Field("demo", description='Voice model: "demo", a folder, or a Hugging Face repository id.')
-    voice: str | None = Field(None, description="Voice for utterances that name none; the model's own by default.")
-    normalise: bool = Field(
-        False,
-        description="Say numbers, dates, money, units and the like in words, unless a client asks otherwise.",
-    )
-    voices_dir: Path = Field(
-        Path("~/.local/share/voxgate/voices"), description="Folder of voices made of recordings (see `voxgate voices`)."
-    )
-    voices_limit: Annotated[int, Field(ge=1)] = Field(200, description="Most voices kept in that folder.")
-    voice_uploads: bool = Field(True, description="Whether voices can be made and removed over HTTP.")
-    voice_upload_mb: Annotated[int, Field(ge=1, le=100)] = Field(20, description="Largest recording.")
-    voice_upload_s: Annotated[float, Field(ge=1, le=30)] = Field(30, description="Longest recording.")
-    voice_aliases: tuple[str, ...] = Field(
-        (),
-        description="Other services' names for our voices, as NAME=VOICE (alloy=ada); *=VOICE for every other name.",
-    )
-
-    sockets: Annotated[int, Field(ge=1)] = Field(1000, description="Most sockets open at once.")
-    utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
-        8, description="Most utterances under way at once on one socket."
-    )
-    active_utterances: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most utterances spoken at once; by default as many as are measured to come without a gap."
-    )
-    queue_length: Annotated[int, Field(ge=0)] = Field(64, description="Most utterances waiting for a slot.")
-    queue_wait_ms: Annotated[int, Field(ge=0)] = Field(3000, description="Longest wait for a slot.")
-    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(65_536, description="Largest message of a client.")
-    max_characters: Annotated[int, Field(ge=1)] = Field(
-        4096, description="Most text of one utterance; the model may allow less."
-    )
-    messages_per_s: Annotated[float, Field(gt=0)] = Field(
-        400, description="Messages a client may send; five seconds of it at once."
-    )
-    starts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Utterances a client may start a second.")
-    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(5, description="Interrupts a client may send a second.")
-
-    send_ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
-        400, description="How far audio is sent ahead of its playback."
-    )
-    lookahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
-        2000, description="How far generation runs ahead of playback; at least send_ahead_ms and two frames."
-    )
-    initial_burst_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
-        None,
-        description="How much of a new utterance is made at once; what is ahead then grows as it is heard, up to "
-        "lookahead_ms. By default that is all of lookahead_ms, and 640 on a GPU.",
-    )
-    slow_consumer_timeout_ms: Annotated[int, Field(ge=1000)] = Field(
-        3000, description="How long a client may stop reading, or playing, before its socket is closed."
-    )
-    text_idle_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        180, description="How long an utterance may hold its slot without more text; then what was written is all."
-    )
-    ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Pause between keep-alive pings.")
-    ping_timeout_s: Annotated[float, Field(gt=0)] = Field(10, description="Longest wait for a pong.")
-    shutdown_grace_s: Annotated[float, Field(ge=0)] = Field(
-        30, description="How long speech under way may go on after the first SIGTERM or SIGINT."
-    )
-
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs.")
-    slots: Annotated[int, Field(ge=1)] | None = Field(
-        None,
-        description="Most utterances the engine can speak at once; by default ample. How many it does is measured.",
+    host: str = Field("127.0.0.1", description="IP address to listen on; 0.0.0.0 for all interfaces.")
+    port: Port = Field(8000, description="TCP port to listen on; 0 chooses a free one.")
+    haproxy_agent_port: Port | None = Field(
+        None, description="TCP port that reports free capacity to HAProxy's agent check. By default, none."
     )
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = Field(
         "auto",
-        description="Processes that serve the sockets; with more than one, the voice model's process serves none. "
-        "auto: one on a CPU, half as many as there are cores on a GPU, 12 at most.",
+        description="Number of processes that serve clients; with more than one, the engine has a process of its own. "
+        "auto: 1 on a CPU; on a GPU half the number of CPU cores, at most 12.",
     )
-    threads: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="CPU threads of the engine; by default what suits the machine."
+    tls_certificate: Path | None = Field(None, description="PEM file with the certificate chain; enables TLS.")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the unencrypted private key. By default, it is read from tls_certificate."
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins of web pages that may connect, such as https://example.org; * allows all. "
+        "Always allowed: clients without an Origin header, and the gateway's own page on localhost or an IP address.",
+    )
+
+    # Access
+
+    keys_file: Path | None = Field(
+        None, description="TOML file of API keys. With at least one key configured, every client needs a key."
+    )
+    keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` creates one.')
+    metrics_key: str = Field("metrics", description="Name of the API key that may read /metrics, if there are keys.")
+    key_sockets: Positive | None = Field(
+        None,
+        description="Maximum number of open sockets per API key (without keys, per IP address), unless the key has a "
+        "limit of its own. By default, unlimited.",
+    )
+    key_utterances: Positive | None = Field(
+        None, description="Maximum number of active utterances per API key or IP address. By default, unlimited."
+    )
+    key_characters_per_minute: Positive | None = Field(
+        None, description="Maximum characters of text per minute per API key or IP address. By default, unlimited."
+    )
+    token_secret_file: Path | None = Field(
+        None,
+        description="File with the secret that signs browser tokens, at least 32 bytes, the same for all replicas. "
+        "By default, a random secret for each run.",
+    )
+
+    # Voices
+
+    checkpoint: str = Field(
+        "demo", description='Voice model: "demo", a folder, or the id of a Hugging Face repository.'
+    )
+    voice: str | None = Field(
+        None, description="Voice of utterances that name none. By default, the model's default voice."
+    )
+    voice_aliases: tuple[str, ...] = Field(
+        (),
+        description="Other services' voice names as NAME=VOICE, such as alloy=ada; *=VOICE for all other names.",
+    )
+    normalise: bool = Field(
+        False,
+        description="Speak numbers, dates, money, units and the like as words, unless the client chooses otherwise.",
+    )
+    voices_dir: Path = Field(
+        Path("~/.local/share/voxgate/voices"), description="Folder of cloned voices (see `voxgate voices`)."
+    )
+    voices_limit: Positive = Field(200, description="Maximum number of cloned voices in the folder.")
+    voice_uploads: bool = Field(True, description="Allow clients to create and delete cloned voices over HTTP.")
+    voice_upload_mb: Annotated[int, Field(ge=1, le=100)] = Field(
+        20, description="Maximum size of an uploaded recording in MB, 1 to 100."
+    )
+    voice_upload_s: Annotated[float, Field(ge=1, le=30)] = Field(
+        30, description="Maximum length of an uploaded recording in seconds, 1 to 30."
+    )
+
+    # Limits
+
+    sockets: Positive = Field(1000, description="Maximum number of open sockets.")
+    utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
+        8, description="Maximum number of active utterances per socket, 1 to 1000."
+    )
+    active_utterances: Positive | None = Field(
+        None,
+        description="Maximum number of utterances that speak at once. By default, as many as measured step times allow "
+        "without gaps.",
+    )
+    queue_length: Annotated[int, Field(ge=0)] = Field(
+        64, description="Maximum number of utterances that wait for a talker slot."
+    )
+    queue_wait_ms: Annotated[int, Field(ge=0)] = Field(
+        3000, description="Maximum wait for a talker slot in milliseconds."
+    )
+    max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
+        65_536, description="Maximum size of a client message in bytes, at least 1024."
+    )
+    max_characters: Positive = Field(
+        4096, description="Maximum characters of text per utterance; the model may allow fewer."
+    )
+    messages_per_s: Annotated[float, Field(gt=0)] = Field(
+        400, description="Messages per second from one socket; bursts of 5 seconds' worth are allowed."
+    )
+    starts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Utterances started per second on one socket; bursts of 5 seconds' worth are allowed."
+    )
+    interrupts_per_s: Annotated[float, Field(gt=0)] = Field(
+        5, description="Interrupts per second on one socket; bursts of 5 seconds' worth are allowed."
+    )
+
+    # Pacing
+
+    send_ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        400, description=f"Milliseconds of audio sent ahead of playback, at least {FRAME_MS}."
+    )
+    lookahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
+        2000,
+        description="Milliseconds of audio generated ahead of playback, at least send_ahead_ms + "
+        f"{2 * FRAME_MS} (two frames).",
+    )
+    initial_burst_ms: Annotated[int, Field(ge=FRAME_MS)] | None = Field(
+        None,
+        description="Milliseconds of audio that a new utterance generates at once; the lookahead then grows to "
+        f"lookahead_ms as it plays. At least {FRAME_MS}. By default, lookahead_ms; 640 on a GPU.",
+    )
+
+    # Timeouts
+
+    slow_consumer_timeout_ms: Annotated[int, Field(ge=1000)] = Field(
+        3000,
+        description="Milliseconds without reading or playing after which a client's socket is closed, at least 1000.",
+    )
+    text_idle_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        180,
+        description="Seconds without new text after which the utterance is finished with the text received.",
+    )
+    ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Seconds between keep-alive pings.")
+    ping_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        10, description="Seconds without a pong after which a socket is closed."
+    )
+    shutdown_grace_s: Annotated[float, Field(ge=0)] = Field(
+        30, description="Seconds that active utterances may continue after the first SIGTERM or SIGINT."
+    )
+
+    # Engine
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device of the model; auto: the GPU if there is one."
+    )
+    slots: Positive | None = Field(
+        None,
+        description="Talker slots that the engine allocates. By default, more than the device can serve; measured "
+        "step times decide how many are used.",
+    )
+    threads: Positive | None = Field(
+        None, description="Number of CPU threads of the engine. By default, chosen for the machine."
     )
     codec_mode: Literal["stateful", "overlap"] = Field(
-        "stateful", description="How the codec streams: with exact state, or by decoding left context again."
+        "stateful",
+        description="Streaming of the codec: stateful (exact), or overlap (decodes left context again).",
     )
     left_context: Annotated[int, Field(ge=0)] = Field(
-        72, description="Frames of left context when codec_mode is overlap."
+        72, description="Frames of left context if codec_mode is overlap."
     )
-    kv_cache_mb: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Memory for the talker's KV cache; by default what the slots need."
+    kv_cache_mb: Positive | None = Field(
+        None, description="Memory of the talker's KV cache in MB. By default, what the slots need."
     )
     gpu_memory: Annotated[float, Field(gt=0, le=0.95)] = Field(
-        0.7, description="Most of a GPU's memory that the talker may take, as a share."
+        0.7, description="Maximum share of the GPU's memory for the talker, above 0 and at most 0.95."
     )
     gpu_kernels: Literal["voxgate", "vllm"] = Field(
         "voxgate",
@@ -158,42 +217,51 @@ class Settings(BaseModel):
         "(see docs/gpu.md).",
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    log_format: Literal["text", "json"] = Field("text", description="One line of text, or one JSON object a record.")
+    # Logging
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest level of the messages that are logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Format of a log message: a line of text, or a JSON object."
+    )
 
     @model_validator(mode="after")
-    def _ahead_of_lead(self) -> Self:
+    def _check_lookahead(self) -> Self:
         if self.lookahead_ms < self.send_ahead_ms + 2 * FRAME_MS:
-            raise ValueError(f"lookahead_ms must be at least send_ahead_ms + {2 * FRAME_MS}")
+            least_ms = self.send_ahead_ms + 2 * FRAME_MS
+            raise ValueError(
+                f"lookahead_ms must be at least send_ahead_ms + {2 * FRAME_MS} = {least_ms}, got {self.lookahead_ms}"
+            )
         return self
 
     @model_validator(mode="after")
-    def _key_with_certificate(self) -> Self:
+    def _check_tls(self) -> Self:
         if self.tls_key is not None and self.tls_certificate is None:
-            raise ValueError("tls_key needs tls_certificate")
+            raise ValueError("tls_key requires tls_certificate")
         return self
 
     @field_validator("voice_aliases")
     @classmethod
-    def _alias_pairs(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_aliases(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
         for pair in pairs:
             if not all(part.strip() for part in (*pair.partition("="),)):
-                raise ValueError(f"{pair!r} is not NAME=VOICE")
+                raise ValueError(f"an alias must be NAME=VOICE, got {pair!r}")
         return pairs
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Voices by the names other services have for them, all in lower case."""
+        """Voice by other services' voice name; both in lower case."""
         pairs = (pair.lower().partition("=") for pair in self.voice_aliases)
         return {name.strip(): voice.strip() for name, _, voice in pairs}
 
     @property
     def requires_key(self) -> bool:
-        """Keys are configured: everyone needs one."""
+        """Whether clients need an API key."""
         return self.keys_file is not None or bool(self.keys)
 
     def session_limits(self, model_characters: int) -> Limits:
-        """What a client is told; `model_characters` is the model's own text limit."""
+        """Returns the limits that a client is sent; `model_characters` is the model's own text limit."""
         return Limits(
             lead_ms=self.send_ahead_ms,
             utterances_per_session=self.utterances_per_session,
@@ -208,10 +276,10 @@ class Settings(BaseModel):
 
 
 def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings in force. Raises SettingsError, naming the option and the place that set it.
+    """Merges and validates the options. Raises SettingsError.
 
-    `flags`: only those given on the command line, by field name. `environ`: all of it; every `VOXGATE_` name
-    has to be known. Lists in the environment are separated by commas.
+    `flags` are those given on the command line, by field name. `environ` may hold other variables, but each one that
+    begins with `VOXGATE_` must be an option; lists are separated by commas.
     """
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -226,8 +294,8 @@ def settings_from(flags: Mapping[str, Any], toml_path: Path | None, environ: Map
             values[key], places[key] = value, place
     try:
         return Settings.model_validate(values)
-    except ValidationError as refused:
-        raise SettingsError("\n".join(_complaints(refused, places))) from None
+    except ValidationError as invalid:
+        raise SettingsError("\n".join(_describe_errors(invalid, places))) from None
 
 
 def _from_file(path: Path) -> Mapping[str, Any]:
@@ -236,7 +304,7 @@ def _from_file(path: Path) -> Mapping[str, Any]:
     except OSError as missing:
         raise SettingsError(f"cannot read {path}: {missing.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
-        raise SettingsError(f"{path} is not TOML: {broken}") from None
+        raise SettingsError(f"{path} is not valid TOML: {broken}") from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
@@ -248,7 +316,7 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     return layer
 
 
-_LISTS = frozenset(name for name, field in Settings.model_fields.items() if field.default == ())
+_LISTS = frozenset(name for name, field in Settings.model_fields.items() if get_origin(field.annotation) is tuple)
 
 
 def _suggestion(key: str) -> str:
@@ -256,11 +324,11 @@ def _suggestion(key: str) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _complaints(refused: ValidationError, places: Mapping[str, str]) -> list[str]:
+def _describe_errors(invalid: ValidationError, places: Mapping[str, str]) -> list[str]:
     lines = []
-    for error in refused.errors(include_url=False):
+    for error in invalid.errors(include_url=False):
         key = str(error["loc"][0]) if error["loc"] else ""
         where = f"{key} in {places.get(key, 'the defaults')}: " if key else ""
-        shown = f", not {json.dumps(error['input'], default=str)}" if key else ""
-        lines.append(f"{where}{error['msg']}{shown}")
+        value = f", got {json.dumps(error['input'], default=str)}" if key else ""
+        lines.append(f"{where}{error['msg']}{value}")
     return lines

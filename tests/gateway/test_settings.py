@@ -1,4 +1,4 @@
-"""Where options come from, and what is said about wrong ones."""
+"""Options: their sources, their precedence, and the errors about invalid ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from voxgate.gateway.settings import Settings, SettingsError, settings_from
+from voxgate.gateway.access.usage import MAX_PROCESSES
+from voxgate.gateway.settings import MAX_WORKERS, Settings, SettingsError, settings_from
 
 
 @pytest.fixture
@@ -17,12 +18,12 @@ def toml(tmp_path: Path) -> Path:
     return path
 
 
-def test_defaults_are_valid_and_every_option_is_described() -> None:
+def test_defaults_are_valid_and_every_option_has_a_help_text() -> None:
     assert Settings() == settings_from({}, None, {})
     assert all(field.description and field.description.endswith(".") for field in Settings.model_fields.values())
 
 
-def test_flags_beat_the_environment_that_beats_the_file(toml: Path) -> None:
+def test_flags_override_environment_which_overrides_file(toml: Path) -> None:
     environ = {"VOXGATE_PORT": "2", "VOXGATE_SEND_AHEAD_MS": "300", "HOME": "/"}
     settings = settings_from({"port": 5}, toml, environ)
     assert (settings.port, settings.send_ahead_ms, settings.sockets, settings.slow_consumer_timeout_ms) == (
@@ -34,23 +35,23 @@ def test_flags_beat_the_environment_that_beats_the_file(toml: Path) -> None:
     assert settings.allowed_origins == ("https://a.example",)
 
 
-def test_lists_in_the_environment_are_separated_by_commas() -> None:
+def test_lists_in_environment_are_separated_by_commas() -> None:
     settings = settings_from({}, None, {"VOXGATE_ALLOWED_ORIGINS": "https://a.example, https://b.example"})
     assert settings.allowed_origins == ("https://a.example", "https://b.example")
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
-        Settings().port = 1  # type: ignore[misc]  # that it is refused is the point
+        Settings().port = 1  # type: ignore[misc]  # the test is that it is refused
 
 
 @pytest.mark.parametrize(
-    ("flags", "file", "environ", "said"),
+    ("flags", "file", "environ", "expected"),
     [
         ({"prot": 1}, None, {}, ["prot", "command line", "did you mean 'port'"]),
         ({}, "send_ahed_ms = 1", {}, ["send_ahed_ms", "voxgate.toml", "did you mean 'send_ahead_ms'"]),
         ({}, None, {"VOXGATE_SOKETS": "1"}, ["sokets", "environment", "did you mean 'sockets'"]),
-        ({}, "port = ", {}, ["voxgate.toml", "not TOML"]),
+        ({}, "port = ", {}, ["voxgate.toml", "not valid TOML"]),
         ({}, "port = 'x'", {}, ["port", "voxgate.toml", "valid integer", '"x"']),
         ({}, "[port]\nx = 1", {}, ["port", "voxgate.toml"]),
         ({"port": 65536}, None, {}, ["port", "command line", "65535"]),
@@ -59,13 +60,13 @@ def test_settings_are_frozen() -> None:
             {"send_ahead_ms": 1000, "lookahead_ms": 1000},
             None,
             {},
-            ["lookahead_ms must be at least send_ahead_ms + 160"],
+            ["lookahead_ms must be at least send_ahead_ms + 160 = 1160, got 1000"],
         ),
         ({"port": -1, "sockets": 0}, None, {}, ["port", "sockets"]),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(
-    tmp_path: Path, flags: dict[str, Any], file: str | None, environ: dict[str, str], said: list[str]
+def test_error_names_the_option_and_the_place_that_set_it(
+    tmp_path: Path, flags: dict[str, Any], file: str | None, environ: dict[str, str], expected: list[str]
 ) -> None:
     path = None
     if file is not None:
@@ -73,15 +74,33 @@ def test_what_is_wrong_is_named_with_its_place(
         path.write_text(file)
     with pytest.raises(SettingsError) as refused:
         settings_from(flags, path, environ)
-    for part in said:
+    for part in expected:
         assert part in str(refused.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*none\.toml: No such file"):
         settings_from({}, tmp_path / "none.toml", {})
 
 
-def test_the_clients_limits_are_the_smaller_ones() -> None:
+def test_limit_of_characters_is_the_smaller_of_option_and_model() -> None:
     assert Settings(max_characters=100).session_limits(2000).characters_per_utterance == 100
     assert Settings(max_characters=100).session_limits(50).characters_per_utterance == 50
+
+
+def test_workers_stay_within_the_processes_that_share_counts() -> None:
+    assert MAX_WORKERS < MAX_PROCESSES, "one process is the engine's"
+
+
+def test_tls_key_without_certificate_is_refused() -> None:
+    with pytest.raises(SettingsError, match="tls_key requires tls_certificate"):
+        settings_from({"tls_key": "key.pem"}, None, {})
+
+
+def test_aliases_are_in_lower_case() -> None:
+    assert Settings(voice_aliases=("Alloy = Ada", "*=bob")).aliases == {"alloy": "ada", "*": "bob"}
+
+
+def test_alias_without_voice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="an alias must be NAME=VOICE, got 'alloy='"):
+        settings_from({"voice_aliases": ["alloy="]}, None, {})
