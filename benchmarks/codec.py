@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from voxgate.codecs.neural.stream_state import StreamState
-from voxgate.codecs.neural.streaming import StreamingMode, load_streaming_decoder
+from voxgate.codecs.neural.config import CodecMode
+from voxgate.codecs.neural.streaming import load_slot_decoder
 from voxgate.codecs.pcm import FRAME_MS
 
 SIZES = (1, 2, 4, 8)
@@ -39,7 +39,7 @@ def bench_codec(
     checkpoint_dir: Path,
     shapes: Iterable[tuple[int, int]] = tuple(product((1, 4, 8), SIZES)),
     *,
-    mode: StreamingMode = "stateful",
+    codec_mode: CodecMode = "stateful",
     left_context: int = 25,
     threads: int = 1,
     rounds: int = 20,
@@ -49,16 +49,19 @@ def bench_codec(
     Raises CodecFormatError.
     """
     torch.set_num_threads(threads)
-    decoder = load_streaming_decoder(checkpoint_dir, mode, left_context)
+    shapes = list(shapes)
+    decoder = load_slot_decoder(checkpoint_dir, max(rows for rows, _ in shapes), codec_mode, left_context)
     timings = []
     for rows, frames in shapes:
-        fresh = decoder.initial_state(rows)
-        state = StreamState(fresh.history, fresh.frames + 1000)
-        codes = torch.randint(0, decoder.codebook_size, (rows, frames, decoder.books))
+        slots, old = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
+        # Fills the left context, so that every run has all of it.
+        begin_codes = torch.zeros(rows, max(left_context, 1), decoder.codebooks, dtype=torch.int64)
+        decoder.decode(begin_codes, slots, torch.ones_like(old))
+        codes = torch.randint(0, decoder.codebook_size, (rows, frames, decoder.codebooks))
         spans = []
         for _ in range(rounds + 2):
             begin = time.perf_counter()
-            decoder.decode(codes, state)
+            decoder.decode(codes, slots, old)
             spans.append(time.perf_counter() - begin)
         timings.append(CodecTiming(rows, frames, 1000 * sorted(spans[2:])[rounds // 4]))
     return timings
@@ -87,14 +90,14 @@ def timing_table(timings: Sequence[CodecTiming]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m voxgate.benchmarks.codec", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a voice's speech_tokenizer folder")
-    parser.add_argument("--mode", choices=("stateful", "overlap"), default="stateful")
+    parser.add_argument("--codec-mode", choices=("stateful", "overlap"), default="stateful")
     parser.add_argument("--left-context", type=int, default=25)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     timings = bench_codec(
         options.checkpoint,
-        mode=options.mode,
+        codec_mode=options.codec_mode,
         left_context=options.left_context,
         threads=options.threads,
         rounds=options.rounds,

@@ -23,14 +23,15 @@ def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_con
 
     The signal is the single pass. Rounding alone leaves some 110 to 130 dB in float32.
     """
-    overlap = OverlapDecoder(decoder, left_context)
+    overlap = OverlapDecoder(decoder, 1, left_context)
+    slot = torch.zeros(1, dtype=torch.int64)
     signal = error = 0.0
     for codes in utterances:
         whole = decoder.decode_all(codes.unsqueeze(0))
-        state, runs = overlap.initial_state(1), []
+        runs: list[Tensor] = []
         for chunk in codes.unsqueeze(0).split(chunk_frames, dim=1):  # type: ignore[no-untyped-call]  # torch has no types for it
-            pcm, state = overlap.decode(chunk, state)
-            runs.append(pcm)
+            fresh = torch.tensor([not runs], dtype=torch.int64)
+            runs.append(overlap.decode(chunk, slot, fresh))
         signal += float(whole.double().square().sum())
         error += float((torch.cat(runs, dim=1) - whole).double().square().sum())
     return float(10 * np.log10(signal / error)) if error else float("inf")
@@ -64,7 +65,7 @@ def main() -> None:
         utterances = [torch.from_numpy(codes.astype(np.int64)) for codes in np.load(options.codes).values()]
     else:
         generator = torch.Generator().manual_seed(0)
-        utterances = [torch.randint(0, decoder.codebook_size, (100, decoder.books), generator=generator)]
+        utterances = [torch.randint(0, decoder.codebook_size, (100, decoder.codebooks), generator=generator)]
     print(snr_table(decoder, utterances, options.left_contexts, options.chunks))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from voxgate.codecs.neural.config import CodecMode
 from voxgate.codecs.pcm import FRAME_MS
 
 from .messages import Limits
@@ -189,7 +190,7 @@ class Settings(BaseModel):
     threads: Positive | None = Field(
         None, description="Number of CPU threads of the engine. By default, chosen for the machine."
     )
-    codec_mode: Literal["stateful", "overlap"] = Field(
+    codec_mode: CodecMode = Field(
         "stateful",
         description="Streaming of the codec: stateful (exact), or overlap (decodes left context again).",
     )

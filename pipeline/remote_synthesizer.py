@@ -155,7 +155,7 @@ class RemoteSynthesizer(VoiceModel):
             codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
             self._rounds.next(paced=request.paced),
             lambda speech: self._pace.update({self._name(request): speech.pace}),
-            settled=partial(codec.settled, place.codec),
+            settled=partial(codec.wait_until_idle, place.codec),
         )
 
     def _codec_died(self, error: EngineLost) -> None:

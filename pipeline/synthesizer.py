@@ -197,7 +197,7 @@ class QwenSynthesizer(VoiceModel):
             self._checkpoint.codec_folder,
             # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
             slots=2 * self.slots,
-            mode=options.codec_mode,
+            codec_mode=options.codec_mode,
             device=options.device,
             left_context=options.left_context,
             threads=options.codec_threads,

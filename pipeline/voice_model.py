@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from voxgate.codecs.neural.checkpoint import CodecFormatError
-from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.config import CodecMode, DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import check_tensors
 from voxgate.codecs.pcm import FRAME_MS
 
@@ -80,7 +80,7 @@ class SynthesizerOptions:
     device: str = "cpu"
     talker_threads: int = 1
     codec_threads: int = 1
-    codec_mode: str = "stateful"
+    codec_mode: CodecMode = "stateful"
     left_context: int = 72
     kv_cache_bytes: int | None = None
     gpu: GpuOptions = field(default_factory=GpuOptions)

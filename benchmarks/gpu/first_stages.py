@@ -202,7 +202,7 @@ def watch_engine(worker_of_vllm: Any) -> None:
         before(sender, "_send", "decoded", _sounds)
         # On a GPU the codec is a thread of this process.
         before(answering._WorkerLoop, "_launch", "codec begins", lambda _, batch: _slots(batch))
-        after(answering._WorkerLoop, "_answer", "codec ends", lambda _, __, done: _slots(done.batch))
+        after(answering._WorkerLoop, "_answer", "codec ends", lambda _, __, done: _slots(done.jobs))
 
 
 def take_timestamps(_: Any) -> bytes:
@@ -211,7 +211,7 @@ def take_timestamps(_: Any) -> bytes:
 
 
 def _slots(batch: Iterable[QueuedJob]) -> list[Key]:
-    return [("slot", slot) for asked in batch for slot in asked.job.slots]
+    return [("slot", slot) for queued in batch for slot in queued.job.slots]
 
 
 def _firsts(message: bytes, groups: int) -> Iterable[Key]:

@@ -122,7 +122,7 @@ def codec_ms(folder: Path) -> dict[str, float]:
     decoder = load_gpu_decoder(folder / "speech_tokenizer", max(rows for rows, _ in CODEC_SHAPES), torch.device("cuda"))
     times = {}
     for rows, frames in CODEC_SHAPES:
-        codes = torch.randint(decoder.codebook_size, (rows, frames, decoder.books), device="cuda")
+        codes = torch.randint(decoder.codebook_size, (rows, frames, decoder.codebooks), device="cuda")
         slots, fresh = torch.arange(rows, device="cuda"), torch.zeros(rows, dtype=torch.int64, device="cuda")
         times[f"{rows}x{frames}"] = _graph_ms(lambda: decoder.decode(codes, slots, fresh))  # noqa: B023  # run at once
     return times

@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .checkpoint import SUPPORTED_RATE_HZ, CodecFormatError, config_section, config_values, read_codec_config
+
+CodecMode = Literal["stateful", "overlap"]
+"""How streams are decoded chunk by chunk; see `streaming.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch.nn.functional import embedding_bag
 from .config import DecoderConfig
 from .decoder_shapes import RESIDUAL_DILATIONS
 from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
-from .stream_state import ChunkHistory, HistoryLayout, StreamState
+from .stream_state import ChunkHistory, HistoryLayout, StreamState, select_steps
 from .transformer import ChunkPositions, WindowedLayer, rms_norm
 from .weights import load_tensors
 
@@ -31,7 +31,7 @@ class CodecDecoder:
         """`tensors`: by their names without `decoder.`; scales and adjoining linear maps are folded."""
         self.config = config
         self.dtype = dtype
-        self.books, self.codebook_size = config.num_quantizers, config.codebook_size
+        self.codebooks, self.codebook_size = config.num_quantizers, config.codebook_size
         self.frame_samples = config.frame_samples
         fold = _WeightFolding(config, tensors, dtype)
         self.table, self.table_offsets = fold.codebooks()
@@ -74,13 +74,26 @@ class CodecDecoder:
         pcm = self.vocode(hidden, history)
         return pcm, StreamState(history.after, state.frames + codes.shape[1])
 
+    @torch.inference_mode()
+    def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
+        """Decodes B windows from zero state; see `streaming.WindowDecoder.decode_windows`. Raises ValueError."""
+        rows, steps, _ = codes.shape
+        history = ChunkHistory.over(self.initial_state(rows))
+        hidden = self.hidden(codes, history).transpose(0, 1)
+        # The vocoder depends on fewer frames than the transformer, and costs far more.
+        kept = context.clamp(max=self.config.vocoder_left_context)
+        hidden = select_steps(hidden, context - kept, min(int(kept.max()) + frames, steps))
+        pcm = self.vocode(hidden.transpose(0, 1).contiguous(), history)
+        size = self.frame_samples
+        return select_steps(pcm.unsqueeze(2), kept * size, frames * size).squeeze(2)
+
     def hidden(self, codes: Tensor, history: ChunkHistory) -> Tensor:
         """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
-        rows, steps, books = codes.shape
+        rows, steps, codebooks = codes.shape
         lowest, highest = codes.aminmax()
         if lowest < 0 or highest >= self.config.codebook_size:  # would read another codebook's entries
             raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
-        entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, books)
+        entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, codebooks)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
         x = self.input.over(x, history)
         positions = ChunkPositions(self.config, steps, history.frames, self.dtype)

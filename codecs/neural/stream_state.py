@@ -81,6 +81,15 @@ class Tail:
         return history.as_strided((self.steps, len(history), self.width), (self.width, line, 1), offset)
 
 
+def select_steps(x: Tensor, first: Tensor, length: int) -> Tensor:
+    """Takes `length` steps of each row of `x` [B, T, width], from step `first[b]` on; a row's last step is repeated.
+
+    `first`: int64 [B]. Returns [B, length, width].
+    """
+    steps = (first.unsqueeze(1) + torch.arange(length, device=x.device)).clamp(max=x.shape[1] - 1)
+    return x.gather(1, steps.unsqueeze(2).expand(-1, -1, x.shape[2]))
+
+
 class HistoryLayout:
     """Hands out the stretches of the history row while the layers are being built."""
 

@@ -1,87 +1,131 @@
-"""Two ways to decode a stream chunk by chunk: with exact state, or re-decoding the frames before."""
+"""Decodes many streams chunk by chunk, each in a slot: with exact state, or from the left context alone.
+
+Two strategies with one interface (`SlotDecoder`), each on CPU and GPU:
+
+- **stateful**: a slot keeps what every layer needs of the past, and each frame is decoded once. Any chunking gives the
+  audio of a single pass, up to rounding. `StatefulDecoder` on a CPU, `cuda.decoder.GpuDecoder` on a GPU.
+- **overlap**: a slot keeps the last `left_context` frames of codes. `OverlapDecoder` decodes them again before each
+  chunk, from zero state, and cuts their audio off. The state is small and can be copied anywhere; the work is a
+  multiple, and the result is exact only from `DecoderConfig.exact_left_context` frames on (docs/qwen3_tts.md,
+  section 8.3). `benchmarks/overlap_error.py` measures the error of shorter contexts.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from .config import CodecMode
 from .decoder import CodecDecoder
-from .stream_state import ChunkHistory, StreamState
-
-StreamingMode = Literal["stateful", "overlap"]
+from .stream_state import select_steps
 
 
-class StreamingDecoder(Protocol):
-    """Decodes chunks of many streams in one batch; what a stream needs from its past is in the state."""
+class SlotDecoder(Protocol):
+    """Decodes the next chunk of any of the streams that it holds. Not thread-safe."""
 
-    books: int
-    """Codes a frame."""
+    @property
+    def slots(self) -> int:
+        """Number of streams, in slots 0 to `slots - 1`; slot `slots` is for batch rows that belong to no stream."""
+
+    @property
+    def codebooks(self) -> int:
+        """Codes per frame."""
+
+    @property
+    def codebook_size(self) -> int: ...
+
+    @property
+    def frame_samples(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
+        """Decodes the next n frames of B streams: float32 [B, n * 1920] in [-1, 1], 24 kHz mono.
+
+        `codes`: int64 [B, n, codebooks], n >= 1; `slots`: int64 [B], distinct except for the padding slot; `fresh`:
+        int64 [B], 1 where a new stream begins. All on `device`. On a CPU, raises ValueError for codes outside the
+        codebooks; no stream has advanced then. A GPU does not check them.
+        """
+
+
+class WindowDecoder(Protocol):
+    """What `OverlapDecoder` decodes with: `CodecDecoder` or `GpuDecoder`."""
+
+    codebooks: int
     codebook_size: int
     frame_samples: int
 
-    def initial_state(self, rows: int) -> StreamState:
-        """The state of `rows` streams of which nothing was decoded yet."""
+    def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
+        """Decodes B independent windows from zero state, and returns the audio of `frames` frames of each.
 
-    def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """The next n frames of B streams: int64 [B, n, 16] -> float32 [B, n * 1920], and their state."""
+        `codes`: int64 [B, n, codebooks]; `context`: int64 [B], frames of a window before those that are returned.
+        Frames of a window after those are padding, which a causal decoder does not see. Returns float32
+        [B, frames * 1920].
+        """
+
+
+class StatefulDecoder:
+    """A `SlotDecoder` on a CPU that keeps the state of every stream in one slab."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, decoder: CodecDecoder, slots: int) -> None:
+        self._decoder, self.slots = decoder, slots
+        self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
+        self.frame_samples = decoder.frame_samples
+        self._slab = decoder.initial_state(slots + 1)
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
+        """See `SlotDecoder.decode`."""
+        self._slab.reset(slots[fresh > 0])
+        pcm, state = self._decoder.decode(codes, self._slab.take(slots))
+        self._slab.put(slots, state)
+        return pcm
 
 
 class OverlapDecoder:
-    """Decodes each chunk together with up to `left_context` frames before it, and cuts those off.
+    """A `SlotDecoder` that decodes up to `left_context` frames again before each chunk, on the device of its backend."""
 
-    The state is codes only (32 bytes a frame when stored as int16), the work a multiple of the stateful
-    decoder's, and the result approximate unless `left_context` reaches `DecoderConfig.exact_left_context`.
-    """
-
-    def __init__(self, decoder: CodecDecoder, left_context: int) -> None:
-        self.decoder = decoder
-        self.left_context = left_context
-        self.books, self.codebook_size = decoder.books, decoder.codebook_size
+    def __init__(
+        self, decoder: WindowDecoder, slots: int, left_context: int, device: torch.device | None = None
+    ) -> None:
+        """`device`: that of `decoder`; the CPU unless given."""
+        self._decoder, self.slots, self.left_context = decoder, slots, left_context
+        self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples = decoder.frame_samples
-
-    def initial_state(self, rows: int) -> StreamState:
-        """The state of `rows` streams of which nothing was decoded yet."""
-        return StreamState(
-            torch.zeros(rows, self.left_context * self.books, dtype=torch.int64),
-            torch.zeros(rows, dtype=torch.int64),
-        )
+        self.device = torch.device("cpu") if device is None else device
+        self._codes = torch.zeros(slots + 1, left_context, self.codebooks, dtype=torch.int64, device=self.device)
+        """The last codes of each slot, the newest last."""
+        self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=self.device)
+        """Frames decoded of each slot's stream."""
 
     @torch.inference_mode()
-    def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """Decode the next n frames: int64 [B, n, 16] -> float [B, n * 1920], and the state behind them.
+    def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
+        """See `SlotDecoder.decode`. A row with little context is decoded exactly as it would be alone.
 
-        Rows begin together at the left and are padded behind their end, where a causal decoder cannot hear
-        it; so a row with few frames before its chunk is decoded exactly as it would be alone.
+        On a GPU all shapes depend on those of the arguments alone and nothing waits for the device, so that the call
+        can be captured in a CUDA graph. On a CPU no more context is decoded than the oldest stream of the batch has.
         """
-        rows, steps, _ = codes.shape
-        seen = torch.cat((state.history.view(rows, self.left_context, self.books), codes), dim=1)
-        context = state.frames.clamp(max=self.left_context)
-        after = StreamState(seen[:, steps:].flatten(1), state.frames + steps)
-
-        history = ChunkHistory.over(self.decoder.initial_state(rows))
-        hidden = self.decoder.hidden(_from(seen, self.left_context - context), history)
-        # The vocoder hears less far back than the transformer, and costs far more.
-        audible = context.clamp(max=self.decoder.config.vocoder_left_context)
-        hidden = _from(hidden.transpose(0, 1), context - audible, int(audible.max()) + steps).transpose(0, 1)
-        pcm = self.decoder.vocode(hidden.contiguous(), history)
-        pcm = _from(pcm.unsqueeze(2), audible * self.frame_samples, steps * self.frame_samples)
-        return pcm.squeeze(2), after
+        frames = codes.shape[1]
+        decoded = torch.where(fresh > 0, 0, self._frames[slots])
+        context = decoded.clamp(max=self.left_context)
+        known = torch.cat((self._codes[slots], codes), dim=1)
+        longest = int(context.max()) if self.device.type == "cpu" else self.left_context
+        windows = select_steps(known, self.left_context - context, longest + frames)
+        pcm = self._decoder.decode_windows(windows, context, frames)
+        self._codes[slots] = known[:, frames:]
+        self._frames[slots] = decoded + frames
+        return pcm
 
 
-def _from(x: Tensor, first: Tensor, length: int | None = None) -> Tensor:
-    """`x` [B, T, ...] with row b beginning at step first[b]; short rows repeat their last step."""
-    lowest = int(first.min())
-    length = x.shape[1] - lowest if length is None else length
-    if bool((first == lowest).all()):
-        return x[:, lowest : lowest + length]
-    steps = (first.unsqueeze(1) + torch.arange(length)).clamp(max=x.shape[1] - 1)
-    return x[torch.arange(len(x)).unsqueeze(1), steps]
-
-
-def load_streaming_decoder(checkpoint_dir: Path, mode: StreamingMode, left_context: int) -> StreamingDecoder:
-    """Load the decoder; `left_context` only matters for "overlap". Raises CodecFormatError."""
+def load_slot_decoder(checkpoint_dir: Path, slots: int, codec_mode: CodecMode, left_context: int) -> SlotDecoder:
+    """Loads the decoder of a `speech_tokenizer` folder on the CPU; `left_context` is for overlap. Raises CodecFormatError."""
     decoder = CodecDecoder.from_checkpoint(checkpoint_dir)
-    return decoder if mode == "stateful" else OverlapDecoder(decoder, left_context)
+    if codec_mode == "overlap":
+        return OverlapDecoder(decoder, slots, left_context)
+    return StatefulDecoder(decoder, slots)

@@ -1,7 +1,7 @@
-"""Decodes streams in shared batches, over one channel to a codec worker."""
-# TODO-DOC A job under way: whose frames it has, and where its sound goes.
-# TODO-DOC Streams decoded in shared batches, on one channel to a codec worker: what is planned, and what came of it.
-# TODO-DOC The event loop plans the batches and only moves bytes; all arithmetic is in the worker.
+"""Decodes streams in shared batches over one channel to a codec worker.
+
+The event loop plans the batches and moves bytes; all arithmetic is in the worker.
+"""
 
 from __future__ import annotations
 
@@ -13,54 +13,57 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from voxgate.codecs.pcm import FRAME_MS, Pcm
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job
 from ..ipc.pcm_buffers import SharedPcmBuffers
 from ..ipc.watchdog import HeartbeatWatchdog
 from ..step_times import StepTimes
-from .planner import frames_to_decode, plan
+from .planner import frames_to_decode, plan_batch
 from .stream import CodecStream
 
-SLOWEST_JOBS = 4
-"""What is slow does not hang: two jobs may lie before the one that is waited for, and each take longer than ever."""
+JOBS_IN_FLIGHT = 2
+"""So that the worker finds the next job waiting when it has answered one."""
+FIRST_JOBS_IN_FLIGHT = 3
+"""With a job of streams without any audio yet, which need not wait for those in flight."""
+SLOW_JOBS = 4
+"""Job durations that an answer may take before the worker counts as hanging: two jobs may be queued before it, and
+each may take longer than any so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightJob:
-    """`frames`: of each stream; `place`: of the shared memory that its sound goes to, None for a job of nothing."""
+    """A job that the worker has not answered: the next `frames` frames of each of `streams`.
+
+    `buffer`: index of the shared buffer for its audio; None for a job without rows.
+    """
 
     streams: tuple[CodecStream, ...]
     frames: int
-    place: int | None = None
+    buffer: int | None = None
 
-    def deliver(self, sound: Pcm) -> None:
-        """`sound`: float32 [streams, samples]. A row that holds what is no number fails its stream alone."""
-        sane = np.isfinite(sound).all()
-        for stream, row in zip(self.streams, sound, strict=True):
-            if sane or np.isfinite(row).all():
+    def deliver(self, pcm: Pcm) -> None:
+        """Gives each stream its row of float32 [streams, samples]; a row that is not finite fails its stream alone.
+
+        A stream's state keeps a value that is not finite; the other streams have their own state.
+        """
+        all_finite = np.isfinite(pcm).all()
+        for stream, row in zip(self.streams, pcm, strict=True):
+            if all_finite or np.isfinite(row).all():
                 stream.deliver(row, self.frames)
             else:
-                # A stream's history holds on to what is no number; other streams have their own.
                 stream.fail(GenerationFailed("the codec could not decode the speech"))
 
     def fail(self, error: EngineError) -> None:
-        """End all its streams."""
+        """Fails all its streams."""
         for stream in self.streams:
             stream.fail(error)
 
 
-JOBS_IN_FLIGHT = 2
-"""So that the worker finds the next one waiting when it has answered."""
-FIRST_IN_FLIGHT = 3
-"""With a job of streams that nothing has been heard of yet: they need not wait for those under way."""
-
-
 class CodecClient:
-    """Decodes streams in slots of a worker's. `slots`: how many it may use at once.
+    """Decodes streams in slots of a codec worker that another process started. Not thread-safe.
 
-    `max_job_frames`: of a batch over all its rows; `job_deadline_s`: how long the worker may be silent with a job.
     `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
     """
 
@@ -71,182 +74,199 @@ class CodecClient:
         job_deadline_s: float = 5.0,
         on_death: Callable[[EngineLost], None] | None = None,
     ) -> None:
+        """`slots`: most streams in one job. `max_job_frames`: most frames of a job over all its rows.
+
+        `job_deadline_s`: longest silence of the worker while a job is in flight, unless jobs take long.
+        """
         self.slots, self.max_job_frames = slots, max_job_frames
+        self.times = StepTimes()
+        """Durations of jobs by their frames over all rows."""
         self._on_death = on_death
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._sound = SharedPcmBuffers.create(FIRST_IN_FLIGHT, max_job_frames)
-        self._places = list(range(FIRST_IN_FLIGHT))
-        self._about: CodecDescription | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._description: CodecDescription | None = None
+        """None before the worker is ready and after it is lost."""
+        self._buffers = SharedPcmBuffers.create(FIRST_JOBS_IN_FLIGHT, max_job_frames)
+        self._free_buffers = list(range(FIRST_JOBS_IN_FLIGHT))
         self._streams: dict[int, CodecStream] = {}
         self._in_flight: dict[int, InFlightJob] = {}
         self._serial = 0
         self._answered = asyncio.Event()
         self._planning: asyncio.Handle | None = None
-        self._looking: asyncio.Handle | None = None
+        self._replan_timer: asyncio.Handle | None = None
         self._watchdog = HeartbeatWatchdog(job_deadline_s)
-        self._due: asyncio.TimerHandle | None = None
-        self.times = StepTimes()
-        """What its jobs take, by the number of frames over all rows."""
+        self._answer_timer: asyncio.TimerHandle | None = None
 
     @property
     def ready(self) -> bool:
-        return self._about is not None
+        """Whether the worker has greeted and was not lost since."""
+        return self._description is not None
 
     @property
-    def books(self) -> int:
-        """Codes in a frame; only while it is ready."""
-        assert self._about is not None
-        return self._about.books
+    def codebooks(self) -> int:
+        """Codes per frame; only while it is ready."""
+        assert self._description is not None
+        return self._description.codebooks
 
     async def connect(self, address: str) -> None:
-        """Join a worker that another process started. Raises as `greeted` does."""
+        """Connects to a worker that another process started. Raises what `read_greeting` raises."""
         channel = socket.socket(socket.AF_UNIX)
         channel.setblocking(False)
         try:
             await asyncio.get_running_loop().sock_connect(channel, f"\0{address}")
-            self._sound.show(channel)
+            self._buffers.send_to(channel)
         except BaseException:
             channel.close()
             raise
         self._reader, self._writer = await asyncio.open_connection(sock=channel)
-        await self.greeted()
+        await self.read_greeting()
 
-    async def greeted(self) -> None:
-        """Wait for the worker's first word. Raises EngineError; OSError and the like when it is gone."""
+    async def read_greeting(self) -> None:
+        """Waits until the worker is ready.
+
+        Raises EngineError when it cannot start, OSError or asyncio.IncompleteReadError when it is gone.
+        """
         kind, _, _, payload = await self._read_answer()
         if kind is not AnswerKind.READY:
             raise EngineError(f"the codec cannot start: {payload.decode(errors='replace')}")
-        self._about = CodecDescription(**json.loads(payload))
+        self._description = CodecDescription(**json.loads(payload))
         self._reading = asyncio.create_task(self._read(), name="codec answers")
 
     async def close(self) -> None:
-        """Open streams raise EngineLost. Safe to call twice."""
+        """Disconnects; open streams raise EngineLost. Safe to call twice."""
         self._fail_all(EngineLost("the codec was closed"))
-        for handle in (self._planning, self._looking):
+        for handle in (self._planning, self._replan_timer):
             if handle is not None:
                 handle.cancel()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
         if self._writer is not None:
-            self._writer.close()  # the worker takes a closed socket for the end
+            self._writer.close()  # at which the worker ends, if it is this process's
 
     def open_in(self, slot: int, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
-        """A new stream in a slot that is free; `paced` when it is heard as it is decoded, not as fast as it is made.
+        """Opens a stream in a free slot; `paced` when its audio is heard as it is decoded.
 
-        `context`: int16 [n, 16] whose audio the stream goes on from, without giving it out. Raises EngineNotReady,
-        AtCapacity when the slot is taken, ValueError for a context that is none of this codec's.
+        `context`: int16 [n, codebooks], frames that the stream continues; their audio is discarded. Raises
+        EngineNotReady, AtCapacity when the slot is taken, ValueError for a context of another codec.
         """
         if context is not None:
             context = self._checked(context)
-        if self._about is None:
+        if self._description is None:
             raise EngineNotReady("the codec is not running")
         if slot in self._streams:
             raise AtCapacity(f"codec slot {slot} is taken")
+        stateful = self._description.codec_mode == "stateful"
         stream = self._streams[slot] = CodecStream(
-            slot, self._checked, partial(self._changed, slot), self._release,
-            paced=paced, context=context, alone=not self.touched(slot),
-        )  # fmt: skip  # what it is told, and what it is
-        self._changed(slot)
+            slot,
+            self._checked,
+            partial(self._on_stream_changed, slot),
+            self._release,
+            paced=paced,
+            context=context,
+            external_first_frame=stateful and not self.is_busy(slot),
+        )
+        self._on_stream_changed(slot)
         return stream
 
+    def is_busy(self, slot: int) -> bool:
+        """Whether a job in flight has a row in the slot, even for a stream that was closed."""
+        return any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams)
+
+    async def wait_until_idle(self, slot: int) -> None:
+        """Waits until no job in flight has a row in the slot; another process may use it then."""
+        while self.is_busy(slot):
+            self._answered.clear()
+            await self._answered.wait()
+
     def _checked(self, codes: Codes) -> Codes:
-        if self._about is None:
-            return codes  # lost: the stream's reader is told
-        if codes.ndim != 2 or codes.shape[1] != self._about.books:
-            raise ValueError(f"codes must be [n, {self._about.books}], not {list(codes.shape)}")
-        if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < self._about.codebook_size):
-            raise ValueError(f"codes must lie in [0, {self._about.codebook_size})")
+        if self._description is None:
+            return codes  # the worker is lost, and the stream's reader gets the reason
+        if codes.ndim != 2 or codes.shape[1] != self._description.codebooks:
+            raise ValueError(f"codes must be [n, {self._description.codebooks}], got {list(codes.shape)}")
+        if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < self._description.codebook_size):
+            raise ValueError(f"codes must lie in [0, {self._description.codebook_size})")
         return np.array(codes, dtype=np.int16)
 
     def _release(self, stream: CodecStream) -> None:
         if self._streams.get(stream.slot) is stream:
             del self._streams[stream.slot]
 
-    async def settled(self, slot: int) -> None:
-        """Wait until no job under way touches the slot: from then on another process may use it."""
-        while self.touched(slot):
-            self._answered.clear()
-            await self._answered.wait()
+    # Planning
 
-    def touched(self, slot: int) -> bool:
-        """Whether a job under way is in that slot, if only for a stream that is no more."""
-        return any(stream.slot == slot for job in self._in_flight.values() for stream in job.streams)
-
-    def _changed(self, slot: int) -> None:
-        """A stream has more frames, an end, or a listener who is further: time to plan if that makes a chunk ready.
-
-        Those of the others are as they were.
-        """
+    def _on_stream_changed(self, slot: int) -> None:
+        """Plans if this stream has a chunk ready now: it has more frames, has ended, or was heard further."""
         stream = self._streams.get(slot)
         if self._planning is None and stream is not None and stream.pending:
             view = stream.view(asyncio.get_running_loop().time())
             if frames_to_decode(view, self.max_job_frames):
                 self._plan_soon()
             elif not stream.paced:
-                self._look_again()
+                self._replan_later()
 
     def _plan_soon(self) -> None:
-        """Plan once this turn of the loop is over: streams pushed to in the same turn share a batch."""
-        if self._planning is None and self._about is not None:
+        """Plans at the end of this turn of the event loop, so that streams pushed to in it share a batch."""
+        if self._planning is None and self._description is not None:
             self._planning = asyncio.get_running_loop().call_soon(self._dispatch)
 
+    def _replan_later(self) -> None:
+        """Plans again after a frame's time: no playback report wakes streams that are not heard as they are decoded."""
+        if self._replan_timer is None:
+            self._replan_timer = asyncio.get_running_loop().call_later(FRAME_MS / 1000, self._replan)
+
+    def _replan(self) -> None:
+        self._replan_timer = None
+        self._plan_soon()
+
     def _dispatch(self) -> None:
+        """Sends jobs until enough are in flight or nothing should be decoded now."""
         self._planning = None
         now_s = asyncio.get_running_loop().time()
-        while self._about is not None and (under_way := len(self._in_flight)) < FIRST_IN_FLIGHT:
-            # Most streams wait for frames at any one moment; looking at each would cost more than all the rest.
+        while self._description is not None and (in_flight := len(self._in_flight)) < FIRST_JOBS_IN_FLIGHT:
+            # At any one moment most streams have nothing pending; a view of each would cost more than the rest.
             pending = [stream for stream in self._streams.values() if stream.pending]
             views = [stream.view(now_s) for stream in pending]
-            if under_way >= JOBS_IN_FLIGHT:
+            if in_flight >= JOBS_IN_FLIGHT:
                 views = [view for view in views if not view.decoded]
-            batch = plan(views, max_rows=self.slots, max_frames=self.max_job_frames)
+            batch = plan_batch(views, max_rows=self.slots, max_frames=self.max_job_frames)
             if batch is None:
                 if not all(stream.paced for stream in pending):
-                    self._look_again()
+                    self._replan_later()
                 return
             streams = tuple(self._streams[slot] for slot in batch.slots)
             serial = self._next_serial()
             taken = (stream.take(batch.frames, serial, now_s) for stream in streams)
             codes, resets = zip(*taken, strict=True)
-            place = self._places.pop()
-            job = Job(serial, batch.slots, resets, np.stack(codes), place)
-            self._submit(job, InFlightJob(streams, batch.frames, place))
-
-    def _look_again(self) -> None:
-        """No listener's progress tells that it is time for those who are not heard as they are decoded."""
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(FRAME_MS / 1000, self._look)
-
-    def _look(self) -> None:
-        self._looking = None
-        self._plan_soon()
+            buffer = self._free_buffers.pop()
+            job = Job(serial, batch.slots, resets, np.stack(codes), buffer)
+            self._submit(job, InFlightJob(streams, batch.frames, buffer))
 
     def _next_serial(self) -> int:
         self._serial = (self._serial + 1) & 0xFFFF_FFFF
         return self._serial
 
-    def _submit(self, job: Job, about: InFlightJob) -> None:
-        assert self._writer is not None
+    def _submit(self, job: Job, in_flight: InFlightJob) -> None:
+        assert self._writer is not None  # callers check that the worker is ready
         self._watchdog.on_request(asyncio.get_running_loop().time())
-        self._in_flight[job.serial] = about
+        self._in_flight[job.serial] = in_flight
         self._writer.write(job.pack())
-        if self._due is None:
+        if self._answer_timer is None:
             self._expect_answer()
+
+    # Watching the worker
 
     def _expect_answer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due = loop.call_at(self._watchdog.due_s(self._slowest_s(loop.time())), self._look_for_answer)
+        self._answer_timer = loop.call_at(self._watchdog.due_s(self._slowest_s(loop.time())), self._check_answer)
 
     def _slowest_s(self, now_s: float) -> float:
-        """What the jobs before an answer can take, in seconds."""
-        return SLOWEST_JOBS * (self.times.curve(now_s).at(self.max_job_frames) or 0.0)
+        """Returns how long the jobs before an answer can take."""
+        return SLOW_JOBS * (self.times.curve(now_s).at(self.max_job_frames) or 0.0)
 
-    def _look_for_answer(self) -> None:
-        assert self._due is not None
-        planned_s, self._due = self._due.when(), None
+    def _check_answer(self) -> None:
+        assert self._answer_timer is not None  # this is its callback
+        planned_s, self._answer_timer = self._answer_timer.when(), None
         if not self._in_flight:
             return
         now_s = asyncio.get_running_loop().time()
@@ -255,26 +275,42 @@ class CodecClient:
         else:
             self._expect_answer()
 
-    async def _read(self) -> None:
-        """Deliver answers until the worker is gone."""
-        try:
-            while True:
-                self._accept(*await self._read_answer())
-        except (asyncio.IncompleteReadError, OSError):
-            self._lose("the codec worker died")
-        except (KeyError, ValueError) as error:
-            self._lose(f"the codec worker answered what was not asked: {error!r}")
-
     def _lose(self, reason: str) -> None:
-        """The worker failed by itself: tell every stream, then the owner; only the first reason counts."""
-        if self._about is None:
+        """Fails every stream and reports the worker's death; only the first reason counts."""
+        if self._description is None:
             return
         lost = EngineLost(reason)
         self._fail_all(lost)
         if self._on_death is not None:
             self._on_death(lost)
 
-    def _accept(self, kind: AnswerKind, serial: int, seconds: float, payload: bytes) -> None:
+    def _fail_all(self, error: EngineLost) -> None:
+        self._description = None
+        self._in_flight.clear()
+        self._answered.set()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+        for stream in self._streams.values():
+            stream.fail(error)
+
+    # Answers
+
+    async def _read(self) -> None:
+        """Delivers answers until the worker is gone."""
+        try:
+            while True:
+                self._on_answer(*await self._read_answer())
+        except (asyncio.IncompleteReadError, OSError):
+            self._lose("the codec worker died")
+        except (KeyError, ValueError) as error:
+            self._lose(f"the codec worker sent an unexpected answer: {error!r}")
+
+    async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
+        kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
+        return AnswerKind(kind), serial, micros * 1e-6, await self._reader.readexactly(length)
+
+    def _on_answer(self, kind: AnswerKind, serial: int, seconds: float, payload: bytes) -> None:
         now_s = asyncio.get_running_loop().time()
         if kind is AnswerKind.TOOK:
             self.times.record(serial, seconds, now_s)
@@ -282,32 +318,17 @@ class CodecClient:
         job = self._in_flight.pop(serial)
         self._watchdog.on_message(now_s, pending=bool(self._in_flight))
         self._answered.set()
-        sound: Pcm | None = None
-        if job.place is not None:
+        pcm: Pcm | None = None
+        if job.buffer is not None:
             if kind is AnswerKind.PCM:
-                assert self._about is not None
-                sound = self._sound.read(job.place, len(job.streams), job.frames * self._about.frame_samples)
+                pcm = self._buffers.read(job.buffer, len(job.streams), job.frames * FRAME_SAMPLES)
                 self.times.record(len(job.streams) * job.frames, seconds, now_s)
-            self._places.append(job.place)
-        # The worker first: what is done with its answer takes milliseconds where many listen.
+            self._free_buffers.append(job.buffer)
+        # The worker gets its next job first: with many listeners, delivering an answer takes milliseconds.
         if self._planning is not None:
             self._planning.cancel()
         self._dispatch()
-        if sound is not None:
-            job.deliver(sound)
+        if pcm is not None:
+            job.deliver(pcm)
         elif kind is AnswerKind.FAILED:
             job.fail(GenerationFailed(f"the codec could not decode: {payload.decode(errors='replace')}"))
-
-    async def _read_answer(self) -> tuple[AnswerKind, int, float, bytes]:
-        kind, serial, micros, length = ANSWER_HEADER.unpack(await self._reader.readexactly(ANSWER_HEADER.size))
-        return AnswerKind(kind), serial, micros * 1e-6, await self._reader.readexactly(length)
-
-    def _fail_all(self, error: EngineLost) -> None:
-        self._about = None
-        self._in_flight.clear()
-        self._answered.set()
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        for stream in self._streams.values():
-            stream.fail(error)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.decoder import GpuDecoder
 from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.neural.streaming import SlotDecoder
+from voxgate.codecs.pcm import Pcm
 
 from ..cuda.graphs import GraphBuckets, new_event, new_memory_pool, new_stream
 from ..cuda.nvrtc import supported
 from ..cuda.self_test import accelerated
-from ..interface import Pcm
 from ..ipc.codec_wire import Job
 from .planner import CHUNK_FRAMES
 from .residual_unit import FusedResidualUnits, unit_launches
@@ -57,7 +58,7 @@ def load_gpu_decoder(checkpoint_dir: Path, slots: int, device: torch.device) -> 
     """
     loaded = CodecDecoder.from_checkpoint(checkpoint_dir)
     codes = torch.randint(
-        loaded.codebook_size, (1, TEST_FRAMES, loaded.books), generator=torch.Generator().manual_seed(1)
+        loaded.codebook_size, (1, TEST_FRAMES, loaded.codebooks), generator=torch.Generator().manual_seed(1)
     )
     reference = loaded.decode_all(codes)
 
@@ -89,7 +90,7 @@ def matches_reference(decoder: GpuDecoder, codes: Tensor, reference: Tensor) -> 
 
 @dataclass(frozen=True, slots=True)
 class _BatchInputs:
-    """`codes`: int64 [rows, frames, books]; `streams`: int64 [2, rows], slots and whether they are fresh."""
+    """`codes`: int64 [rows, frames, codebooks]; `streams`: int64 [2, rows], slots and whether they are fresh."""
 
     codes: Tensor
     streams: Tensor
@@ -98,10 +99,10 @@ class _BatchInputs:
 class GpuBatchDecoder:
     """Decodes jobs on the device; a batch runs in the smallest captured shape that it fits in."""
 
-    ahead = 2
+    max_in_flight = 2
     """Jobs that may be launched before the PCM of the first is taken."""
 
-    def __init__(self, decoder: GpuDecoder, max_rows: int, max_frames: int) -> None:
+    def __init__(self, decoder: SlotDecoder, max_rows: int, max_frames: int) -> None:
         """Captures a graph for every shape; compiles the kernels where they are not cached."""
         self.decoder = decoder
         self._stream = new_stream(priority=STREAM_PRIORITY)
@@ -116,7 +117,9 @@ class GpuBatchDecoder:
             )
             for frames, sizes in captured_shapes(max_rows, max_frames).items()
         }
-        self._staging = deque(_Staging(max_frames, decoder.books, decoder.frame_samples) for _ in range(self.ahead))
+        self._staging = deque(
+            _Staging(max_frames, decoder.codebooks, decoder.frame_samples) for _ in range(self.max_in_flight)
+        )
         self.first_frame_event: torch.cuda.Event | None = None
         """Recorded when the latest first frame that the talker decodes in one of the slots is complete."""
 
@@ -124,16 +127,16 @@ class GpuBatchDecoder:
         """Inputs of streams in the padding slot."""
         device = self.decoder.device
         return _BatchInputs(
-            codes=torch.zeros(rows, frames, self.decoder.books, dtype=torch.int64, device=device),
+            codes=torch.zeros(rows, frames, self.decoder.codebooks, dtype=torch.int64, device=device),
             streams=torch.tensor([[self.decoder.slots] * rows, [1] * rows], device=device),
         )
 
     def launch(self, job: Job) -> _LaunchedJob:
-        """Start decoding; at most `ahead` jobs before the PCM of the first is taken."""
-        rows, frames, books = job.codes.shape
+        """Start decoding; at most `max_in_flight` jobs before the PCM of the first is taken."""
+        rows, frames, codebooks = job.codes.shape
         size, graph = self._graphs[frames].smallest(rows)
         staging = self._staging[0]
-        streams, codes = staging.streams(size), staging.codes(rows, frames, books)
+        streams, codes = staging.streams(size), staging.codes(rows, frames, codebooks)
         pcm = staging.pcm(rows, graph.outputs)
         numbers = streams.numpy()
         numbers[:, :rows] = job.slots, job.resets
@@ -160,8 +163,8 @@ class GpuBatchDecoder:
 class _Staging:
     """Pinned memory for a batch on its way to the device and back."""
 
-    def __init__(self, max_frames: int, books: int, frame_samples: int) -> None:
-        self._codes = torch.empty(max_frames * books, dtype=torch.int64, pin_memory=True)
+    def __init__(self, max_frames: int, codebooks: int, frame_samples: int) -> None:
+        self._codes = torch.empty(max_frames * codebooks, dtype=torch.int64, pin_memory=True)
         self._streams = torch.empty(2 * ROWS[-1], dtype=torch.int64, pin_memory=True)
         self._pcm = torch.empty(max_frames * frame_samples, dtype=torch.float32, pin_memory=True)
         self.started, self.done = new_event(timing=True), new_event(timing=True)
@@ -169,8 +172,8 @@ class _Staging:
     def streams(self, rows: int) -> Tensor:
         return self._streams[: 2 * rows].view(2, rows)
 
-    def codes(self, rows: int, frames: int, books: int) -> Tensor:
-        return self._codes[: rows * frames * books].view(rows, frames, books)
+    def codes(self, rows: int, frames: int, codebooks: int) -> Tensor:
+        return self._codes[: rows * frames * codebooks].view(rows, frames, codebooks)
 
     def pcm(self, rows: int, decoded: Tensor) -> Tensor:
         return self._pcm[: rows * decoded.shape[1]].view(rows, -1)
@@ -184,7 +187,7 @@ class _LaunchedJob:
     samples: Tensor
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether `pcm` returns without waiting."""
         return bool(self.staging.done.query())  # type: ignore[no-untyped-call]  # torch has no types for it
 

@@ -1,4 +1,4 @@
-"""The codec service as the pipeline sees it: a worker that is started, watched and ended, and the slots in it."""
+"""The codec service as the pipeline sees it: starts, watches and ends the worker, and assigns its slots."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from voxgate.codecs.neural.config import CodecMode, DecoderConfig
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
 from ..ipc.codec_wire import CodecWorkerOptions, Codes, Job
@@ -21,30 +22,24 @@ from .client import CodecClient, InFlightJob
 from .stream import CodecStream
 
 MAX_JOB_FRAMES = 8
-"""Frames of a batch over all its rows: some 40 ms of work on one core, so that a new stream is soon heard."""
+"""Frames of a batch over all its rows on a CPU: about 40 ms of work on one core, so that a new stream starts soon."""
 MAX_GPU_JOB_FRAMES = 128
-"""On a GPU: a few milliseconds."""
+"""Frames of one process's batch on a GPU: a few milliseconds of work."""
 GPU_BATCH_FRAMES = 256
-"""On a GPU, of jobs of several processes together."""
-PULSE_S = 1.0
-"""With other processes speaking through the worker, it is asked for a sign of life so often."""
+"""Frames of a batch that joins jobs of several processes on a GPU."""
+HEARTBEAT_S = 1.0
+"""Interval of asking a shared worker for a sign of life: jobs of other processes are not answered to this one."""
 
 
 class CodecService(CodecClient):
-    """Decodes up to `slots` streams at once in one worker: a process, or on a GPU a thread of the talker's process.
-
-    `mode`: "stateful" (exact) or "overlap" with `left_context` frames re-decoded before each chunk.
-    `threads`: of the worker's arithmetic. With `device` "cuda" it begins when whoever got the `in_process_options` serves it.
-    `shared`: other processes may decode in it too, by way of `jobs_address`, in slots that were lent to them.
-    `on_death` is called once when the worker dies or hangs by itself, after every stream was failed.
-    """
+    """Decodes up to `slots` streams at once in one worker: a process, or on a GPU a thread of the talker's process."""
 
     def __init__(
         self,
         checkpoint_dir: Path,
         *,
         slots: int,
-        mode: str = "stateful",
+        codec_mode: CodecMode = "stateful",
         left_context: int = 72,
         threads: int = 1,
         device: str = "cpu",
@@ -55,22 +50,31 @@ class CodecService(CodecClient):
         shared: bool = False,
         on_death: Callable[[EngineLost], None] | None = None,
     ) -> None:
-        if mode not in ("stateful", "overlap"):
-            raise ValueError(f"unknown codec mode {mode!r}")
-        if device != "cpu" and mode != "stateful":
-            raise ValueError("on a GPU the codec decodes with state only")
-        most_frames = max_job_frames or (MAX_JOB_FRAMES if device == "cpu" else MAX_GPU_JOB_FRAMES)
-        super().__init__(slots, most_frames, job_deadline_s, on_death)
-        self.batch_frames = most_frames if device == "cpu" else max(most_frames, GPU_BATCH_FRAMES)
-        self.checkpoint_dir, self.mode = checkpoint_dir, mode
+        """`codec_mode`: "stateful" (exact), or "overlap" with `left_context` frames decoded again before each chunk.
+
+        `threads`: CPU threads of the worker's arithmetic. With `device` "cuda" the worker starts when the process
+        that holds the GPU is given `in_process_options`. `shared`: other processes decode in it too, at
+        `jobs_address`, in slots leased to them. `on_death` is called once when the worker dies or hangs by itself,
+        after every stream was failed. Raises CodecFormatError for overlap on a GPU with an unreadable checkpoint.
+        """
+        job_frames, batch_frames = MAX_JOB_FRAMES, MAX_JOB_FRAMES
+        if device != "cpu":
+            job_frames, batch_frames = MAX_GPU_JOB_FRAMES, GPU_BATCH_FRAMES
+            if codec_mode == "overlap":
+                reach = min(left_context, DecoderConfig.from_checkpoint(checkpoint_dir).vocoder_left_context)
+                job_frames, batch_frames = (_overlap_frames(n, reach) for n in (job_frames, batch_frames))
+        job_frames = max_job_frames or job_frames
+        super().__init__(slots, job_frames, job_deadline_s, on_death)
+        self.batch_frames = job_frames if device == "cpu" else max(job_frames, batch_frames)
+        self.checkpoint_dir, self.codec_mode = checkpoint_dir, codec_mode
         self.left_context, self.threads, self.device = left_context, threads, device
         self._address = f"voxgate-codec-{uuid.uuid4().hex}"
         self._shared = shared
         self._start_deadline_s, self._close_deadline_s = start_deadline_s, close_deadline_s
         self._process: Process | None = None
-        self._pulse: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
         self._free = deque(range(slots))
-        """The one that was left first is taken first; the last job in it is over by then."""
+        """The slot that was returned first is taken first; its last job has been answered by then."""
 
     @property
     def jobs_address(self) -> str:
@@ -79,53 +83,61 @@ class CodecService(CodecClient):
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id while it is there."""
+        """The process id of the worker while its process runs."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
-    async def start(self) -> None:
-        """Start the worker; returns when it is loaded and warm.
+    @property
+    def in_process_options(self) -> str | None:
+        """What the process that holds the GPU needs to serve this codec (`worker.serve_in_process`), as JSON.
 
-        Raises EngineError with the reason, leaving no process behind; so does cancelling.
+        None on a CPU, where the codec has a process of its own.
+        """
+        return None if self.device == "cpu" else self._options().to_json()
+
+    async def start(self) -> None:
+        """Starts the worker; returns when it is loaded and warm.
+
+        Raises EngineError with the reason. After an error or a cancellation no process is left behind.
         """
         if self._writer is not None:
             raise RuntimeError("the codec service was started already")
         try:
             async with asyncio.timeout(self._start_deadline_s):
                 await self._launch()
-                await self.greeted()
+                await self.read_greeting()
         except TimeoutError:
             await self.close()
             raise EngineError(f"the codec was not ready within {self._start_deadline_s:g} s") from None
         except (asyncio.IncompleteReadError, OSError) as error:
             await self.close()
-            raise EngineError("the codec worker ended while it was starting") from error
+            raise EngineError("the codec worker ended during its start") from error
         except BaseException:
             await self.close()
             raise
         if self._shared:
-            self._pulse = asyncio.create_task(self._ask_again_and_again(), name="codec pulse")
+            self._heartbeat = asyncio.create_task(self._send_heartbeats(), name="codec heartbeat")
 
     async def close(self) -> None:
-        """End the worker, by force if need be; open streams raise EngineLost. Safe to call twice."""
-        if self._pulse is not None:
-            self._pulse.cancel()
+        """Ends the worker, by force after the deadline; open streams raise EngineLost. Safe to call twice."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
         await super().close()
         await self._end_process()
 
     def open(self, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
-        """As `open_in`, in any free slot. Raises AtCapacity, EngineNotReady, ValueError."""
+        """Opens a stream in any free slot; see `open_in`. Raises AtCapacity, EngineNotReady, ValueError."""
         self._check_free()
         stream = self.open_in(self._free[0], paced=paced, context=context)
         self._free.popleft()
         return stream
 
     def lease(self) -> int:
-        """A free slot for another process. Raises AtCapacity, EngineNotReady."""
+        """Takes a free slot for another process. Raises AtCapacity, EngineNotReady."""
         self._check_free()
         return self._free.popleft()
 
     def reclaim(self, slot: int) -> None:
-        """A slot that was lent, and that no job under way touches."""
+        """Returns a leased slot, in which no job is in flight."""
         self._free.append(slot)
 
     def _check_free(self) -> None:
@@ -143,24 +155,19 @@ class CodecService(CodecClient):
         self._kill()
         super()._lose(reason)
 
-    async def _ask_again_and_again(self) -> None:
-        """Jobs of other processes are none of those that this one waits for: a job of nothing is."""
-        nothing = np.zeros((0, 0, self.books), np.int16)
+    async def _send_heartbeats(self) -> None:
+        """Sends a job without rows whenever no job of this process is in flight, for the watchdog to watch."""
+        nothing = np.zeros((0, 0, self.codebooks), np.int16)
         while self.ready:
             if not self._in_flight:
                 self._submit(Job(self._next_serial(), (), (), nothing), InFlightJob((), 0))
-            await asyncio.sleep(PULSE_S)
-
-    @property
-    def in_process_options(self) -> str | None:
-        """What a process that holds the GPU needs to serve this codec (`beside.py`), as JSON; None on a CPU."""
-        return None if self.device == "cpu" else self._options().to_json()
+            await asyncio.sleep(HEARTBEAT_S)
 
     def _options(self, socket_fd: int = -1) -> CodecWorkerOptions:
         return CodecWorkerOptions(
             checkpoint_dir=str(self.checkpoint_dir),
             slots=self.slots,
-            mode="stateful" if self.mode == "stateful" else "overlap",
+            codec_mode=self.codec_mode,
             left_context=self.left_context,
             threads=self.threads,
             max_rows=self.slots,
@@ -174,19 +181,16 @@ class CodecService(CodecClient):
         )
 
     async def _launch(self) -> None:
-        if self.device != "cpu":
-            with socket.socket(socket.AF_UNIX) as door:
-                door.setblocking(False)
-                door.bind(f"\0{self._address}")
-                door.listen(1)
-                ours, _ = await asyncio.get_running_loop().sock_accept(door)
-            self._sound.show(ours)
-            self._reader, self._writer = await asyncio.open_connection(sock=ours)
-            return
+        if self.device == "cpu":
+            await self._launch_process()
+        else:
+            await self._accept_thread()
+
+    async def _launch_process(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             options = self._options(theirs.fileno())
-            self._sound.show(ours)
+            self._buffers.send_to(ours)
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -196,6 +200,16 @@ class CodecService(CodecClient):
                 stdin=DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
+
+    async def _accept_thread(self) -> None:
+        """Waits for the worker's thread of another process to connect."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.setblocking(False)
+            listener.bind(f"\0{self._address}")
+            listener.listen(1)
+            channel, _ = await asyncio.get_running_loop().sock_accept(listener)
+        self._buffers.send_to(channel)
+        self._reader, self._writer = await asyncio.open_connection(sock=channel)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -213,3 +227,12 @@ class CodecService(CodecClient):
         finally:
             self._kill()
         await self._process.wait()
+
+
+def _overlap_frames(frames: int, reach: int) -> int:
+    """Returns how many frames of overlap decoding are at most as much work and memory as `frames` of stateful decoding.
+
+    The vocoder decodes `reach` frames again before each chunk. The result is a power of two, as are the captured
+    batch shapes.
+    """
+    return 1 << (max(1, frames // (1 + reach)).bit_length() - 1)

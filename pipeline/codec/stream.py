@@ -1,4 +1,4 @@
-"""One utterance's stream through the codec: codes pushed in, runs of audio iterated out, both in order."""
+"""One utterance's stream through the codec: codes are pushed in, runs of audio are iterated out, both in order."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .planner import StreamView
 
 
 class CodecStream:
-    """A slot of the codec service, until `aclose`. Not thread-safe; every method belongs to the event loop.
+    """A slot of the codec until `aclose`. Not thread-safe; every method belongs to the event loop.
 
     Frames are counted from the first that was pushed; those of a context come before it.
 
-    Iterate it for float32 [n * 1920] runs in [-1, 1]; the iteration ends after the last frame once `finish`
-    was called. It raises EngineLost when the worker dies and GenerationFailed when this stream's codes could
-    not be decoded. Cancelling an iteration loses nothing.
+    Iterate it for runs of audio, float32 [n * 1920] in [-1, 1], 24 kHz mono; the iteration ends after the last frame
+    once `finish` was called. It raises EngineLost when the worker dies and GenerationFailed when the codes of this
+    stream could not be decoded. Cancelling an iteration loses nothing.
     """
 
     def __init__(
@@ -33,42 +33,46 @@ class CodecStream:
         *,
         paced: bool = True,
         context: Codes | None = None,
-        alone: bool = True,
+        external_first_frame: bool = True,
     ) -> None:
-        """`context`: int16 [n, 16] that the stream goes on from; decoded first, its audio is nobody's.
+        """`context`: int16 [n, codebooks] that the stream continues; decoded first, its audio is discarded.
 
-        `alone`: no job under way is in its slot for the one before it.
+        `external_first_frame`: whether another process may decode the first frame in this slot: the codec keeps state
+        there, and no job in flight has a row in it for the previous stream.
         """
         self.slot = slot
         self.closed = False
-        self.paced, self._alone = paced, alone
-        self._began_s = 0.0
-        """When its first frames were taken."""
+        self.paced, self._external_first_frame = paced, external_first_frame
         self._check, self._changed, self._release = check, changed, release
         self._codes: deque[Codes] = deque()
         self._pending = self._decoded = self._heard = self._served = 0
+        self._began_s = 0.0
+        """When the first frames after the context were taken."""
         self._finished = False
         self._audio: deque[Pcm] = deque()
         self._undelivered = 0
+        """Frames of which the audio is still to come."""
         self._error: EngineError | None = None
-        self._news = asyncio.Event()
-        self._context = self._unheard = 0
+        self._wakeup = asyncio.Event()
+        self._context = self._context_undelivered = 0
         if context is not None:
             self.push(context)
-            self._context = self._unheard = self._pending
+            self._context = self._context_undelivered = self._pending
 
     @property
-    def beginning(self) -> int | None:
-        """The slot, as long as there are no frames, for whoever makes the first to decode it at once; None where that
-        must wait for its turn, as for streams that nobody hears yet."""
+    def first_frame_slot(self) -> int | None:
+        """The slot, while the engine that makes the first frame may decode it there at once; otherwise None.
+
+        It may not for a stream that is not paced: its frames wait for those that are heard.
+        """
         begun = self._decoded or self._pending or self.closed
-        return self.slot if self.paced and self._alone and not begun else None
+        return self.slot if self.paced and self._external_first_frame and not begun else None
 
     def push(self, codes: Codes, *, decoded: bool = False) -> None:
-        """Append int16 [n, 16]. How many may be pending is for the caller to bound.
+        """Appends int16 [n, codebooks]; the caller bounds how many frames are pending.
 
-        `decoded`: they have been, in this slot, by whoever made them, and their sound comes by `hear`. Raises
-        ValueError for a wrong shape, a code outside the codebook, or a finished stream; then nothing was taken.
+        `decoded`: the engine decoded them in this slot already, and their audio comes by `push_pcm`. Raises ValueError
+        for a wrong shape, a code outside the codebook, or a finished stream; then nothing was taken.
         """
         if self._finished:
             raise ValueError("the stream is finished")
@@ -83,21 +87,21 @@ class CodecStream:
         self._pending += len(codes)
         self._changed()
 
-    def hear(self, pcm: Pcm) -> None:
-        """The sound of a frame that was decoded elsewhere, float32 [1920]."""
+    def push_pcm(self, pcm: Pcm) -> None:
+        """Accepts the audio of a frame that the engine decoded, float32 [1920]."""
         if np.isfinite(pcm).all():
             self.deliver(pcm, 1)
         else:
             self.fail(GenerationFailed("the codec could not decode the speech"))
 
     def finish(self) -> None:
-        """No more codes come: what is pending is decoded without waiting for more. Safe to call twice."""
+        """Declares that no more codes come, so that pending frames do not wait for more. Safe to call twice."""
         self._finished = True
-        self._news.set()
+        self._wakeup.set()
         self._changed()
 
     def advance(self, frames_heard: int) -> None:
-        """The listener has heard `frames_heard` frames of this stream in all."""
+        """Reports that the listener has heard `frames_heard` frames of this stream in all."""
         self._heard = max(self._heard, frames_heard)
         self._changed()
 
@@ -110,37 +114,37 @@ class CodecStream:
                 raise self._error
             if self.closed or (self._finished and not self._pending and not self._undelivered):
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self._audio.popleft()
 
     async def aclose(self) -> None:
-        """Give the slot back at once; audio still under way is dropped. Safe to call twice."""
+        """Returns the slot at once; audio that is still to come is dropped. Safe to call twice."""
         if not self.closed:
             self.closed = True
             self._codes.clear()
             self._pending = 0
             self._audio.clear()
-            self._news.set()
+            self._wakeup.set()
             self._release(self)
 
-    # What follows is the service's side.
+    # What follows is called by the client.
 
     @property
     def pending(self) -> int:
-        """Frames to be decoded; none once it failed."""
+        """Frames to be decoded; none after a failure."""
         return 0 if self._error else self._pending
 
     def view(self, now_s: float) -> StreamView:
-        """What the planner needs to know; a stream that failed has nothing more to decode.
+        """Returns what the planner sees.
 
-        Nobody listens to a stream that is not paced: it is due as if somebody did, and what is ahead of that can wait.
+        A stream that is not paced has no playback reports. It is due as if it were heard in real time, so that frames
+        further ahead give way to streams that are heard.
         """
-        pending = self.pending
         heard = self._heard if self.paced else int((now_s - self._began_s) * 1000) // FRAME_MS
         return StreamView(
             slot=self.slot,
-            pending=pending,
+            pending=self.pending,
             decoded=self._decoded,
             heard=min(self._context + heard, self._decoded),
             ended=self._finished,
@@ -149,7 +153,7 @@ class CodecStream:
         )
 
     def take(self, frames: int, batch: int, now_s: float) -> tuple[Codes, bool]:
-        """Hand out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
+        """Hands out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
         self._served = batch
         first = self._decoded == 0
         if self._decoded <= self._context:
@@ -168,17 +172,17 @@ class CodecStream:
         return np.concatenate(parts), first
 
     def deliver(self, pcm: Pcm, frames: int) -> None:
-        """Audio of `frames` frames arrived; dropped when the stream was closed meanwhile."""
+        """Accepts the audio of the next `frames` frames; dropped when the stream was closed meanwhile."""
         self._undelivered -= frames
-        unheard = min(frames, self._unheard)
-        self._unheard -= unheard
+        discarded = min(frames, self._context_undelivered)
+        self._context_undelivered -= discarded
         if not self.closed and self._error is None:
-            if unheard < frames:
-                self._audio.append(pcm[unheard * (len(pcm) // frames) :])
-            self._news.set()
+            if discarded < frames:
+                self._audio.append(pcm[discarded * (len(pcm) // frames) :])
+            self._wakeup.set()
 
     def fail(self, error: EngineError) -> None:
-        """End the iteration with `error`, after the audio that is already there."""
+        """Ends the iteration with `error`, after the audio that is already there; only the first error counts."""
         if self._error is None:
             self._error = error
-            self._news.set()
+            self._wakeup.set()

@@ -1,7 +1,7 @@
-"""Jobs in, sound out: the loop of every codec worker, whatever it decodes with.
+"""The loop of every codec worker: receives jobs, decodes them in batches, answers.
 
-Where the device works by itself, the next batch is launched before the one under way is over, so that it never waits
-for us; and as late as that allows, so that who comes meanwhile is in it.
+A device works by itself, so the next batch is launched before the one in flight is done and the device never waits for
+the host; and it is launched as late as that allows, so that jobs that arrive meanwhile are in it.
 """
 
 from __future__ import annotations
@@ -18,35 +18,40 @@ from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import AnswerKind, CodecDescription, CodecWorkerOptions, Job
 from ..step_times import StepTimer
-from .channels import JobChannel, JobChannels, QueuedJob
+from .channels import JobChannels, QueuedJob
 
 DECODE_ERRORS = (RuntimeError, IndexError, ValueError)
-"""What a decoder raises that is no fault of this program."""
+"""What a decoder raises for codes that it cannot decode, unless it is one of DEVICE_ERRORS: the job fails."""
+DEVICE_ERRORS = (torch.OutOfMemoryError, torch.AcceleratorError)
+"""Kinds of RuntimeError after which the device decodes nothing more, or too little: the worker ends."""
 MARGIN_S = 0.0004
-"""A batch is launched so long before the one under way is expected to be over."""
-LOOK_S = 0.0003
-"""When it takes longer than expected, whether it is over is asked so often."""
+"""A batch is launched this long before the one in flight is expected to be done."""
+POLL_S = 0.0003
+"""Interval of checking whether a batch is done that takes longer than expected."""
 
 
 class PendingBatch(Protocol):
-    """A batch under way."""
+    """A batch in flight."""
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether `pcm` returns at once."""
 
     def pcm(self) -> Pcm:
-        """float32 [rows, samples], to be read before the next but one is launched; waits for it. Raises DECODE_ERRORS."""
+        """Waits for the batch, and returns float32 [rows, samples]. Raises DECODE_ERRORS.
+
+        The array must be read before the next but one batch is launched.
+        """
 
     @property
     def seconds(self) -> float:
-        """How long it took by itself, known when it is over."""
+        """Duration on the device; known when the batch is done."""
 
 
 class FinishedBatch:
-    """One that was decoded at once."""
+    """A `PendingBatch` that was decoded when it was launched."""
 
-    over = True
+    done = True
 
     def __init__(self, pcm: Pcm, seconds: float) -> None:
         self._pcm, self.seconds = pcm, seconds
@@ -56,49 +61,39 @@ class FinishedBatch:
 
 
 class CodecDimensions(Protocol):
-    """Of a codec: what an `CodecDescription` tells."""
+    """The numbers of a codec that its `CodecDescription` holds."""
 
     @property
     def codebook_size(self) -> int: ...
     @property
-    def books(self) -> int: ...
+    def codebooks(self) -> int: ...
     @property
     def frame_samples(self) -> int: ...
 
 
 class BatchDecoder(Protocol):
-    """What decodes jobs, one after another; `ahead`: how many may be under way."""
+    """Decodes jobs in the order of their launches; `max_in_flight` of them may be in flight."""
 
     @property
     def decoder(self) -> CodecDimensions: ...
 
     @property
-    def ahead(self) -> int: ...
+    def max_in_flight(self) -> int: ...
 
     def launch(self, job: Job) -> PendingBatch:
-        """Begin with the next job. Raises DECODE_ERRORS; then no slot has moved on."""
-
-
-@dataclass(frozen=True, slots=True)
-class _BatchInFlight:
-    batch: list[QueuedJob]
-    job: Job
-    decoding: PendingBatch
-
-
-def _shape(job: Job) -> tuple[int, int]:
-    """Batches of one shape take about the same time: rows in eights, frames."""
-    rows, frames, _ = job.codes.shape
-    return (rows + 7) // 8, frames
+        """Begins with a job. Raises DECODE_ERRORS; then no slot has advanced."""
 
 
 @torch.inference_mode()
 def run_worker_loop(channel: socket.socket, worker: BatchDecoder, options: CodecWorkerOptions) -> None:
-    """Answer jobs, those that fit together in one batch, until the socket of the service's own process closes."""
+    """Answers jobs until the other end of `channel`, the socket of the process that owns the worker, closes.
+
+    Raises DEVICE_ERRORS when the device fails.
+    """
     decoder = worker.decoder
-    about = CodecDescription(decoder.codebook_size, decoder.books, decoder.frame_samples)
-    greeting = json.dumps(asdict(about)).encode()
-    channels = JobChannels(channel, options.jobs_address if options.shared else None, greeting, decoder.books)
+    description = CodecDescription(decoder.codebook_size, decoder.codebooks, decoder.frame_samples, options.codec_mode)
+    greeting = json.dumps(asdict(description)).encode()
+    channels = JobChannels(channel, options.jobs_address if options.shared else None, greeting, decoder.codebooks)
     channels.owner.answer(AnswerKind.READY, 0, greeting)
     try:
         _WorkerLoop(channels, worker, options).run()
@@ -106,63 +101,82 @@ def run_worker_loop(channel: socket.socket, worker: BatchDecoder, options: Codec
         channels.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _BatchInFlight:
+    jobs: list[QueuedJob]
+    job: Job
+    """All jobs of the batch as one."""
+    pending: PendingBatch
+
+
 class _WorkerLoop:
     def __init__(self, channels: JobChannels, worker: BatchDecoder, options: CodecWorkerOptions) -> None:
         self._channels, self._worker = channels, worker
         self._max_rows, self._max_frames = options.max_rows, options.batch_frames
-        self._under_way: deque[_BatchInFlight] = deque()
+        self._in_flight: deque[_BatchInFlight] = deque()
         self._timer: StepTimer[tuple[int, int]] = StepTimer()
 
     def run(self) -> None:
+        limit = self._worker.max_in_flight
         while self._channels.owner.open:
-            if len(self._under_way) < self._worker.ahead and (batch := self._next_batch()):
+            if len(self._in_flight) < limit and (batch := self._next_batch()):
                 self._launch(batch)
-            elif self._under_way and (len(self._under_way) == self._worker.ahead or self._under_way[0].decoding.over):
-                self._answer(self._under_way.popleft())
+            elif self._in_flight and (len(self._in_flight) == limit or self._in_flight[0].pending.done):
+                self._answer(self._in_flight.popleft())
 
     def _next_batch(self) -> list[QueuedJob]:
-        """Empty when there is none yet, and one under way may be over."""
-        if not self._under_way:
+        """Returns the next batch; empty when there is none yet and a batch in flight may be done."""
+        if not self._in_flight:
             return self._channels.next_batch(self._max_rows, self._max_frames)
         end_s = self._timer.expected_end_s()
         gather_s = 0.0 if end_s is None else max(0.0, end_s - MARGIN_S - time.monotonic())
-        return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, LOOK_S)
+        return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, POLL_S)
 
     def _launch(self, batch: list[QueuedJob]) -> None:
-        jobs = [asked.job for asked in batch]
+        jobs = [queued.job for queued in batch]
         job = jobs[0] if len(jobs) == 1 else Job.joined(jobs)
         if not job.slots:
-            for asked in batch:
-                asked.channel.answer(AnswerKind.PCM, asked.job.serial)
+            for queued in batch:
+                queued.channel.answer(AnswerKind.PCM, queued.job.serial)
             return
         launched_s = time.monotonic()
         try:
-            decoding = self._worker.launch(job)
+            pending = self._worker.launch(job)
+        except DEVICE_ERRORS:
+            raise
         except DECODE_ERRORS as error:
             _fail(batch, error)
             return
-        self._under_way.append(_BatchInFlight(batch, job, decoding))
+        self._in_flight.append(_BatchInFlight(batch, job, pending))
         self._timer.ordered(job, launched_s, _shape(job))
         self._timer.launched(launched_s)
 
-    def _answer(self, done: _BatchInFlight) -> None:
+    def _answer(self, batch: _BatchInFlight) -> None:
         try:
-            pcm = done.decoding.pcm()
+            pcm = batch.pending.pcm()
+        except DEVICE_ERRORS:
+            raise
         except DECODE_ERRORS as error:
-            _fail(done.batch, error)
+            _fail(batch.jobs, error)
             return
-        seconds = done.decoding.seconds
-        self._timer.finished(done.job, time.monotonic(), seconds)
+        seconds = batch.pending.seconds
+        self._timer.finished(batch.job, time.monotonic(), seconds)
         first = 0
-        for asked in done.batch:
-            rows = len(asked.job.slots)
-            asked.channel.answer_sound(asked.job, pcm[first : first + rows], seconds)
+        for queued in batch.jobs:
+            rows = len(queued.job.slots)
+            queued.channel.answer_pcm(queued.job, pcm[first : first + rows], seconds)
             first += rows
-        owner: JobChannel = self._channels.owner
-        if any(asked.channel is not owner for asked in done.batch):
-            owner.answer(AnswerKind.TOOK, len(done.job.slots) * done.job.codes.shape[1], b"", seconds)
+        owner = self._channels.owner
+        if any(queued.channel is not owner for queued in batch.jobs):
+            owner.answer(AnswerKind.TOOK, len(batch.job.slots) * batch.job.codes.shape[1], b"", seconds)
+
+
+def _shape(job: Job) -> tuple[int, int]:
+    """Returns the shape by which batches are timed: rows in steps of eight, and frames."""
+    rows, frames, _ = job.codes.shape
+    return (rows + 7) // 8, frames
 
 
 def _fail(batch: list[QueuedJob], error: Exception) -> None:
-    for asked in batch:
-        asked.channel.answer(AnswerKind.FAILED, asked.job.serial, f"{type(error).__name__}: {error}".encode())
+    for queued in batch:
+        queued.channel.answer(AnswerKind.FAILED, queued.job.serial, f"{type(error).__name__}: {error}".encode())

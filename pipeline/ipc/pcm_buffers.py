@@ -1,7 +1,7 @@
-"""Where a codec's answers lie: memory that the process which asked shares with the worker.
+"""Shared memory for decoded audio: a process allocates it and the codec's worker writes its answers there.
 
-A batch of sound is a megabyte. Through a socket it would have to be read, a piece at a time, by a process that has a
-thousand listeners to see to, and the worker would hold it until then.
+A batch of audio is a megabyte. Through a socket it would have to be read piece by piece by a process that serves a
+thousand listeners, and the worker would have to hold it until then.
 """
 
 from __future__ import annotations
@@ -16,70 +16,73 @@ import weakref
 import numpy as np
 from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
-_SHOWN = struct.Struct("<II")
-"""Places and frames, which the descriptor travels with."""
+_DIMENSIONS = struct.Struct("<II")
+"""Number of buffers, and frames of each: the bytes that accompany the descriptor."""
 
 
 class SharedPcmBuffers:
-    """`places` for as many jobs under way, of `frames` frames over all rows each.
+    """Buffers for the audio of `count` jobs, of at most `frames` frames over all rows each.
 
-    Whose memory it is decides which job's sound goes to which place, and reads it before the place is another's.
+    The process that owns them assigns a buffer to each job, and reads it before it assigns it to another one.
     """
 
-    def __init__(self, descriptor: int, places: int, frames: int) -> None:
-        """Takes the descriptor, which is closed with it."""
+    def __init__(self, descriptor: int, count: int, frames: int) -> None:
+        """Takes ownership of the descriptor, which is closed when this object is collected."""
         weakref.finalize(self, os.close, descriptor)
-        buffer = mmap.mmap(descriptor, _size(places, frames))
-        self.places, self.frames, self._descriptor = places, frames, descriptor
-        self._samples = np.frombuffer(buffer, np.float32).reshape(places, frames * FRAME_SAMPLES)
+        memory = mmap.mmap(descriptor, _size_bytes(count, frames))
+        self.count, self.frames, self._descriptor = count, frames, descriptor
+        self._samples = np.frombuffer(memory, np.float32).reshape(count, frames * FRAME_SAMPLES)
 
     @classmethod
-    def create(cls, places: int, frames: int) -> SharedPcmBuffers:
-        """All zeros, and without a name in any file system."""
-        descriptor = os.memfd_create("voxgate-sound", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, _size(places, frames))
+    def create(cls, count: int, frames: int) -> SharedPcmBuffers:
+        """Allocates zeroed buffers that have no name in any file system."""
+        descriptor = os.memfd_create("voxgate-pcm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, _size_bytes(count, frames))
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        return cls(descriptor, places, frames)
+        return cls(descriptor, count, frames)
 
-    def show(self, sock: socket.socket) -> None:
-        """Have the other end of a Unix socket, where nothing was said yet, join in (`join`)."""
-        socket.send_fds(sock, [_SHOWN.pack(self.places, self.frames)], [self._descriptor])
+    def send_to(self, sock: socket.socket) -> None:
+        """Sends the buffers over a Unix socket, as the first message on it; the peer calls `receive_from`."""
+        socket.send_fds(sock, [_DIMENSIONS.pack(self.count, self.frames)], [self._descriptor])
 
     @classmethod
-    def join(cls, sock: socket.socket) -> SharedPcmBuffers | None:
-        """What the other end shows, read from a socket that has something to read; None when that is none.
+    def receive_from(cls, sock: socket.socket) -> SharedPcmBuffers | None:
+        """Reads buffers from a socket that has something to read; None when the message holds no usable ones.
 
-        It must be sealed: were it to shrink, whoever writes to it would die.
+        They must be sealed against shrinking: a process that writes behind the end of a file dies of SIGBUS.
         """
-        shown, descriptors, *_ = socket.recv_fds(sock, _SHOWN.size, 1)
-        if len(descriptors) == 1 and len(shown) == _SHOWN.size:
-            places, frames = _SHOWN.unpack(shown)
-            if 0 < _size(places, frames) <= _sealed_bytes(descriptors[0]):
-                return cls(descriptors[0], places, frames)
+        dimensions, descriptors, *_ = socket.recv_fds(sock, _DIMENSIONS.size, 1)
+        if len(descriptors) == 1 and len(dimensions) == _DIMENSIONS.size:
+            count, frames = _DIMENSIONS.unpack(dimensions)
+            if 0 < _size_bytes(count, frames) <= _sealed_bytes(descriptors[0]):
+                return cls(descriptors[0], count, frames)
         for descriptor in descriptors:
             os.close(descriptor)
         return None
 
-    def write(self, place: int, pcm: Pcm) -> None:
-        """float32 [rows, samples]. Raises ValueError when the place does not exist, or is too small."""
-        if place >= self.places or pcm.size > self._samples.shape[1]:
-            raise ValueError(f"no room for {pcm.size} samples in place {place}")
-        self._samples[place, : pcm.size].reshape(pcm.shape)[:] = pcm
+    def write(self, index: int, pcm: Pcm) -> None:
+        """Writes float32 [rows, samples] to a buffer. Raises ValueError when it does not exist or is too small."""
+        if index >= self.count or pcm.size > self._samples.shape[1]:
+            raise ValueError(
+                f"buffer {index} must exist and hold {pcm.size} samples; "
+                f"there are {self.count} of {self._samples.shape[1]} samples"
+            )
+        self._samples[index, : pcm.size].reshape(pcm.shape)[:] = pcm
 
-    def read(self, place: int, rows: int, samples: int) -> Pcm:
-        """float32 [rows, samples], a copy of its own."""
-        pcm: Pcm = self._samples[place, : rows * samples].reshape(rows, samples).copy()
+    def read(self, index: int, rows: int, samples: int) -> Pcm:
+        """Returns a copy of a buffer's audio, float32 [rows, samples]."""
+        pcm: Pcm = self._samples[index, : rows * samples].reshape(rows, samples).copy()
         return pcm
 
 
-def _size(places: int, frames: int) -> int:
-    return 4 * places * frames * FRAME_SAMPLES
+def _size_bytes(count: int, frames: int) -> int:
+    return 4 * count * frames * FRAME_SAMPLES
 
 
 def _sealed_bytes(descriptor: int) -> int:
-    """The size that it will not fall below."""
+    """Returns the size below which the memory cannot shrink; 0 when it is not sealed."""
     try:
         sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-    except OSError:  # no memory at all
+    except OSError:  # the descriptor is not a memory file
         return 0
     return os.fstat(descriptor).st_size if sealed else 0

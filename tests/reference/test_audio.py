@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from family_cases import CASES, DECODED_FRAMES, HEARD, decoded_codes
-from voxgate.codecs.neural.streaming import StreamingDecoder, load_streaming_decoder
+from voxgate.codecs.neural.decoder import CodecDecoder
 
 from .conftest import LocalModel, ReferenceRecording
 
@@ -16,12 +16,12 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def decoder(ours: Callable[[str], LocalModel]) -> StreamingDecoder:
-    return load_streaming_decoder(ours("0b6-base").checkpoint.codec_folder, "stateful", left_context=0)
+def decoder(ours: Callable[[str], LocalModel]) -> CodecDecoder:
+    return CodecDecoder.from_checkpoint(ours("0b6-base").checkpoint.codec_folder)
 
 
 @torch.inference_mode()
-def decode(decoder: StreamingDecoder, codes: np.ndarray, chunks: list[int]) -> np.ndarray:
+def decode(decoder: CodecDecoder, codes: np.ndarray, chunks: list[int]) -> np.ndarray:
     """float32 [frames * 1920], decoded in chunks of these sizes, the last again and again."""
     state, audio, at = decoder.initial_state(1), [], 0
     rows = torch.from_numpy(codes.astype(np.int64))[None]
@@ -36,7 +36,7 @@ def decode(decoder: StreamingDecoder, codes: np.ndarray, chunks: list[int]) -> n
 @pytest.mark.parametrize("frames", DECODED_FRAMES)
 @pytest.mark.parametrize("chunks", [[100], [1], [1, 2, 4]])
 def test_audio_is_the_references(
-    said: Callable[[str], ReferenceRecording], decoder: StreamingDecoder, frames: int, chunks: list[int]
+    said: Callable[[str], ReferenceRecording], decoder: CodecDecoder, frames: int, chunks: list[int]
 ) -> None:
     expected = said("audio")[f"codes/{frames}"]
     made = decode(decoder, decoded_codes(frames), chunks)
@@ -46,7 +46,7 @@ def test_audio_is_the_references(
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
 def test_after_a_reference_its_frames_are_cut_off(
-    said: Callable[[str], ReferenceRecording], decoder: StreamingDecoder, case: str
+    said: Callable[[str], ReferenceRecording], decoder: CodecDecoder, case: str
 ) -> None:
     audio, codes = (said("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
     made = decode(decoder, np.concatenate([case.reference_codes, codes]), [8])[-1920 * len(codes) :]

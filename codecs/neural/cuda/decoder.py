@@ -17,6 +17,7 @@ from torch.nn.functional import embedding, gelu, linear
 
 from ..decoder import CodecDecoder
 from ..layers import ConvNext
+from ..stream_state import select_steps
 from ..transformer import rope_rotations
 from .kernels import add_rmsnorm, attend_window, convolve, depthwise_conv_norm, output_conv, swiglu
 from .layers import (
@@ -100,7 +101,7 @@ class GpuDecoder:
     ) -> None:
         """`decoder`: loaded on the CPU in float32; its weights are copied."""
         self._config, self.dtype, self.device = decoder.config, dtype, device
-        self.books, self.codebook_size = decoder.books, decoder.codebook_size
+        self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples, self.slots = decoder.frame_samples, slots
         self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
         self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=device)
@@ -119,6 +120,8 @@ class GpuDecoder:
         self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
         self._bias = decoder.output.bias.to(device, torch.float32)
         self._workspaces: dict[tuple[int, int], Workspace] = {}
+        self._window_workspaces: dict[tuple[int, int], Workspace] = {}
+        """Of the transformer alone, by rows and frames of `decode_windows`."""
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
@@ -135,6 +138,28 @@ class GpuDecoder:
         workspace.keep()
         self._frames[slots] = frames + codes.shape[1]
         return pcm
+
+    @torch.inference_mode()
+    def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
+        """Decodes B windows from zero state; see `streaming.WindowDecoder.decode_windows`. No stream's state changes.
+
+        The vocoder depends on fewer frames than the transformer and costs far more, so it decodes only those.
+        """
+        rows, steps, _ = codes.shape
+        padding = torch.full((rows,), self.slots, device=self.device)
+        batch = DecodeBatch(padding, torch.ones_like(padding), torch.zeros_like(padding))
+        if (rows, steps) not in self._window_workspaces:
+            layers = [(self._input.input, 1)]
+            self._window_workspaces[rows, steps] = Workspace(layers, rows, steps, self.device)
+        hidden = self._hidden(codes, batch, self._window_workspaces[rows, steps].open(self._slab, batch))
+        reach = self._config.vocoder_left_context
+        kept = context.clamp(max=reach)
+        steps = min(reach + frames, steps)
+        hidden = select_steps(hidden.transpose(0, 1), context - kept, steps).transpose(0, 1).contiguous()
+        workspace = self._workspace_for(rows, steps).open(self._slab, batch)
+        pcm = self._vocode(self._upsample(hidden, batch, workspace), batch, workspace)
+        size = self.frame_samples
+        return select_steps(pcm.unsqueeze(2), kept * size, frames * size).squeeze(2)
 
     def _workspace_for(self, rows: int, frames: int) -> Workspace:
         """Made when such a batch comes for the first time: not while a graph is captured."""

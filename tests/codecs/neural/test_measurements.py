@@ -29,7 +29,7 @@ def test_the_error_table_has_a_row_for_each_context(small: CodecDecoder) -> None
 @pytest.mark.parametrize("mode", ["stateful", "overlap"])
 def test_every_shape_is_timed(mode: str) -> None:
     timings = bench_codec(
-        DEMO, [(1, 1), (2, 2)], mode="overlap" if mode == "overlap" else "stateful", left_context=2, rounds=1
+        DEMO, [(1, 1), (2, 2)], codec_mode="overlap" if mode == "overlap" else "stateful", left_context=2, rounds=1
     )
     assert [(timing.rows, timing.frames) for timing in timings] == [(1, 1), (2, 2)]
     assert all(timing.batch_ms > 0 for timing in timings)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, JOB_HEADER, AnswerKind, CodecDescription, Job
 
-BOOKS = 16
+CODEBOOKS = 16
 SHOWN_BYTES = 8
 
 
@@ -42,13 +42,13 @@ class SilentCodecWorker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.guests.append(writer)
-        greeting = json.dumps(asdict(CodecDescription(512, BOOKS, FRAME_SAMPLES))).encode()
+        greeting = json.dumps(asdict(CodecDescription(512, CODEBOOKS, FRAME_SAMPLES))).encode()
         writer.write(ANSWER_HEADER.pack(AnswerKind.READY, 0, 0, len(greeting)) + greeting)
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             await reader.readexactly(SHOWN_BYTES)  # memory that is silent as it is
             while True:
                 header = await reader.readexactly(JOB_HEADER.size)
                 serial, *_ = JOB_HEADER.unpack(header)
-                await reader.readexactly(Job.body_bytes(header, BOOKS))
+                await reader.readexactly(Job.body_bytes(header, CODEBOOKS))
                 await self.answers.wait()
                 writer.write(ANSWER_HEADER.pack(AnswerKind.PCM, serial, 0, 0))

@@ -52,10 +52,10 @@ class FakeCodec:
         self._news = asyncio.Event()
 
     @property
-    def beginning(self) -> int | None:
+    def first_frame_slot(self) -> int | None:
         return None if self.frames else self.slot
 
-    def hear(self, pcm: NDArray[np.float32]) -> None:
+    def push_pcm(self, pcm: NDArray[np.float32]) -> None:
         self.sounds.append(pcm)
 
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None:

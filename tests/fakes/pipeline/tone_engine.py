@@ -46,17 +46,17 @@ def tones() -> np.ndarray:
 class ToneCodec:
     """Serves jobs in a thread of this process, as the codec's worker does."""
 
-    ahead = 1
+    max_in_flight = 1
 
     def __init__(self, slots: int, job_s: float = 0.0) -> None:
         self.tones = tones()
         self._job_s = job_s
-        self.decoder = SimpleNamespace(codebook_size=CODEBOOK, books=GROUPS, frame_samples=FRAME_SAMPLES)
+        self.decoder = SimpleNamespace(codebook_size=CODEBOOK, codebooks=GROUPS, frame_samples=FRAME_SAMPLES)
         self._ours, theirs = socket.socketpair()
         self.options = CodecWorkerOptions(
             checkpoint_dir="",
             slots=slots,
-            mode="stateful",
+            codec_mode="stateful",
             left_context=0,
             threads=1,
             max_rows=slots,

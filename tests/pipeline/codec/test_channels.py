@@ -10,30 +10,30 @@ import numpy as np
 import pytest
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec import channels as channels_module
-from voxgate.pipeline.codec.channels import UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, together
+from voxgate.pipeline.codec.channels import MAX_UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, make_batch
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, Job
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
-BOOKS = 16
+CODEBOOKS = 16
 
 
-def job(serial: int, slots: tuple[int, ...], frames: int, place: int = 0) -> Job:
-    return Job(serial, slots, (False,) * len(slots), np.full((len(slots), frames, BOOKS), serial, np.int16), place)
+def job(serial: int, slots: tuple[int, ...], frames: int, buffer: int = 0) -> Job:
+    return Job(serial, slots, (False,) * len(slots), np.full((len(slots), frames, CODEBOOKS), serial, np.int16), buffer)
 
 
 def channel() -> JobChannel:
     ours, _ = socket.socketpair()
-    return JobChannel(ours, BOOKS)
+    return JobChannel(ours, CODEBOOKS)
 
 
 def serials(batch: list[QueuedJob]) -> list[int]:
     return [asked.job.serial for asked in batch]
 
 
-def test_jobs_of_as_many_frames_are_decoded_together_whosever_they_are() -> None:
+def test_jobs_of_as_many_frames_are_decoded_make_batch_whosever_they_are() -> None:
     a, b, c = channel(), channel(), channel()
     waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2,), 4), b), QueuedJob(job(3, (3,), 2), c)]
-    assert serials(together(waiting, 8, 64)) == [1, 3]
+    assert serials(make_batch(waiting, 8, 64)) == [1, 3]
 
 
 def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
@@ -43,29 +43,29 @@ def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
         QueuedJob(job(2, (1,), 1), b, 0.05),
         QueuedJob(job(3, (2,), 1), a, 0.05),
     ]
-    assert serials(together(waiting, 8, 64, now_s=0.06)) == [2, 3]
-    assert serials(together(waiting, 8, 64, now_s=0.2)) == [1]
+    assert serials(make_batch(waiting, 8, 64, now_s=0.06)) == [2, 3]
+    assert serials(make_batch(waiting, 8, 64, now_s=0.2)) == [1]
 
 
 def test_a_batch_stays_within_its_bounds() -> None:
     a, b, c = channel(), channel(), channel()
     waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2, 3), 2), b), QueuedJob(job(3, (4,), 2), c)]
-    assert serials(together(waiting, 8, 6)) == [1, 3]
-    assert serials(together(waiting, 3, 64)) == [1, 3]
+    assert serials(make_batch(waiting, 8, 6)) == [1, 3]
+    assert serials(make_batch(waiting, 3, 64)) == [1, 3]
 
 
 def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
     a = channel()
     same_stream = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (1, 2), 2), a)]
-    assert serials(together(same_stream, 8, 64)) == [1]
+    assert serials(make_batch(same_stream, 8, 64)) == [1]
     overtaking = [QueuedJob(job(1, (0, 1), 4), a), QueuedJob(job(2, (1,), 1), a), QueuedJob(job(3, (2,), 2), a)]
-    assert serials(together(overtaking, 8, 64)) == [3]
+    assert serials(make_batch(overtaking, 8, 64)) == [3]
 
 
 def test_a_job_arrives_whole_in_whatever_pieces() -> None:
     ours, theirs = socket.socketpair()
-    reader, sent = JobChannel(ours, BOOKS), job(7, (3, 5), 2)
-    SharedPcmBuffers.create(1, 4).show(theirs)
+    reader, sent = JobChannel(ours, CODEBOOKS), job(7, (3, 5), 2)
+    SharedPcmBuffers.create(1, 4).send_to(theirs)
     packed = sent.pack()
     for byte in packed[:-1]:
         theirs.send(bytes([byte]))
@@ -81,12 +81,12 @@ def test_a_job_arrives_whole_in_whatever_pieces() -> None:
 
 def test_sound_lies_in_the_place_that_was_asked_for() -> None:
     ours, theirs = socket.socketpair()
-    reader, memory = JobChannel(ours, BOOKS), SharedPcmBuffers.create(2, 4)
-    memory.show(theirs)
-    theirs.send(job(7, (3, 5), 2, place=1).pack())
+    reader, memory = JobChannel(ours, CODEBOOKS), SharedPcmBuffers.create(2, 4)
+    memory.send_to(theirs)
+    theirs.send(job(7, (3, 5), 2, buffer=1).pack())
     (asked,) = reader.read()
     pcm = np.arange(2 * 2 * FRAME_SAMPLES, dtype=np.float32).reshape(2, -1)
-    reader.answer_sound(asked, pcm, 0.001)
+    reader.answer_pcm(asked, pcm, 0.001)
     assert ANSWER_HEADER.unpack(theirs.recv(1 << 16)) == (AnswerKind.PCM, 7, 1000, 0)
     np.testing.assert_array_equal(memory.read(1, 2, 2 * FRAME_SAMPLES), pcm)
     assert not memory.read(0, 4, FRAME_SAMPLES).any()
@@ -94,19 +94,19 @@ def test_sound_lies_in_the_place_that_was_asked_for() -> None:
 
 def test_sound_that_has_no_place_is_refused_by_name() -> None:
     ours, theirs = socket.socketpair()
-    reader = JobChannel(ours, BOOKS)
-    SharedPcmBuffers.create(1, 4).show(theirs)
-    theirs.send(job(7, (3,), 2, place=1).pack() + job(8, (3, 4, 5), 2).pack())
+    reader = JobChannel(ours, CODEBOOKS)
+    SharedPcmBuffers.create(1, 4).send_to(theirs)
+    theirs.send(job(7, (3,), 2, buffer=1).pack() + job(8, (3, 4, 5), 2).pack())
     for asked in reader.read():
-        reader.answer_sound(asked, np.zeros((len(asked.slots), 2 * FRAME_SAMPLES), np.float32), 0.0)
+        reader.answer_pcm(asked, np.zeros((len(asked.slots), 2 * FRAME_SAMPLES), np.float32), 0.0)
     answers = theirs.recv(1 << 16)
-    assert answers.count(b"no room for") == 2
+    assert answers.count(b"must exist and hold") == 2
     assert reader.open
 
 
 def test_one_that_shows_no_memory_is_no_guest() -> None:
     ours, theirs = socket.socketpair()
-    reader = JobChannel(ours, BOOKS)
+    reader = JobChannel(ours, CODEBOOKS)
     theirs.send(job(7, (3,), 2).pack())
     assert reader.read() == []
     assert not reader.open
@@ -114,8 +114,8 @@ def test_one_that_shows_no_memory_is_no_guest() -> None:
 
 def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
     owner, ours = socket.socketpair()
-    channels = JobChannels(ours, None, b"", BOOKS)
-    SharedPcmBuffers.create(1, 4).show(owner)
+    channels = JobChannels(ours, None, b"", CODEBOOKS)
+    SharedPcmBuffers.create(1, 4).send_to(owner)
     assert channels.next_batch(8, 64, wait_s=0.0) == []
     owner.send(job(1, (1,), 1).pack() + job(2, (2,), 1).pack())
     assert serials(channels.next_batch(8, 64, 0.001, 0.0)) == [1, 2]
@@ -126,10 +126,10 @@ def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
 
 def test_one_that_does_not_read_is_cut_off() -> None:
     _owner, ours = socket.socketpair()
-    channels = JobChannels(ours, None, b"", BOOKS)
-    channels.owner.answer(AnswerKind.FAILED, 1, bytes(UNREAD_BYTES // 2))
+    channels = JobChannels(ours, None, b"", CODEBOOKS)
+    channels.owner.answer(AnswerKind.FAILED, 1, bytes(MAX_UNREAD_BYTES // 2))
     assert channels.owner.open
-    channels.owner.answer(AnswerKind.FAILED, 2, bytes(UNREAD_BYTES))
+    channels.owner.answer(AnswerKind.FAILED, 2, bytes(MAX_UNREAD_BYTES))
     assert not channels.owner.open, "what it leaves unread is bounded"
     channels.close()
 
@@ -138,11 +138,11 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
     slept: list[float] = []
     monkeypatch.setattr(channels_module.time, "sleep", slept.append)
     ours, theirs = socket.socketpair()
-    channels = JobChannels(ours, None, b"", BOOKS)
+    channels = JobChannels(ours, None, b"", CODEBOOKS)
     waited: list[float | None] = []
     monkeypatch.setattr(channels._selector, "select", lambda timeout: waited.append(timeout) or [])
     for look_s in (0.0003, 0.0025, 0.0, None):
-        channels._look(look_s)
+        channels._poll(look_s)
     assert (slept, waited) == ([0.0003], [0.0, 0.002, 0.0, None]), "epoll rounds up to whole milliseconds"
     channels.close()
     theirs.close()
@@ -151,7 +151,7 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
 def test_a_guest_that_cannot_be_let_in_is_not_the_end_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, theirs = socket.socketpair()
     address = f"voxgate-test-{uuid.uuid4().hex}"
-    channels = JobChannels(theirs, address, b"", BOOKS)
+    channels = JobChannels(theirs, address, b"", CODEBOOKS)
     guest = socket.socket(socket.AF_UNIX)
     guest.connect(f"\0{address}")
 

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from fakes.pipeline.silent_codec_worker import BOOKS, SilentCodecWorker
+from fakes.pipeline.silent_codec_worker import CODEBOOKS, SilentCodecWorker
 from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.codec.client import CodecClient, InFlightJob
 from voxgate.pipeline.codec.stream import CodecStream
@@ -45,7 +45,7 @@ async def test_a_job_that_fails_ends_all_its_streams() -> None:
             await anext(each)
 
 
-CODES = np.zeros((1, BOOKS), np.int16)
+CODES = np.zeros((1, CODEBOOKS), np.int16)
 JOB_DEADLINE_S = 0.05
 
 

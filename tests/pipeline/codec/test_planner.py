@@ -8,7 +8,7 @@ from voxgate.pipeline.codec.planner import (
     PlannedBatch,
     StreamView,
     frames_to_decode,
-    plan,
+    plan_batch,
     usual_shapes,
 )
 
@@ -28,7 +28,7 @@ def views(draw: st.DrawFn) -> list[StreamView]:
 
 @given(streams=views(), max_rows=st.integers(1, 10), max_frames=st.sampled_from((1, 2, 8, 16)))
 def test_a_batch_is_always_possible_and_bounded(streams: list[StreamView], max_rows: int, max_frames: int) -> None:
-    batch = plan(streams, max_rows, max_frames)
+    batch = plan_batch(streams, max_rows, max_frames)
     if batch is None:
         return
     by_slot = {stream.slot: stream for stream in streams}
@@ -41,14 +41,14 @@ def test_a_batch_is_always_possible_and_bounded(streams: list[StreamView], max_r
 
 @given(streams=views())
 def test_only_streams_with_a_lead_to_spare_wait(streams: list[StreamView]) -> None:
-    if plan(streams, ROWS, FRAMES) is None:
+    if plan_batch(streams, ROWS, FRAMES) is None:
         for stream in streams:
             assert stream.pending == 0 or (not stream.ended and stream.lead >= 4)
 
 
 @given(streams=views())
 def test_the_driest_that_can_go_goes_first(streams: list[StreamView]) -> None:
-    batch = plan(streams, ROWS, FRAMES)
+    batch = plan_batch(streams, ROWS, FRAMES)
     if batch is not None:
         lead = {stream.slot: stream.lead for stream in streams}
         ready = [s for s in streams if s.pending and frames_to_decode(s)]
@@ -57,7 +57,7 @@ def test_the_driest_that_can_go_goes_first(streams: list[StreamView]) -> None:
 
 @given(streams=views())
 def test_nobody_is_left_behind_while_there_is_room(streams: list[StreamView]) -> None:
-    batch = plan(streams, ROWS, FRAMES)
+    batch = plan_batch(streams, ROWS, FRAMES)
     if batch is not None and len(batch.slots) < FRAMES // batch.frames:
         able = {stream.slot for stream in streams if stream.pending >= batch.frames}
         assert able == set(batch.slots)
@@ -66,7 +66,7 @@ def test_nobody_is_left_behind_while_there_is_room(streams: list[StreamView]) ->
 @given(streams=views())
 def test_a_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
     new = StreamView(slot=99, pending=5, decoded=0, heard=0)
-    batch = plan([*streams, new], max_rows=20, max_frames=20)
+    batch = plan_batch([*streams, new], max_rows=20, max_frames=20)
     assert batch is not None
     assert 99 in batch.slots
     assert batch.frames == 1
@@ -77,7 +77,7 @@ def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> No
     left = {stream.slot: stream._replace(ended=True) for stream in streams}
     work = sum(stream.pending for stream in streams)
     for _ in range(work):
-        batch = plan(left.values(), ROWS, FRAMES)
+        batch = plan_batch(left.values(), ROWS, FRAMES)
         if batch is None:
             break
         for slot in batch.slots:
@@ -126,13 +126,13 @@ def test_the_example_of_the_documentation() -> None:
     dry = StreamView(slot=3, pending=2, decoded=10, heard=9)
     ahead = StreamView(slot=1, pending=4, decoded=30, heard=10)
     empty = StreamView(slot=2, pending=0, decoded=5, heard=5)
-    assert plan([ahead, empty, dry], ROWS, FRAMES) == PlannedBatch(slots=(3, 1), frames=1)
+    assert plan_batch([ahead, empty, dry], ROWS, FRAMES) == PlannedBatch(slots=(3, 1), frames=1)
 
 
 def test_among_equals_the_one_served_longest_ago_goes_first() -> None:
     """Short of capacity all leads are nil, and nobody may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
-    assert plan(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
+    assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
 
 
 def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_way() -> None:
@@ -143,7 +143,7 @@ def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_wa
         new = 100 + turn
         streams[new] = StreamView(new, pending=1, decoded=0, heard=0, ended=True)
         waited[new] = 0
-        batch = plan(streams.values(), max_rows=2, max_frames=2)
+        batch = plan_batch(streams.values(), max_rows=2, max_frames=2)
         assert batch is not None
         for slot in batch.slots:
             stream = streams[slot]

@@ -46,13 +46,13 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
 async def test_a_frame_that_was_decoded_elsewhere_is_part_of_the_stream() -> None:
     owner = Owner()
     stream = owner.open()
-    assert stream.beginning == 4
+    assert stream.first_frame_slot == 4
     stream.push(frames(0, 1), decoded=True)
     assert not owner.changes, "there is nothing to decode"
-    assert stream.beginning is None
+    assert stream.first_frame_slot is None
     stream.push(frames(1, 2))
     assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=1, heard=0)
-    stream.hear(np.ones(1920, np.float32))
+    stream.push_pcm(np.ones(1920, np.float32))
     codes, first = stream.take(2, 1, 0.0)
     assert (codes[:, 0].tolist(), first) == ([1, 2], False)
     stream.deliver(audio(2), 2)
@@ -63,15 +63,15 @@ async def test_a_frame_that_was_decoded_elsewhere_is_part_of_the_stream() -> Non
 async def test_sound_that_is_no_number_fails_its_stream_alone() -> None:
     stream = Owner().open()
     stream.push(frames(0, 1), decoded=True)
-    stream.hear(np.full(1920, np.nan, np.float32))
+    stream.push_pcm(np.full(1920, np.nan, np.float32))
     with pytest.raises(GenerationFailed):
         await anext(stream)
 
 
 def test_streams_that_nobody_waits_for_begin_as_ever() -> None:
-    assert Owner().open(paced=False).beginning is None
-    assert Owner().open(context=frames(0, 2)).beginning is None
-    assert Owner().open(alone=False).beginning is None, "its predecessor's last job is not over"
+    assert Owner().open(paced=False).first_frame_slot is None
+    assert Owner().open(context=frames(0, 2)).first_frame_slot is None
+    assert Owner().open(external_first_frame=False).first_frame_slot is None, "its predecessor's last job is not over"
 
 
 def test_the_planner_sees_the_listener() -> None:

@@ -8,31 +8,33 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import torch
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
-BOOKS = 16
+CODEBOOKS = 16
 OPTIONS = CodecWorkerOptions(
-    checkpoint_dir="", slots=8, mode="stateful", left_context=0, threads=1, max_rows=8, max_frames=8, batch_frames=8,
+    checkpoint_dir="", slots=8, codec_mode="stateful", left_context=0, threads=1, max_rows=8, max_frames=8, batch_frames=8,
     socket_fd=-1, parent_pid=0,
 )  # fmt: skip  # one argument list
 
 
 def job(serial: int, *slots: int) -> Job:
-    codes = np.full((len(slots), 1, BOOKS), serial, np.int16)
-    return Job(serial, slots, (False,) * len(slots), codes, place=serial % 4)
+    codes = np.full((len(slots), 1, CODEBOOKS), serial, np.int16)
+    return Job(serial, slots, (False,) * len(slots), codes, buffer=serial % 4)
 
 
 @dataclass
 class Device:
     """Two batches at a time, each over when `finish` has been called once more."""
 
-    ahead: int = 2
+    max_in_flight: int = 2
     decoder: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(codebook_size=512, books=BOOKS, frame_samples=FRAME_SAMPLES)
+        default_factory=lambda: SimpleNamespace(codebook_size=512, codebooks=CODEBOOKS, frame_samples=FRAME_SAMPLES)
     )
     finish: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     launched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -52,7 +54,7 @@ class Batch:
     seconds: float = 0.001
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         return self.device.finish._value > 0
 
     def pcm(self) -> np.ndarray:
@@ -67,7 +69,7 @@ class Owner:
         self.sock, theirs = socket.socketpair()
         self.sock.settimeout(DEADLINE_S)
         self.memory = SharedPcmBuffers.create(4, 8)
-        self.memory.show(self.sock)
+        self.memory.send_to(self.sock)
         self._thread = threading.Thread(target=run_worker_loop, args=(theirs, device, OPTIONS), daemon=True)
         self._thread.start()
         assert self.answer()[0] is AnswerKind.READY
@@ -82,7 +84,7 @@ class Owner:
         return AnswerKind(kind), serial
 
     def sound(self, job: Job) -> float:
-        pcm = self.memory.read(job.place, len(job.slots), FRAME_SAMPLES)
+        pcm = self.memory.read(job.buffer, len(job.slots), FRAME_SAMPLES)
         assert (pcm == pcm[0, 0]).all()
         return float(pcm[0, 0])
 
@@ -129,6 +131,29 @@ def test_what_cannot_be_decoded_fails_alone() -> None:
     owner.close()
 
 
+@pytest.mark.parametrize("at_launch", [True, False])
+def test_device_out_of_memory_ends_the_worker(at_launch: bool) -> None:
+    class Exhausted(Device):
+        def launch(self, job: Job) -> Batch:
+            if at_launch:
+                raise torch.OutOfMemoryError("no memory")
+            return ExhaustedBatch(self, job)
+
+    class ExhaustedBatch(Batch):
+        def pcm(self) -> np.ndarray:
+            raise torch.OutOfMemoryError("no memory")
+
+    ours, theirs = socket.socketpair()
+    SharedPcmBuffers.create(4, 8).send_to(ours)
+    ours.send(job(1, 0).pack())
+    with pytest.raises(torch.OutOfMemoryError):
+        run_worker_loop(theirs, Exhausted(max_in_flight=1), OPTIONS)
+    ours.settimeout(DEADLINE_S)
+    greeting = ours.recv(1 << 16)
+    assert greeting[0] == AnswerKind.READY
+    assert ours.recv(1 << 16) == b"", "the socket is closed and the job has no answer"
+
+
 def test_jobs_that_wait_share_a_batch_and_a_job_of_nothing_is_a_sign_of_life() -> None:
     batches: list[tuple[int, ...]] = []
 
@@ -137,12 +162,12 @@ def test_jobs_that_wait_share_a_batch_and_a_job_of_nothing_is_a_sign_of_life() -
             batches.append(job.slots)
             return FinishedBatch(job.codes[:, :, 0].repeat(FRAME_SAMPLES, 1).astype(np.float32), 0.001)
 
-    owner = Owner(AtOnce(ahead=1))
+    owner = Owner(AtOnce(max_in_flight=1))
     one, other = job(1, 0), job(2, 1)
     owner.sock.send(one.pack() + other.pack())
     assert [owner.answer(), owner.answer()] == [(AnswerKind.PCM, 1), (AnswerKind.PCM, 2)]
     assert batches == [(0, 1)]
     assert (owner.sound(one), owner.sound(other)) == (1.0, 2.0)
-    owner.ask(Job(3, (), (), np.zeros((0, 0, BOOKS), np.int16)))
+    owner.ask(Job(3, (), (), np.zeros((0, 0, CODEBOOKS), np.int16)))
     assert owner.answer() == (AnswerKind.PCM, 3)
     owner.close()

@@ -16,7 +16,7 @@ def test_a_job_arrives_as_it_was_sent(serial: int, owners: list[tuple[int, bool]
     codes = np.random.default_rng(0).integers(0, 2048, (len(owners), frames, 16)).astype(np.int16)
     packed = Job(serial, slots, resets, codes).pack()
     header, body = packed[: JOB_HEADER.size], packed[JOB_HEADER.size :]
-    assert Job.body_bytes(header, books=16) == len(body)
-    job = Job.unpack(header, body, books=16)
+    assert Job.body_bytes(header, codebooks=16) == len(body)
+    job = Job.unpack(header, body, codebooks=16)
     assert (job.serial, job.slots, job.resets) == (serial, slots, resets)
     assert np.array_equal(job.codes, codes)

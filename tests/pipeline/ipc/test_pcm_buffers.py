@@ -1,4 +1,4 @@
-"""Memory that two processes share, shown over a socket."""
+"""Shared audio buffers, sent over a socket."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import pytest
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
-SHOWN_FRAMES = 4
+FRAMES = 4
 
 
-def shown(descriptor: int) -> SharedPcmBuffers | None:
-    """What `join` makes of a descriptor that is shown for one place of `SHOWN_FRAMES`."""
+def received(descriptor: int) -> SharedPcmBuffers | None:
+    """Receives a descriptor that is sent as one buffer of `FRAMES`."""
     ours, theirs = socket.socketpair()
-    socket.send_fds(theirs, [np.array([1, SHOWN_FRAMES], "<u4").tobytes()], [descriptor])
-    return SharedPcmBuffers.join(ours)
+    socket.send_fds(theirs, [np.array([1, FRAMES], "<u4").tobytes()], [descriptor])
+    return SharedPcmBuffers.receive_from(ours)
 
 
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_what_one_writes_the_other_reads() -> None:
+def test_peer_reads_what_was_written() -> None:
     ours, theirs = socket.socketpair()
-    mine = SharedPcmBuffers.create(3, SHOWN_FRAMES)
-    mine.show(ours)
-    other = SharedPcmBuffers.join(theirs)
+    mine = SharedPcmBuffers.create(3, FRAMES)
+    mine.send_to(ours)
+    other = SharedPcmBuffers.receive_from(theirs)
     assert other is not None
-    assert (other.places, other.frames) == (3, SHOWN_FRAMES)
+    assert (other.count, other.frames) == (3, FRAMES)
     pcm = np.arange(2 * FRAME_SAMPLES, dtype=np.float32).reshape(2, -1)
     other.write(2, pcm)
     read = mine.read(2, 2, FRAME_SAMPLES)
@@ -40,24 +40,24 @@ def test_what_one_writes_the_other_reads() -> None:
     np.testing.assert_array_equal(read, pcm)
 
 
-@pytest.mark.parametrize(("place", "frames"), [(3, 1), (0, SHOWN_FRAMES + 1)])
-def test_what_has_no_room_is_refused(place: int, frames: int) -> None:
-    memory = SharedPcmBuffers.create(3, SHOWN_FRAMES)
-    with pytest.raises(ValueError, match="no room"):
-        memory.write(place, np.zeros((1, frames * FRAME_SAMPLES), np.float32))
+@pytest.mark.parametrize(("index", "frames"), [(3, 1), (0, FRAMES + 1)])
+def test_audio_that_does_not_fit_is_refused(index: int, frames: int) -> None:
+    memory = SharedPcmBuffers.create(3, FRAMES)
+    with pytest.raises(ValueError, match="must exist and hold"):
+        memory.write(index, np.zeros((1, frames * FRAME_SAMPLES), np.float32))
 
 
-def test_what_is_no_memory_of_that_size_or_could_shrink_is_not_joined() -> None:
+def test_descriptor_of_other_size_or_without_seal_is_refused() -> None:
     ours, theirs = socket.socketpair()
     theirs.send(b"nothing with it")
-    assert SharedPcmBuffers.join(ours) is None
+    assert SharedPcmBuffers.receive_from(ours) is None
     before = open_files()
     with tempfile.TemporaryFile() as file:
         file.truncate(1 << 20)
-        assert shown(file.fileno()) is None
-    assert shown(SharedPcmBuffers.create(1, SHOWN_FRAMES - 1)._descriptor) is None
+        assert received(file.fileno()) is None
+    assert received(SharedPcmBuffers.create(1, FRAMES - 1)._descriptor) is None
     could_shrink = os.memfd_create("could-shrink", os.MFD_ALLOW_SEALING)
     os.ftruncate(could_shrink, 1 << 20)
-    assert shown(could_shrink) is None
+    assert received(could_shrink) is None
     os.close(could_shrink)
     assert open_files() == before, "every descriptor is closed again"
