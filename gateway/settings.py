@@ -61,7 +61,7 @@ class Settings(BaseModel):
     # Access
 
     keys_file: Path | None = Field(
-        None, description="TOML file of API keys. With at least one key configured, every client needs a key."
+        None, description="TOML file of API keys. With keys_file or keys set, every client needs a key."
     )
     keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` creates one.')
     metrics_key: str = Field("metrics", description="Name of the API key that may read /metrics, if there are keys.")

@@ -1,17 +1,16 @@
-"""Reading what clients send, and writing what they get."""
-# TODO-DOC The binary header, byte by byte.
+"""Messages of the native protocol: parsing, encoding, and the header of audio packets."""
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway import messages
+from voxgate.gateway.errors import QUOTED_CHARACTERS
 from voxgate.gateway.messages import AUDIO_HEADER_BYTES, AudioHeader, parse_message
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 from voxgate.pipeline.interface import TextLayout
@@ -89,21 +88,21 @@ BAD: list[tuple[str, str | None]] = [
 
 
 @pytest.mark.parametrize("fields", GOOD, ids=lambda f: f["type"])
-def test_good_messages_are_read_whole(fields: dict[str, Any]) -> None:
+def test_valid_message_keeps_every_field(fields: dict[str, Any]) -> None:
     message = parse_message(json.dumps(fields))
     assert message.type == fields["type"]
     assert message.model_dump(exclude_unset=True) == fields
 
 
 @pytest.mark.parametrize(("text", "param"), BAD, ids=lambda v: repr(v)[:60])
-def test_bad_messages_name_the_field(text: str, param: str | None) -> None:
+def test_bad_message_names_the_field(text: str, param: str | None) -> None:
     with pytest.raises(BadMessage) as refused:
         parse_message(text)
     assert refused.value.param == param
-    assert 0 < len(refused.value.message) <= 200
+    assert 0 < len(refused.value.message) <= QUOTED_CHARACTERS
 
 
-def test_defaults_are_the_documented_ones() -> None:
+def test_defaults_of_start() -> None:
     start = parse_message(json.dumps(START))
     assert isinstance(start, messages.Start)
     assert start.format.audio_format() == messages.OutputFormat("opus", 24_000, 32_000, 80)
@@ -112,7 +111,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (start.words, start.pacing) == (False, "playback")
 
 
-def test_a_request_carries_every_option() -> None:
+def test_request_has_every_option_of_start() -> None:
     start = parse_message(json.dumps(GOOD[1]))
     assert isinstance(start, messages.Start)
     request = start.request("bob")
@@ -122,7 +121,7 @@ def test_a_request_carries_every_option() -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_message_or_a_bad_message(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         parse_message(text)
     except BadMessage:
@@ -131,7 +130,7 @@ def test_any_text_is_a_message_or_a_bad_message(text: str) -> None:
 
 
 def mutations(count: int, seed: int = 3) -> list[str]:
-    """Good messages with random damage: characters changed, cut, doubled, fields swapped between messages."""
+    """Returns valid messages with random damage: characters changed, cut or doubled, or two messages joined."""
     chance = random.Random(seed)
     texts = [json.dumps(fields) for fields in GOOD]
     damaged = []
@@ -152,21 +151,18 @@ def mutations(count: int, seed: int = 3) -> list[str]:
     return damaged
 
 
-def test_fuzz_raises_nothing_undocumented_and_is_fast() -> None:
-    times_s, refused = [], []
+def test_damaged_messages_raise_only_bad_message() -> None:
+    reasons = []
     for text in mutations(10_000):
-        begin_s = time.perf_counter()
         try:
             parse_message(text)
         except BadMessage as bad:
-            refused.append(len(bad.message))
-        times_s.append(time.perf_counter() - begin_s)
-    assert 1000 < len(refused) < 9999, "both kinds have to occur"
-    assert max(refused) <= 200
-    assert sorted(times_s)[len(times_s) * 99 // 100] <= 200e-6
+            reasons.append(bad.message)
+    assert 1000 < len(reasons) < 9999, "valid and invalid messages both occur"
+    assert max(map(len, reasons)) <= QUOTED_CHARACTERS
 
 
-def test_replies_leave_out_what_does_not_apply() -> None:
+def test_encoded_message_leaves_out_absent_fields() -> None:
     error = messages.ErrorMessage.of(TextTooLong(10, 12), utterance="a")
     assert json.loads(error.encode()) == {
         "type": "error",
@@ -180,7 +176,7 @@ def test_replies_leave_out_what_does_not_apply() -> None:
     assert json.loads(messages.PongMessage().encode()) == {"type": "pong"}
 
 
-def test_layout_and_silence_are_as_the_client_says() -> None:
+def test_request_follows_layout_and_trim_silence() -> None:
     plain = messages.Start(type="start", utterance="a")
     assert plain.request("v").layout is TextLayout.STREAMING
     assert not plain.request("v").trim_silence
@@ -189,7 +185,7 @@ def test_layout_and_silence_are_as_the_client_says() -> None:
     assert asked.request("v").trim_silence
 
 
-def test_normalisation_is_the_gateways_choice_unless_the_client_says() -> None:
+def test_client_overrides_the_default_of_normalise() -> None:
     plain = messages.Start(type="start", utterance="a")
     assert [plain.request("v", normalise=default).normalise for default in (False, True)] == [False, True]
     for wanted in (False, True):
@@ -197,7 +193,7 @@ def test_normalisation_is_the_gateways_choice_unless_the_client_says() -> None:
         assert [asked.request("v", normalise=default).normalise for default in (False, True)] == [wanted, wanted]
 
 
-def test_layout_is_the_documented_one() -> None:
+def test_audio_header_has_the_documented_bytes() -> None:
     packed = AudioHeader(0x01020304, 0x0A0B0C0D, 0x1122334455667788, 0x0780, first=True, last=True).pack()
     assert packed == bytes.fromhex("01 03 8007 04030201 0d0c0b0a 8877665544332211")
     assert len(packed) == AUDIO_HEADER_BYTES
@@ -205,12 +201,14 @@ def test_layout_is_the_documented_one() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 65535),
        st.booleans(), st.booleans(), st.binary(max_size=8))  # fmt: skip
-def test_there_and_back(number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes) -> None:
+def test_audio_header_round_trip(
+    number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes
+) -> None:
     header = AudioHeader(number, seq, pts, samples, first, last)
     assert AudioHeader.unpack(header.pack() + payload) == (header, payload)
 
 
 @pytest.mark.parametrize("message", [b"", bytes(19), b"\x02" + bytes(19)])
-def test_foreign_bytes_are_refused(message: bytes) -> None:
+def test_invalid_audio_header_is_refused(message: bytes) -> None:
     with pytest.raises(ValueError, match="audio"):
         AudioHeader.unpack(message)

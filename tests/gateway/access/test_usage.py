@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller, SharedUsage
+from voxgate.gateway.access.usage import BURST_S, Caller, SharedUsage, TokenBucket
 from voxgate.gateway.errors import KeyLimit, RateLimited
 
 
@@ -151,3 +151,27 @@ def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
 def test_it_has_no_name_in_any_file_system() -> None:
     shared_usage = SharedUsage.create()
     assert str(Path(shared_usage.path).readlink()).startswith("/memfd:")
+
+
+def test_bucket_allows_a_burst_then_the_rate() -> None:
+    bucket = TokenBucket(10)
+    assert [bucket.take(0.0) for _ in range(int(10 * BURST_S))] == [0.0] * 50
+    assert bucket.take(0.0) == pytest.approx(0.1)
+    assert bucket.take(0.05) == pytest.approx(0.05)
+    assert bucket.take(0.1) == 0.0
+    assert bucket.take(0.1) > 0.0
+
+
+def test_bucket_of_a_slow_rate_holds_one_token() -> None:
+    bucket = TokenBucket(0.1)
+    assert bucket.take(0.0) == 0.0
+    assert bucket.take(0.0) == pytest.approx(10)
+
+
+def test_full_bucket_does_not_overflow() -> None:
+    bucket = TokenBucket(1)
+    bucket.take(0.0)
+    taken = 0
+    while bucket.take(1000.0) == 0.0:
+        taken += 1
+    assert taken == BURST_S

@@ -1,4 +1,4 @@
-"""Slots and the fair, bounded queue."""
+"""Admission: slots, the fair bounded queue, and the capacity policy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import EngineState
 
 
-class Desk:
-    """An AdmissionQueue, and everything it told those who joined, in order."""
+class Bench:
+    """An AdmissionQueue that records every call of `on_change` in order."""
 
     def __init__(self, slots: int = 1, queue: int = 8, key_limit: int | None = None) -> None:
         self.slots = slots
@@ -29,7 +29,7 @@ class Desk:
         self.granted: list[Ticket] = []
         self.moves: list[tuple[Ticket, int]] = []
 
-    def join(self, key: str = "k", now_s: float = 0.0) -> Ticket:
+    def enqueue(self, key: str = "k", now_s: float = 0.0) -> Ticket:
         caller = self.callers.setdefault(key, Caller(key, KeyLimits(utterances=self.key_limit)))
         return self.admission.enqueue(caller, self._changed, now_s)
 
@@ -41,148 +41,148 @@ class Desk:
             self.moves.append((ticket, ticket.position))
 
 
-def test_free_slots_are_granted_at_once() -> None:
-    desk = Desk(slots=2)
-    assert [desk.join().granted for _ in range(3)] == [True, True, False]
-    assert (desk.admission.active, desk.admission.queued) == (2, 1)
-    assert desk.granted == [], "who is granted in join is not told again"
+def test_free_slot_is_granted_at_once() -> None:
+    bench = Bench(slots=2)
+    assert [bench.enqueue().granted for _ in range(3)] == [True, True, False]
+    assert (bench.admission.active, bench.admission.queued) == (2, 1)
+    assert bench.granted == [], "a slot granted by enqueue is not reported again"
 
 
-def test_the_queue_moves_up_and_everybody_is_told() -> None:
-    desk = Desk()
-    holder, first, second = desk.join(), desk.join(), desk.join()
+def test_positions_decrease_and_every_change_is_reported() -> None:
+    bench = Bench()
+    holder, first, second = bench.enqueue(), bench.enqueue(), bench.enqueue()
     assert (first.position, second.position) == (1, 2)
     assert 0 < first.eta_ms < second.eta_ms
-    desk.admission.release(holder, 1.0)
-    assert desk.granted == [first]
-    assert desk.moves == [(second, 1)]
+    bench.admission.release(holder, 1.0)
+    assert bench.granted == [first]
+    assert bench.moves == [(second, 1)]
     assert first.position == 0
 
 
-def test_keys_take_turns() -> None:
-    desk = Desk()
-    holder = desk.join("a")
-    greedy = [desk.join("a") for _ in range(3)]
-    modest = desk.join("b")
-    assert modest.position == 2, "right behind the other key's first"
+def test_callers_take_turns() -> None:
+    bench = Bench()
+    holder = bench.enqueue("a")
+    greedy = [bench.enqueue("a") for _ in range(3)]
+    modest = bench.enqueue("b")
+    assert modest.position == 2, "directly behind the first ticket of the other caller"
     assert [t.position for t in greedy] == [1, 3, 4]
-    desk.admission.release(holder, 1.0)
-    desk.admission.release(greedy[0], 2.0)
-    desk.admission.release(modest, 3.0)
-    assert desk.granted == [greedy[0], modest, greedy[1]]
+    bench.admission.release(holder, 1.0)
+    bench.admission.release(greedy[0], 2.0)
+    bench.admission.release(modest, 3.0)
+    assert bench.granted == [greedy[0], modest, greedy[1]]
 
 
-def test_a_full_queue_refuses_with_a_time() -> None:
-    desk = Desk(queue=1)
-    desk.join()
-    desk.join()
+def test_full_queue_refuses_with_a_retry_time() -> None:
+    bench = Bench(queue=1)
+    bench.enqueue()
+    bench.enqueue()
     with pytest.raises(AtCapacity) as refused:
-        desk.join()
+        bench.enqueue()
     assert refused.value.retry_after_ms is not None
     assert refused.value.retry_after_ms >= 250
 
 
-def test_leaving_twice_or_from_the_queue() -> None:
-    desk = Desk()
-    holder, waiting, last = desk.join(), desk.join(), desk.join()
-    desk.admission.release(waiting, 1.0)
-    desk.admission.release(waiting, 1.0)
+def test_release_is_idempotent_for_slots_and_queued_tickets() -> None:
+    bench = Bench()
+    holder, waiting, last = bench.enqueue(), bench.enqueue(), bench.enqueue()
+    bench.admission.release(waiting, 1.0)
+    bench.admission.release(waiting, 1.0)
     assert last.position == 1
-    desk.admission.release(holder, 1.0)
-    desk.admission.release(holder, 1.0)
-    assert (desk.granted, desk.admission.active) == ([last], 1)
+    bench.admission.release(holder, 1.0)
+    bench.admission.release(holder, 1.0)
+    assert (bench.granted, bench.admission.active) == ([last], 1)
 
 
-def test_the_estimate_learns_how_long_speech_takes() -> None:
-    desk = Desk()
+def test_eta_follows_the_measured_hold_time() -> None:
+    bench = Bench()
     for i in range(100):
-        desk.admission.release(desk.join(now_s=float(i)), i + 0.5)
-    desk.join(now_s=200.0)
-    assert desk.join(now_s=200.0).eta_ms == pytest.approx(500, rel=0.01)
+        bench.admission.release(bench.enqueue(now_s=float(i)), i + 0.5)
+    bench.enqueue(now_s=200.0)
+    assert bench.enqueue(now_s=200.0).eta_ms == pytest.approx(500, rel=0.01)
 
 
-def test_more_slots_let_more_in() -> None:
-    desk = Desk(slots=0)
-    waiting = [desk.join() for _ in range(3)]
-    desk.slots = 2
-    desk.admission.admit(1.0)
-    assert desk.granted == waiting[:2]
-    assert desk.moves[-1] == (waiting[2], 1)
+def test_additional_slots_are_granted_by_admit() -> None:
+    bench = Bench(slots=0)
+    waiting = [bench.enqueue() for _ in range(3)]
+    bench.slots = 2
+    bench.admission.admit(1.0)
+    assert bench.granted == waiting[:2]
+    assert bench.moves[-1] == (waiting[2], 1)
 
 
-def test_fewer_slots_stop_nobody_and_let_nobody_in_until_enough_have_left() -> None:
-    desk = Desk(slots=4)
-    holders = [desk.join() for _ in range(4)]
-    waiting = desk.join()
+def test_reduced_slots_stop_no_utterance_and_grant_none_until_enough_are_released() -> None:
+    bench = Bench(slots=4)
+    holders = [bench.enqueue() for _ in range(4)]
+    waiting = bench.enqueue()
     usual_ms = waiting.eta_ms
-    desk.slots = 2
-    assert desk.join().eta_ms == pytest.approx(4 * usual_ms), "two more have to leave first"
-    desk.admission.release(holders[0], 1.0)
-    desk.admission.release(holders[1], 1.0)
-    assert desk.granted == []
-    desk.admission.release(holders[2], 1.0)
-    assert desk.granted == [waiting]
+    bench.slots = 2
+    assert bench.enqueue().eta_ms == pytest.approx(4 * usual_ms), "two more slots have to be released first"
+    bench.admission.release(holders[0], 1.0)
+    bench.admission.release(holders[1], 1.0)
+    assert bench.granted == []
+    bench.admission.release(holders[2], 1.0)
+    assert bench.granted == [waiting]
 
 
-def test_a_slot_whose_release_was_never_confirmed_counts_as_taken() -> None:
-    desk = Desk(slots=3)
-    desk.free_slots = 1
-    desk.join()
-    desk.free_slots = 0
-    waiting = [desk.join(), desk.join()]
+def test_unconfirmed_slot_counts_as_used() -> None:
+    bench = Bench(slots=3)
+    bench.free_slots = 1
+    bench.enqueue()
+    bench.free_slots = 0
+    waiting = [bench.enqueue(), bench.enqueue()]
     assert not any(ticket.granted for ticket in waiting)
-    desk.free_slots = 1
-    desk.admission.admit(1.0)
-    assert desk.granted == waiting[:1], "and one that came back lets in one"
+    bench.free_slots = 1
+    bench.admission.admit(1.0)
+    assert bench.granted == waiting[:1], "one slot that becomes free grants one ticket"
 
 
-def test_deadline_is_the_bounded_wait() -> None:
-    desk = Desk(slots=0)
-    assert desk.join(now_s=5.0).deadline_s == 8.0
+def test_deadline_is_the_maximum_wait() -> None:
+    bench = Bench(slots=0)
+    assert bench.enqueue(now_s=5.0).deadline_s == 8.0
 
 
-def test_random_traffic_keeps_the_books() -> None:
+def test_counts_hold_under_random_traffic() -> None:
     chance = random.Random(2)
-    desk = Desk(slots=3, queue=6)
+    bench = Bench(slots=3, queue=6)
     open_tickets: list[Ticket] = []
     for now in range(5000):
         if chance.random() < 0.55:
             try:
-                open_tickets.append(desk.join(chance.choice("abc"), now))
+                open_tickets.append(bench.enqueue(chance.choice("abc"), now))
             except AtCapacity:
-                assert desk.admission.queued == 6
+                assert bench.admission.queued == 6
         elif open_tickets:
-            desk.admission.release(open_tickets.pop(chance.randrange(len(open_tickets))), now)
+            bench.admission.release(open_tickets.pop(chance.randrange(len(open_tickets))), now)
         holding = [t for t in open_tickets if t.granted]
         waiting = [t for t in open_tickets if not t.granted]
-        assert desk.admission.active == len(holding) <= 3
-        assert desk.admission.queued == len(waiting) <= 6
+        assert bench.admission.active == len(holding) <= 3
+        assert bench.admission.queued == len(waiting) <= 6
         assert sorted(t.position for t in waiting) == list(range(1, len(waiting) + 1))
-        assert not waiting or len(holding) == 3, "nobody waits beside a free slot"
+        assert not waiting or len(holding) == 3, "no ticket waits while a slot is free"
 
 
-def test_a_key_holds_and_queues_no_more_than_its_limit_until_slots_come_back() -> None:
-    desk = Desk(slots=1, key_limit=2)
-    holder, waiting = desk.join("a"), desk.join("a")
+def test_caller_holds_and_queues_at_most_its_limit() -> None:
+    bench = Bench(slots=1, key_limit=2)
+    holder, waiting = bench.enqueue("a"), bench.enqueue("a")
     with pytest.raises(KeyLimit, match="at most 2 utterances"):
-        desk.join("a")
-    assert not desk.join("b").granted, "another key is not concerned"
-    desk.admission.release(waiting, 0.0)
-    desk.admission.release(waiting, 0.0)
-    assert not desk.join("a").granted
+        bench.enqueue("a")
+    assert not bench.enqueue("b").granted, "another caller is not affected"
+    bench.admission.release(waiting, 0.0)
+    bench.admission.release(waiting, 0.0)
+    assert not bench.enqueue("a").granted
     with pytest.raises(KeyLimit):
-        desk.join("a")
-    desk.admission.release(holder, 0.0)
-    desk.join("a")
+        bench.enqueue("a")
+    bench.admission.release(holder, 0.0)
+    bench.enqueue("a")
 
 
-def test_a_refused_place_does_not_count_against_the_key() -> None:
-    desk = Desk(slots=1, queue=0, key_limit=2)
-    desk.join("a")
+def test_refused_ticket_does_not_count_against_the_caller() -> None:
+    bench = Bench(slots=1, queue=0, key_limit=2)
+    bench.enqueue("a")
     for _ in range(3):
         with pytest.raises(AtCapacity):
-            desk.join("a")
-    assert desk.callers["a"].utterances == 1
+            bench.enqueue("a")
+    assert bench.callers["a"].utterances == 1
 
 
 def model(**changed: Any) -> Any:
@@ -190,13 +190,13 @@ def model(**changed: Any) -> Any:
 
 
 @pytest.mark.parametrize(("limit", "slots"), [(None, 12), (5, 5), (50, 12)])
-def test_a_limit_takes_of_the_capacity_and_adds_nothing(limit, slots):
+def test_slots_are_the_smaller_of_limit_and_capacity(limit: int | None, slots: int) -> None:
     assert CapacityPolicy(Settings(active_utterances=limit), model()).slots() == slots
 
 
-def test_nobody_waits_for_a_slot_of_an_engine_that_is_gone():
+def test_free_slots_are_unlimited_without_an_engine() -> None:
     engine = model()
-    room = CapacityPolicy(Settings(), engine)
-    assert room.free_slots() == 3
+    policy = CapacityPolicy(Settings(), engine)
+    assert policy.free_slots() == 3
     engine.state = EngineState.DEAD
-    assert room.free_slots() == math.inf
+    assert policy.free_slots() == math.inf

@@ -1,4 +1,4 @@
-"""What a session has to say, in order and in its protocol's words; nothing after the end."""
+"""The effect queue: order, translation by the protocol, and silence after a close."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SPEECH = cast(Speech, "speech")
 
 
 @pytest.fixture
-def told() -> list[str]:
+def sent_codes() -> list[str]:
     return []
 
 
 @pytest.fixture
-def queue(told: list[str]) -> EffectQueue:
-    return EffectQueue(NativeProtocol(), told.append)
+def queue(sent_codes: list[str]) -> EffectQueue:
+    return EffectQueue(NativeProtocol(), sent_codes.append)
 
 
 def rest(queue: EffectQueue) -> list[Any]:
@@ -36,25 +36,25 @@ def rest(queue: EffectQueue) -> list[Any]:
     return effects
 
 
-def test_what_is_said_keeps_its_order_among_the_effects(queue: EffectQueue) -> None:
+def test_messages_and_effects_keep_their_order(queue: EffectQueue) -> None:
     queue.send(PongMessage(id="1"))
     queue.add(ReadSpeech(ONE, SPEECH))
-    queue.add_output(SendPayload("by itself"))
+    queue.add_output(SendPayload("of the protocol"))
     assert len(queue) == 3
-    pong, listen, own = rest(queue)
+    pong, read, own = rest(queue)
     assert json.loads(pong.message) == {"type": "pong", "id": "1"}
-    assert (listen, own) == (ReadSpeech(ONE, SPEECH), SendMessage("by itself"))
+    assert (read, own) == (ReadSpeech(ONE, SPEECH), SendMessage("of the protocol"))
     assert queue.take() is None
 
 
-def test_an_error_is_told_and_counted(queue: EffectQueue, told: list[str]) -> None:
+def test_error_is_sent_and_reported_to_the_observer(queue: EffectQueue, sent_codes: list[str]) -> None:
     queue.send_error(BadMessage("no"), "u")
     (sent,) = rest(queue)
     assert json.loads(sent.message)["code"] == "bad_message"
-    assert told == ["bad_message"]
+    assert sent_codes == ["bad_message"]
 
 
-def test_nothing_is_said_after_the_end(queue: EffectQueue, told: list[str]) -> None:
+def test_no_message_is_added_after_a_close(queue: EffectQueue, sent_codes: list[str]) -> None:
     queue.close(CloseCode.POLICY, "enough")
     queue.close(CloseCode.RESTARTING, "again")
     queue.send(PongMessage(id="1"))
@@ -62,27 +62,27 @@ def test_nothing_is_said_after_the_end(queue: EffectQueue, told: list[str]) -> N
     queue.send_error(BadMessage("no"), None)
     assert rest(queue) == [CloseSocket(CloseCode.POLICY, "enough")]
     assert queue.closed
-    assert told == []
+    assert sent_codes == []
 
 
-def test_a_dialect_may_hang_up_in_the_middle_of_what_it_says() -> None:
-    class Curt(NativeProtocol):
-        def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:  # noqa: ARG002  # whatever it is
-            return [SendPayload("bye"), Disconnect(CloseCode.POLICY, "curt"), SendPayload("never")]
+def test_protocol_may_disconnect_while_encoding_a_message() -> None:
+    class Disconnecting(NativeProtocol):
+        def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:  # noqa: ARG002 - the same for every message
+            return [SendPayload("bye"), Disconnect(CloseCode.POLICY, "done"), SendPayload("never")]
 
-    queue = EffectQueue(Curt(), [].append)
+    queue = EffectQueue(Disconnecting(), [].append)
     queue.send(PongMessage(id="1"))
-    assert rest(queue) == [SendMessage("bye"), CloseSocket(CloseCode.POLICY, "curt")]
+    assert rest(queue) == [SendMessage("bye"), CloseSocket(CloseCode.POLICY, "done")]
 
 
-def test_what_speaks_of_an_utterance_can_be_taken_back_but_not_its_retirement(queue: EffectQueue) -> None:
+def test_drop_audio_keeps_the_closing_of_the_speech(queue: EffectQueue) -> None:
     for effect in (SendAudio(ONE, b"1"), ReadSpeech(ONE, SPEECH), SendAudio(OTHER, b"2"), CloseSpeech(ONE)):
         queue.add(effect)
     queue.drop_audio(ONE)
     assert rest(queue) == [SendAudio(OTHER, b"2"), CloseSpeech(ONE)]
 
 
-def test_a_lost_socket_leaves_only_what_is_to_be_retired(queue: EffectQueue) -> None:
+def test_clear_returns_utterances_whose_speech_is_to_be_closed(queue: EffectQueue) -> None:
     for effect in (SendAudio(ONE, b"1"), CloseSpeech(ONE), CloseSpeech(OTHER)):
         queue.add(effect)
     assert queue.clear() == (ONE, OTHER)

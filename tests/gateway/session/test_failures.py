@@ -1,4 +1,4 @@
-"""Slow readers, lost engines, the end of the process, and cancellation anywhere."""
+"""Slow consumers, engine failures, shutdown, and disconnects at any moment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def now_s() -> float:
 
 
 @pytest.mark.parametrize("pacing", ["playback", "none"])
-def test_a_reader_that_pauses_is_warned_and_loses_nothing(pacing: str) -> None:
+def test_client_that_pauses_reading_is_warned_and_loses_nothing(pacing: str) -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(lookahead_frames=25), slow_consumer_timeout_ms=6000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(lookahead_frames=25), slow_consumer_timeout_ms=6000) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 6, pacing=pacing)
             await asyncio.sleep(0.0 if pacing == "none" else 1.0)
             socket.stop_reading()
             await asyncio.sleep(3)
-            made = bench.synthesizer.speeches[0].made
+            made = gateway.synthesizer.speeches[0].made
             await asyncio.sleep(1)
-            assert bench.synthesizer.speeches[0].made == made, "generation pauses"
+            assert gateway.synthesizer.speeches[0].made == made, "generation pauses"
             socket.read_again()
             await socket.until("done")
             assert [w["code"] for w in socket.of("warning")] == ["slow_consumer"]
@@ -38,10 +38,10 @@ def test_a_reader_that_pauses_is_warned_and_loses_nothing(pacing: str) -> None:
     run(scene())
 
 
-def test_a_reader_that_stops_is_cut_after_the_stall_limit() -> None:
+def test_client_that_stops_reading_is_disconnected_after_the_timeout() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slow_consumer_timeout_ms=4000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slow_consumer_timeout_ms=4000) as gateway:
+            socket = gateway.connect()
             for name in "ab":
                 say(socket, name, TEXT * 6)
             await asyncio.sleep(1.0)
@@ -56,39 +56,39 @@ def test_a_reader_that_stops_is_cut_after_the_stall_limit() -> None:
                 ("slow_consumer", "b"),
             }
             await asyncio.sleep(0.01)
-            assert bench.admission.active == 0
+            assert gateway.admission.active == 0
 
     run(scene())
 
 
-def test_one_that_takes_audio_as_it_is_made_may_stop_reading_for_longer_but_not_for_ever() -> None:
+def test_unpaced_client_may_stop_reading_longer_but_not_forever() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(lookahead_frames=25)) as bench:
-            player, gone = bench.connect(), bench.connect()
-            for socket in (player, gone):
+        async with InProcessGateway(ToneScript(lookahead_frames=25)) as gateway:
+            playing, gone = gateway.connect(), gateway.connect()
+            for socket in (playing, gone):
                 say(socket, "a", TEXT * 20, pacing="none")
                 await asyncio.sleep(0.0)
                 socket.stop_reading()
-            for _ in range(3):  # what its buffers hold is played before they ask for more
+            for _ in range(3):  # a player reads on only after playing what its buffer holds
                 await asyncio.sleep(8)
-                player.read_again()
+                playing.read_again()
                 await asyncio.sleep(0.0)
-                player.stop_reading()
-            player.read_again()
-            await player.until("done")
-            assert b"".join(p for _, p in player.audio()) == s16le(tone_pcm(TEXT * 20))
+                playing.stop_reading()
+            playing.read_again()
+            await playing.until("done")
+            assert b"".join(p for _, p in playing.audio()) == s16le(tone_pcm(TEXT * 20))
             assert await gone.hung_up() == 4001
             assert now_s() == pytest.approx(3 * UNPACED_TIMEOUT_FACTOR, abs=0.6)
             await asyncio.sleep(0.01)
-            assert bench.admission.active == 0
+            assert gateway.admission.active == 0
 
     run(scene())
 
 
-def test_a_player_that_stops_to_ack_is_a_slow_consumer_too() -> None:
+def test_client_that_stops_to_ack_is_a_slow_consumer() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slow_consumer_timeout_ms=4000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slow_consumer_timeout_ms=4000) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 10)
             await asyncio.sleep(0.5)
             socket.put(type="ack", utterance="a", played_samples=12_000)
@@ -105,12 +105,12 @@ def test_a_player_that_stops_to_ack_is_a_slow_consumer_too() -> None:
     run(scene())
 
 
-def test_a_reader_whose_kernel_takes_everything_is_found_out() -> None:
-    """No write ever waits: only pongs tell that nobody reads."""
+def test_unanswered_probes_detect_a_client_whose_kernel_buffers_everything() -> None:
+    """No write is ever blocked, so only the probes show that the client does not read."""
 
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(lookahead_frames=25)) as bench:
-            stalled, other = bench.connect("stalled"), bench.connect("other")
+        async with InProcessGateway(ToneScript(lookahead_frames=25)) as gateway:
+            stalled, other = gateway.connect("stalled"), gateway.connect("other")
             for socket in (stalled, other):
                 say(socket, "a", TEXT * 10)
             await asyncio.sleep(3.7)
@@ -122,8 +122,8 @@ def test_a_reader_whose_kernel_takes_everything_is_found_out() -> None:
             assert stalled.close_code == 4001
             assert [w["code"] for w in stalled.of("warning")] == ["slow_consumer"]
             assert [e["code"] for e in stalled.of("error")] == ["slow_consumer"]
-            assert len(stalled.audio()) - sent <= 2 / 0.08, "nothing more once it was warned"
-            assert bench.synthesizer.speeches[0].made <= (3.7 + 2 + 2) / 0.08 + 25
+            assert len(stalled.audio()) - sent <= 2 / 0.08, "no audio is sent after the warning"
+            assert gateway.synthesizer.speeches[0].made <= (3.7 + 2 + 2) / 0.08 + 25
             await other.until("done")
             assert other.of("warning") == []
             assert b"".join(p for _, p in other.audio()) == s16le(tone_pcm(TEXT * 10))
@@ -131,10 +131,10 @@ def test_a_reader_whose_kernel_takes_everything_is_found_out() -> None:
     run(scene())
 
 
-def test_a_reader_that_comes_back_in_time_loses_nothing() -> None:
+def test_client_that_resumes_reading_in_time_loses_nothing() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 8)
             for _ in range(3):
                 await asyncio.sleep(2)
@@ -142,16 +142,16 @@ def test_a_reader_that_comes_back_in_time_loses_nothing() -> None:
                 await asyncio.sleep(1.9)
                 socket.read_again()
             await socket.until("done")
-            assert len(socket.of("warning")) == 1, "told once"
+            assert len(socket.of("warning")) == 1, "warned once"
             assert b"".join(p for _, p in socket.audio()) == s16le(tone_pcm(TEXT * 8))
 
     run(scene())
 
 
-def test_who_takes_audio_as_fast_as_it_is_made_may_read_as_slowly_as_he_likes() -> None:
+def test_probes_are_not_used_on_unpaced_audio() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 10, pacing="none")
             socket.stop_reading(buffered=True)
             await socket.until("done")
@@ -160,16 +160,16 @@ def test_who_takes_audio_as_fast_as_it_is_made_may_read_as_slowly_as_he_likes() 
     run(scene())
 
 
-def test_a_client_that_only_sends_is_left_unread() -> None:
+def test_messages_of_a_client_that_does_not_read_are_left_unread() -> None:
     async def scene() -> None:
-        async with InProcessGateway(messages_per_s=1e6) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(messages_per_s=1e6) as gateway:
+            socket = gateway.connect()
             await socket.until("session")
             socket.stop_reading()
             for i in range(1000):
                 socket.put(type="ping", id=str(i))
             await asyncio.sleep(5)
-            assert bench.sessions[0].backlog < 70
+            assert gateway.sessions[0].backlog < 70
             socket.read_again()
             await socket.until("pong", 1000)
             assert [m["id"] for m in socket.of("pong")] == [str(i) for i in range(1000)]
@@ -177,10 +177,10 @@ def test_a_client_that_only_sends_is_left_unread() -> None:
     run(scene())
 
 
-def test_one_failed_utterance_leaves_the_others_alone() -> None:
+def test_failure_of_one_utterance_does_not_affect_others() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(fail_frame=30)) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(fail_frame=30)) as gateway:
+            socket = gateway.connect()
             say(socket, "long", TEXT * 3)
             say(socket, "short", TEXT)
             error = await socket.until("error")
@@ -191,18 +191,18 @@ def test_one_failed_utterance_leaves_the_others_alone() -> None:
     run(scene())
 
 
-def test_a_lost_engine_fails_every_utterance_and_the_sockets_stay() -> None:
+def test_loss_of_the_engine_fails_every_utterance_and_keeps_sockets_open() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=2) as bench:
-            sockets = [bench.connect(f"k{i}") for i in range(3)]
+        async with InProcessGateway(slots=2) as gateway:
+            sockets = [gateway.connect(f"k{i}") for i in range(3)]
             for socket in sockets:
                 say(socket, "a", TEXT * 6)
                 await asyncio.sleep(0.1)
-            bench.synthesizer.lose()
+            gateway.synthesizer.lose()
             errors = [await socket.until("error") for socket in sockets]
             assert [e["code"] for e in errors] == ["engine_lost", "engine_lost", "engine_not_ready"]
             assert [e["partial_audio"] for e in errors] == [True, True, False]
-            await bench.synthesizer.start()
+            await gateway.synthesizer.start()
             for socket in sockets:
                 say(socket, "b", "Here again.")
                 await socket.until("done")
@@ -211,10 +211,10 @@ def test_a_lost_engine_fails_every_utterance_and_the_sockets_stay() -> None:
     run(scene())
 
 
-def test_the_cap_on_speech_ends_it_while_text_is_open() -> None:
+def test_frame_limit_ends_speech_while_text_is_open() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(max_frames=5)) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(max_frames=5)) as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format=PCM)
             socket.put(type="text", utterance="a", text=TEXT)
             socket.put(type="text", utterance="a", text="More.")
@@ -226,13 +226,13 @@ def test_the_cap_on_speech_ends_it_while_text_is_open() -> None:
     run(scene())
 
 
-def test_drain_lets_speech_finish_and_closes_the_idle() -> None:
+def test_drain_finishes_active_utterances_and_closes_idle_sockets() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            speaking, idle = bench.connect(), bench.connect()
+        async with InProcessGateway() as gateway:
+            speaking, idle = gateway.connect(), gateway.connect()
             say(speaking, "a", TEXT)
             await speaking.until("started")
-            for session in bench.sessions:
+            for session in gateway.sessions:
                 session.drain(30_000, now_s() + 0.2)
             await asyncio.sleep(0.1)
             assert idle.of("going_away") == [{"type": "going_away", "deadline_ms": 30_000}]
@@ -249,15 +249,15 @@ def test_drain_lets_speech_finish_and_closes_the_idle() -> None:
     run(scene())
 
 
-def test_at_the_deadline_what_is_left_gets_an_error() -> None:
+def test_drain_deadline_fails_remaining_utterances() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 9)
             await socket.until("started")
-            bench.sessions[0].drain(100, now_s())
+            gateway.sessions[0].drain(100, now_s())
             await asyncio.sleep(0.1)
-            bench.sessions[0].abort()
+            gateway.sessions[0].abort()
             await asyncio.sleep(0.01)
             assert [(e["code"], e["utterance"]) for e in socket.of("error")] == [("draining", "a")]
             assert socket.close_code == 1012
@@ -266,22 +266,22 @@ def test_at_the_deadline_what_is_left_gets_an_error() -> None:
 
 
 @pytest.mark.parametrize("way", ["disconnect", "cancel"])
-def test_an_end_at_any_moment_frees_everything(way: str) -> None:
-    """Moves the end through the whole life of two utterances, one of which waits for the other's slot."""
+def test_end_at_any_moment_releases_everything(way: str) -> None:
+    """Ends the connection at 60 moments in the life of two utterances, one of which waits for the slot of the other."""
 
     async def scene(end_s: float) -> None:
-        async with InProcessGateway(ToneScript(frame_s=0.01, close_s=0.02), slots=1) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(frame_s=0.01, close_s=0.02), slots=1) as gateway:
+            socket = gateway.connect()
             say(socket, "a", "Good day to you.")
             say(socket, "b", "And to you.")
             await asyncio.sleep(end_s)
             if way == "disconnect":
                 socket.disconnect()
             else:
-                bench.runs[0].cancel()
+                gateway.runs[0].cancel()
             await asyncio.sleep(1)
-            # InProcessGateway.__aexit__ asserts that no speech, slot, place in the queue or task is left.
-            assert bench.runs[0].done()
+            # InProcessGateway.__aexit__ asserts that no speech, slot, queued ticket or task is left.
+            assert gateway.runs[0].done()
 
     for step in range(60):
         run(scene(step * 0.017))

@@ -1,4 +1,4 @@
-"""Barge-in: silence at once, and an exact account of what was heard."""
+"""Interrupts: audio stops at once, and the answer says how much text was heard."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from fakes.virtual_time import run
 TEXT = "The quick brown fox jumps over the lazy dog. " * 3
 
 
-def check_silence_after(socket: FakeSocket, number: int = 1) -> None:
+def check_no_audio_after_interrupt(socket: FakeSocket, number: int = 1) -> None:
     kinds = [m if isinstance(m, bytes) else '"interrupted"' in m for m in socket.sent]
     after = kinds[kinds.index(True) + 1 :]
     assert not any(isinstance(m, bytes) and int.from_bytes(m[4:8], "little") == number for m in after)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.5, 1.234])
-def test_nothing_follows_and_the_texts_join(after_s: float) -> None:
+def test_interrupt_stops_audio_and_splits_the_text(after_s: float) -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             await asyncio.sleep(after_s)
             socket.put(type="interrupt", utterance="a")
             answer = await socket.until("interrupted")
             await asyncio.sleep(5)
-            check_silence_after(socket)
+            check_no_audio_after_interrupt(socket)
             assert answer["text_spoken"] + answer["text_remaining"] == TEXT
             assert answer["played_ms"] == pytest.approx(after_s * 1000, abs=12)
             assert len(answer["text_spoken"]) == pytest.approx(after_s / 0.04, abs=1)
             assert not socket.of("done")
             assert not socket.of("error")
-            assert bench.admission.active == 0
+            assert gateway.admission.active == 0
 
     run(scene())
 
 
-def test_the_clients_own_clock_counts_but_not_beyond_what_was_sent() -> None:
+def test_played_ms_of_the_client_is_bounded_by_audio_sent() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             for name, played_ms in (("a", 160), ("b", 10**9)):
                 say(socket, name, TEXT)
                 await asyncio.sleep(1)
                 socket.put(type="interrupt", utterance=name, played_ms=played_ms)
                 await asyncio.sleep(0.01)
-            exact, boasted = socket.of("interrupted")
+            exact, excessive = socket.of("interrupted")
             assert (exact["played_ms"], exact["text_spoken"]) == (160, TEXT[:4])
-            assert boasted["played_ms"] in range(1320, 1401)
+            assert excessive["played_ms"] in range(1320, 1401)
 
     run(scene())
 
 
-def test_acks_move_the_clock_that_answers() -> None:
+def test_interrupt_uses_the_playback_clock_set_by_acks() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             await asyncio.sleep(0.3)
             socket.put(type="ack", utterance="a", played_samples=2400)
@@ -70,26 +70,26 @@ def test_acks_move_the_clock_that_answers() -> None:
     run(scene())
 
 
-def test_in_the_queue_nothing_was_spoken() -> None:
+def test_interrupt_of_a_queued_utterance_leaves_all_text_unspoken() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             say(socket, "b", "never heard")
             await socket.until("queued")
             socket.put(type="interrupt", utterance="b")
             answer = await socket.until("interrupted")
             assert (answer["text_spoken"], answer["text_remaining"]) == ("", "never heard")
-            assert bench.admission.queued == 0
-            assert len(bench.synthesizer.speeches) == 1
+            assert gateway.admission.queued == 0
+            assert len(gateway.synthesizer.speeches) == 1
 
     run(scene())
 
 
-def test_after_done_the_last_of_it_can_still_be_interrupted_once() -> None:
+def test_done_utterance_can_be_interrupted_once() -> None:
     async def scene() -> None:
-        async with InProcessGateway(send_ahead_ms=400) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(send_ahead_ms=400) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             done = await socket.until("done")
             socket.put(type="interrupt", utterance="a")
@@ -103,10 +103,10 @@ def test_after_done_the_last_of_it_can_still_be_interrupted_once() -> None:
     run(scene())
 
 
-def test_the_slot_is_held_until_the_engine_confirms() -> None:
+def test_slot_is_held_until_the_engine_confirms_the_end() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(close_s=0.5), slots=1) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(close_s=0.5), slots=1) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             await asyncio.sleep(0.2)
             socket.put(type="interrupt", utterance="a")
@@ -117,15 +117,17 @@ def test_the_slot_is_held_until_the_engine_confirms() -> None:
             assert len(socket.of("started")) == 1
             await socket.until("started", 2)
             await socket.until("done")
-            assert bench.synthesizer.most_open == 1
+            assert gateway.synthesizer.most_open == 1
 
     run(scene())
 
 
-def test_a_storm_of_starts_and_interrupts_never_exceeds_the_slots() -> None:
+def test_many_starts_and_interrupts_never_exceed_the_slots() -> None:
+    script = ToneScript(close_s=0.05)
+
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(close_s=0.05), slots=2, starts_per_s=1e6, interrupts_per_s=1e6) as bench:
-            sockets = [bench.connect(f"peer{i}") for i in range(4)]
+        async with InProcessGateway(script, slots=2, starts_per_s=1e6, interrupts_per_s=1e6) as gateway:
+            sockets = [gateway.connect(f"peer{i}") for i in range(4)]
             for turn in range(50):
                 for socket in sockets:
                     name = f"u{turn}"
@@ -141,7 +143,7 @@ def test_a_storm_of_starts_and_interrupts_never_exceeds_the_slots() -> None:
                     [e for e in socket.of("error") if e["code"] == "at_capacity"]
                 )
                 assert ended == 50
-            assert bench.synthesizer.most_open <= 2
-            assert bench.admission.active == 0
+            assert gateway.synthesizer.most_open <= 2
+            assert gateway.admission.active == 0
 
     run(scene())

@@ -8,7 +8,7 @@ import pytest
 from voxgate.gateway.session.lifecycle import ENDED, TABLE, Event, IllegalEvent, State, follow
 
 
-def test_every_pair_is_either_in_the_table_or_refused() -> None:
+def test_event_missing_from_the_table_is_refused() -> None:
     for state in State:
         for event in Event:
             if event in TABLE[state]:
@@ -19,7 +19,7 @@ def test_every_pair_is_either_in_the_table_or_refused() -> None:
                 assert (refused.value.state, refused.value.event) == (state, event)
 
 
-def test_random_walks_hit_every_edge_and_end() -> None:
+def test_random_walks_take_every_edge() -> None:
     chance = random.Random(1)
     edges = {(state, event) for state, row in TABLE.items() for event in row}
     hit = set()
@@ -30,11 +30,11 @@ def test_random_walks_hit_every_edge_and_end() -> None:
             if event in TABLE[state]:
                 hit.add((state, event))
                 before, state = state, follow(state, event)
-                assert before not in ENDED or before is State.DONE, "only done has a way on"
+                assert before not in ENDED or before is State.DONE, "of the final states, only done has a successor"
     assert hit == edges
 
 
-def test_every_state_can_be_reached_and_left_for_an_end() -> None:
+def test_every_state_is_reachable_and_can_fail() -> None:
     reachable, frontier = {State.QUEUED}, [State.QUEUED]
     while frontier:
         for state in TABLE[frontier.pop()].values():

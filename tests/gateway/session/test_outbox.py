@@ -1,4 +1,4 @@
-"""Numbering and bounds of the outbox."""
+"""Numbering and bound of the outbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def packets(*samples: int) -> list[FakePacket]:
     return [FakePacket(bytes(2 * n), n) for n in samples]
 
 
-def test_numbers_are_without_gap_and_the_last_packet_is_marked() -> None:
+def test_packets_are_numbered_without_gap_and_the_last_is_marked() -> None:
     outbox = Outbox(7, 24_000, 1000)
     outbox.put(packets(1920, 1920, 500))
     outbox.close()
@@ -25,7 +25,7 @@ def test_numbers_are_without_gap_and_the_last_packet_is_marked() -> None:
     assert outbox.next_samples is None
 
 
-def test_an_end_that_comes_late_takes_an_empty_message() -> None:
+def test_close_of_an_empty_outbox_adds_an_empty_last_packet() -> None:
     outbox = Outbox(1, 24_000, 1000)
     outbox.put(packets(1920))
     outbox.take()
@@ -36,7 +36,7 @@ def test_an_end_that_comes_late_takes_an_empty_message() -> None:
     assert outbox.drained
 
 
-def test_room_is_counted_in_time() -> None:
+def test_room_is_measured_in_milliseconds_of_audio() -> None:
     outbox = Outbox(1, 24_000, 160)
     outbox.put(packets(1920))
     assert outbox.has_room
@@ -46,7 +46,7 @@ def test_room_is_counted_in_time() -> None:
     assert outbox.has_room
 
 
-def test_dropping_leaves_nothing() -> None:
+def test_drop_empties_the_outbox() -> None:
     outbox = Outbox(1, 24_000, 160)
     outbox.put(packets(1920, 1920, 1920))
     outbox.drop()

@@ -1,4 +1,4 @@
-"""The playback clock: lead, dry spells, acks, and clients that stop to ack."""
+"""The playback clock: lead, underruns, acks, and clients that stop to ack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATE = 24_000
 PACKET = 1920
 
 
-def test_the_first_packets_leave_at_once_up_to_the_lead() -> None:
+def test_first_packets_leave_at_once_up_to_the_lead() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     for _ in range(5):
         assert pacer.due_s(PACKET, 10.0) <= 10.0
@@ -22,7 +22,7 @@ def test_the_first_packets_leave_at_once_up_to_the_lead() -> None:
     assert pacer.due_s(480, 10.0) == pytest.approx(10.02)
 
 
-def test_position_follows_the_clock_and_stops_at_what_was_sent() -> None:
+def test_position_follows_the_clock_up_to_what_was_sent() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.send(PACKET, 0.0)
     slack = int(TIMER_SLACK_S * RATE)
@@ -31,7 +31,7 @@ def test_position_follows_the_clock_and_stops_at_what_was_sent() -> None:
     assert pacer.position_samples(9.0) == PACKET
 
 
-def test_tells_for_how_long_the_listener_had_nothing_to_play() -> None:
+def test_send_returns_the_length_of_the_underrun() -> None:
     pacer = Pacer(RATE, send_ahead_ms=80)
     assert pacer.send(PACKET, 1.0) == 0.0
     assert pacer.send(PACKET, 1.05) == 0.0
@@ -39,7 +39,7 @@ def test_tells_for_how_long_the_listener_had_nothing_to_play() -> None:
     assert [Pacer(RATE, send_ahead_ms=None).send(PACKET, at_s) for at_s in (0.0, 5.0)] == [0.0, 0.0]
 
 
-def test_after_a_dry_spell_later_audio_is_heard_later() -> None:
+def test_clock_restarts_after_an_underrun() -> None:
     pacer = Pacer(RATE, send_ahead_ms=80)
     pacer.send(PACKET, 0.0)
     assert pacer.due_s(PACKET, 5.0) <= 5.0
@@ -48,9 +48,9 @@ def test_after_a_dry_spell_later_audio_is_heard_later() -> None:
     assert pacer.due_s(PACKET, 5.0) == pytest.approx(5.08)
 
 
-def test_frames_played_and_when_the_next_one_is() -> None:
+def test_frames_played_and_time_of_the_next() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
-    assert pacer.next_frame_s(0.0) == math.inf, "nothing sent reaches that far"
+    assert pacer.next_frame_s(0.0) == math.inf, "not enough was sent"
     pacer.send(2 * PACKET, 0.0)
     assert pacer.frames_played(0.0) == 0
     assert pacer.next_frame_s(0.0) == pytest.approx(0.08)
@@ -59,17 +59,17 @@ def test_frames_played_and_when_the_next_one_is() -> None:
     assert pacer.next_frame_s(0.16) == math.inf
 
 
-def test_an_ack_sets_the_clock() -> None:
+def test_ack_sets_the_clock() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.send(5 * PACKET, 0.0)
-    pacer.ack(0, 0.2)  # the player had not begun yet
+    pacer.ack(0, 0.2)  # the client had not begun to play
     assert pacer.position_samples(0.2) <= 24
     assert pacer.due_s(PACKET, 0.2) == pytest.approx(0.28)
     pacer.ack(3 * PACKET, 0.3)
     assert pacer.due_s(PACKET, 0.3) <= 0.3
 
 
-def test_acks_do_not_go_back_nor_beyond_what_was_sent() -> None:
+def test_ack_neither_decreases_nor_exceeds_what_was_sent() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.send(5 * PACKET, 0.0)
     pacer.ack(3 * PACKET, 0.24)
@@ -79,7 +79,7 @@ def test_acks_do_not_go_back_nor_beyond_what_was_sent() -> None:
     assert pacer.position_samples(0.26) == 5 * PACKET
 
 
-def test_a_client_that_stops_to_ack_is_believed_only_so_far() -> None:
+def test_clock_of_a_client_that_stops_to_ack_stops_at_the_horizon() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.send(5 * PACKET, 0.0)
     pacer.ack(PACKET, 0.08)
@@ -96,7 +96,7 @@ def test_a_client_that_stops_to_ack_is_believed_only_so_far() -> None:
     assert pacer.due_s(PACKET, 1000.0) < math.inf
 
 
-def test_unpaced_is_always_due_and_hears_what_was_sent() -> None:
+def test_unpaced_packets_are_always_due() -> None:
     pacer = Pacer(RATE, send_ahead_ms=None)
     for i in range(100):
         assert pacer.due_s(PACKET, 0.0) <= 0.0
@@ -114,16 +114,16 @@ def test_unpaced_is_always_due_and_hears_what_was_sent() -> None:
         )
     ),
 )
-def test_never_more_than_the_lead_ahead(send_ahead_ms: int, steps: list[tuple[float, str, int]]) -> None:
+def test_audio_sent_ahead_never_exceeds_the_lead(send_ahead_ms: int, steps: list[tuple[float, str, int]]) -> None:
     pacer = Pacer(RATE, send_ahead_ms)
     now_s, acked = 0.0, 0
     for pause_s, step, samples in steps:
         now_s += pause_s
         if step == "send" and pacer.due_s(samples, now_s) <= now_s + TIMER_SLACK_S:
-            dry = pacer.position_samples(now_s) >= pacer.sent_samples
+            underrun = pacer.position_samples(now_s) >= pacer.sent_samples
             pacer.send(samples, now_s)
             ahead = pacer.sent_samples - pacer.position_samples(now_s)
-            assert dry or ahead <= send_ahead_ms * RATE // 1000 + TIMER_SLACK_S * RATE + 1
+            assert underrun or ahead <= send_ahead_ms * RATE // 1000 + TIMER_SLACK_S * RATE + 1
         elif step == "ack":
             acked = max(acked, pacer.position_samples(now_s) - samples)
             pacer.ack(acked, now_s)
@@ -132,7 +132,7 @@ def test_never_more_than_the_lead_ahead(send_ahead_ms: int, steps: list[tuple[fl
         assert 0 <= pacer.position_samples(now_s) <= pacer.sent_samples
 
 
-def test_what_is_heard_after_something_else_leaves_so_much_later() -> None:
+def test_packets_leave_later_when_playback_starts_later() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.hold_until(10.3)
     pacer.send(PACKET, 10.0)

@@ -1,4 +1,4 @@
-"""The queue in front of the talker's slots, as a client sees it."""
+"""The admission queue and the text idle timeout, as a client sees them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SHORT = "Wait for me. "
 LONG = SHORT * 12
 
 
-def test_position_moves_up_until_the_slot_is_there() -> None:
+def test_position_decreases_until_a_slot_is_granted() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, send_ahead_ms=400, lookahead_ms=1000) as bench:
-            talker, first, second = (bench.connect(f"k{i}") for i in range(3))
-            say(talker, "a", SHORT * 3)
+        async with InProcessGateway(slots=1, send_ahead_ms=400, lookahead_ms=1000) as gateway:
+            speaking, first, second = (gateway.connect(f"k{i}") for i in range(3))
+            say(speaking, "a", SHORT * 3)
             say(first, "b", SHORT)
             await first.until("queued")
             say(second, "c", SHORT)
@@ -30,10 +30,10 @@ def test_position_moves_up_until_the_slot_is_there() -> None:
     run(scene())
 
 
-def test_nobody_waits_longer_than_the_limit() -> None:
+def test_queued_utterance_fails_after_the_maximum_wait() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, queue_wait_ms=3000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1, queue_wait_ms=3000) as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="holds", format=PCM)
             socket.put(type="start", utterance="waits", format=PCM)
             await socket.until("queued")
@@ -42,15 +42,15 @@ def test_nobody_waits_longer_than_the_limit() -> None:
             assert asyncio.get_running_loop().time() - begin_s < 3.02
             assert (error["code"], error["utterance"], error["retryable"]) == ("at_capacity", "waits", True)
             assert error["retry_after_ms"] > 0
-            assert bench.admission.queued == 0
+            assert gateway.admission.queued == 0
 
     run(scene())
 
 
-def test_a_full_queue_refuses_at_once() -> None:
+def test_full_queue_refuses_at_once() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, queue_length=1) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1, queue_length=1) as gateway:
+            socket = gateway.connect()
             for name in "abc":
                 say(socket, name, LONG)
             error = await socket.until("error")
@@ -59,10 +59,10 @@ def test_a_full_queue_refuses_at_once() -> None:
     run(scene())
 
 
-def test_one_clients_queue_does_not_hold_up_another() -> None:
+def test_queue_of_one_client_does_not_delay_another() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(frame_s=0.05), slots=1, queue_wait_ms=60_000) as bench:
-            greedy, modest = bench.connect("greedy"), bench.connect("modest")
+        async with InProcessGateway(ToneScript(frame_s=0.05), slots=1, queue_wait_ms=60_000) as gateway:
+            greedy, modest = gateway.connect("greedy"), gateway.connect("modest")
             for i in range(6):
                 say(greedy, f"g{i}", SHORT)
             await greedy.until("queued", 5)
@@ -73,34 +73,34 @@ def test_one_clients_queue_does_not_hold_up_another() -> None:
     run(scene())
 
 
-def test_who_leaves_makes_room() -> None:
+def test_disconnecting_client_leaves_the_queue() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1) as bench:
-            talker, leaver, stayer = (bench.connect(f"k{i}") for i in range(3))
-            talker.put(type="start", utterance="a", format=PCM)
-            await talker.until("started")
-            say(leaver, "b", SHORT)
-            await leaver.until("queued")
-            say(stayer, "c", SHORT)
-            await stayer.until("queued")
-            leaver.disconnect()
-            assert (await stayer.until("queued", 2))["position"] == 1
-            talker.disconnect()
-            await stayer.until("done")
+        async with InProcessGateway(slots=1) as gateway:
+            speaking, leaving, staying = (gateway.connect(f"k{i}") for i in range(3))
+            speaking.put(type="start", utterance="a", format=PCM)
+            await speaking.until("started")
+            say(leaving, "b", SHORT)
+            await leaving.until("queued")
+            say(staying, "c", SHORT)
+            await staying.until("queued")
+            leaving.disconnect()
+            assert (await staying.until("queued", 2))["position"] == 1
+            speaking.disconnect()
+            await staying.until("done")
 
     run(scene())
 
 
-def test_a_slot_is_not_held_for_text_that_does_not_come() -> None:
+def test_utterance_without_new_text_is_finished_after_the_idle_timeout() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format=PCM)
             socket.put(type="text", utterance="a", text=LONG)
             await socket.until("started")
             begun_s = asyncio.get_running_loop().time()
             done = await socket.until("done")
-            # It counts from when the listener has nothing more to hear.
+            # The timeout counts from the last audio.
             assert asyncio.get_running_loop().time() - begun_s == pytest.approx(30 + done["audio_ms"] / 1000, abs=1)
             assert (done["reason"], done["characters"]) == ("end", len(LONG))
             (warning,) = socket.of("warning")
@@ -111,10 +111,10 @@ def test_a_slot_is_not_held_for_text_that_does_not_come() -> None:
     run(scene())
 
 
-def test_text_that_comes_now_and_then_keeps_the_slot() -> None:
+def test_each_text_restarts_the_idle_timeout() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format=PCM)
             for _ in range(4):
                 await asyncio.sleep(25)
@@ -127,10 +127,10 @@ def test_text_that_comes_now_and_then_keeps_the_slot() -> None:
     run(scene())
 
 
-def test_who_never_writes_anything_loses_the_slot_too() -> None:
+def test_utterance_without_any_text_fails_after_the_idle_timeout() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as bench:
-            idle, waiting = bench.connect(), bench.connect("other")
+        async with InProcessGateway(slots=1, text_idle_timeout_s=30) as gateway:
+            idle, waiting = gateway.connect(), gateway.connect("other")
             idle.put(type="start", utterance="a", format=PCM)
             await asyncio.sleep(29)
             say(waiting, "b", SHORT)

@@ -1,4 +1,4 @@
-"""Every wrong input gets its typed error, and the session lives; repeated ones end it."""
+"""Invalid input: each kind gets its typed error and the session continues; repeated errors close the socket."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None
     sent, expected = CASES[name]
 
     async def scene() -> None:
-        async with InProcessGateway(slots=2) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=2) as gateway:
+            socket = gateway.connect()
             for fields in sent:
                 socket.put(**fields)
             error = await socket.until("error")
@@ -74,8 +74,8 @@ def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None
 @pytest.mark.parametrize("name", ["twice", "text after end", "too long"])
 def test_a_refused_message_does_not_harm_the_utterance(name: str) -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             for fields in CASES[name][0]:
                 socket.put(**fields)
             await socket.until("error")
@@ -90,8 +90,8 @@ def test_a_refused_message_does_not_harm_the_utterance(name: str) -> None:
 
 def test_in_the_queue_the_same_rules_hold() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1) as gateway:
+            socket = gateway.connect()
             say(socket, "speaks", "A long text to speak, so that the others wait.")
             for fields in (START, TEXT, {**TEXT, "text": "y" * 2000}, FLUSH, END, TEXT):
                 socket.put(**fields)
@@ -102,15 +102,15 @@ def test_in_the_queue_the_same_rules_hold() -> None:
             codes = [(e["utterance"], e["code"]) for e in socket.of("error")]
             assert codes == [("x", "text_too_long"), ("x", "utterance_ended"), ("empty", "empty_text")]
             await socket.until("done", 2)
-            assert bench.synthesizer.speeches[1].text == "Hello."
+            assert gateway.synthesizer.speeches[1].text == "Hello."
 
     run(scene())
 
 
 def test_too_many_utterances_on_one_socket() -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, utterances_per_session=2) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(slots=1, utterances_per_session=2) as gateway:
+            socket = gateway.connect()
             for name in "abc":
                 say(socket, name, "Some text to speak.")
             error = await socket.until("error")
@@ -122,8 +122,8 @@ def test_too_many_utterances_on_one_socket() -> None:
 
 def test_a_name_can_be_used_again() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             for turn in (1, 2):
                 say(socket, "a", "Once more.")
                 await socket.until("done", turn)
@@ -132,14 +132,14 @@ def test_a_name_can_be_used_again() -> None:
     run(scene())
 
 
-def test_late_acks_are_no_mistake() -> None:
+def test_late_or_unknown_ack_is_ignored() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", "Hi.")
             await socket.until("done")
             socket.put(type="ack", utterance="a", played_samples=1)
-            socket.put(type="ack", utterance="never was", played_samples=1)
+            socket.put(type="ack", utterance="unknown", played_samples=1)
             socket.put(type="ping", id="7")
             assert (await socket.until("pong"))["id"] == "7"
             assert not socket.of("error")
@@ -152,10 +152,10 @@ async def closed(socket: FakeSocket) -> int | None:
     return socket.close_code
 
 
-def test_the_third_bad_message_within_ten_seconds_closes() -> None:
+def test_third_bad_message_within_ten_seconds_closes_the_socket() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             for _ in range(2):
                 socket.put_raw("nonsense")
             await asyncio.sleep(10.5)
@@ -170,11 +170,11 @@ def test_the_third_bad_message_within_ten_seconds_closes() -> None:
     run(scene())
 
 
-def test_binary_is_answered_and_closes() -> None:
+def test_binary_message_gets_an_error_and_closes_the_socket() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
-            say(socket, "a", "Something to give up.")
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            say(socket, "a", "Something to abandon.")
             socket.put_raw(b"\x00")
             assert await closed(socket) == 1003
             assert socket.of("error")[0]["code"] == "bad_message"
@@ -190,10 +190,10 @@ def test_binary_is_answered_and_closes() -> None:
         ({"interrupts_per_s": 1}, INTERRUPT),
     ],
 )
-def test_floods_are_refused_then_closed(options: dict[str, Any], message: dict[str, Any]) -> None:
+def test_flood_is_rate_limited_then_closes_the_socket(options: dict[str, Any], message: dict[str, Any]) -> None:
     async def scene() -> None:
-        async with InProcessGateway(**options) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(**options) as gateway:
+            socket = gateway.connect()
             for _ in range(200):
                 socket.put(**message)
             assert await closed(socket) == 1008
@@ -204,16 +204,16 @@ def test_floods_are_refused_then_closed(options: dict[str, Any], message: dict[s
     run(scene())
 
 
-def test_an_engine_that_is_not_ready() -> None:
+def test_start_is_refused_while_the_engine_is_not_ready() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript()) as bench:
-            bench.synthesizer.lose()
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript()) as gateway:
+            gateway.synthesizer.lose()
+            socket = gateway.connect()
             socket.put(**START)
             error = await socket.until("error")
             assert (error["code"], error["retryable"]) == ("engine_not_ready", True)
             assert error["retry_after_ms"] > 0
-            await bench.synthesizer.start()
+            await gateway.synthesizer.start()
             say(socket, "x", "Now.")
             await socket.until("done")
 

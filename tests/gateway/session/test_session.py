@@ -1,4 +1,4 @@
-"""What a session says and keeps to itself, without a loop; random events are in scorecard/session_walk.py."""
+"""The session's first message and interrupts, without an event loop; random events are in acceptance/simulation."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from voxgate.codecs.format import CODECS
 from voxgate.gateway.session.effects import SendAudio, SendMessage
 
 
-def test_the_greeting_tells_the_limits() -> None:
-    walker = SessionWalk(0)
-    first = walker.session.next_effect(0.0)
+def test_first_message_lists_limits_and_formats() -> None:
+    walk = SessionWalk(0)
+    first = walk.session.next_effect(0.0)
     assert isinstance(first, SendMessage)
-    greeting = json.loads(first.message)
-    assert (greeting["type"], greeting["protocol"], greeting["voices"]) == ("session", 1, "/v1/voices")
-    assert greeting["limits"]["characters_per_utterance"] == 200
-    assert {f["codec"] for f in greeting["formats"]} == set(CODECS)
-    assert walker.session.next_effect(0.0) is None
-    assert walker.session.next_wake_s(0.0) == float("inf")
+    opening = json.loads(first.message)
+    assert (opening["type"], opening["protocol"], opening["voices"]) == (
+        "session",
+        1,
+        "/v1/voices",
+    )
+    assert opening["limits"]["characters_per_utterance"] == 200
+    assert {f["codec"] for f in opening["formats"]} == set(CODECS)
+    assert walk.session.next_effect(0.0) is None
+    assert walk.session.next_wake_s(0.0) == float("inf")
 
 
-def test_an_interrupt_drops_audio_that_was_about_to_be_sent() -> None:
-    walker = SessionWalk(0)
-    session = walker.session
+def test_interrupt_drops_queued_audio() -> None:
+    walk = SessionWalk(0)
+    session = walk.session
     for name in "ab":
         for fields in ({"type": "start"}, {"type": "text", "text": "hello"}, {"type": "end"}):
             session.receive(json.dumps({**fields, "utterance": name}), 0.0)
-    while walker.session.next_wake_s(0.0) <= 0.0:
-        walker.take()
+    while walk.session.next_wake_s(0.0) <= 0.0:
+        walk.take()
     for utterance in session.active:
         assert isinstance(utterance.speech, ToneSpeech)
         chunk = utterance.speech.step()

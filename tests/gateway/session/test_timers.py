@@ -1,5 +1,4 @@
-"""When a client that takes no audio is warned, and when it is cut."""
-# TODO-DOC What pongs prove.
+"""The slow-consumer timeout and the read probes."""
 
 from __future__ import annotations
 
@@ -17,60 +16,60 @@ from voxgate.gateway.session.timers import (
 )
 
 
-def listener(*, stalled_s: float = math.inf, paced: bool = True, speech: object = "open") -> Any:
+def utterance(*, stalled_s: float = math.inf, paced: bool = True, speech: object = "open") -> Any:
     return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech)
 
 
-def test_a_client_that_takes_its_audio_has_all_the_time() -> None:
-    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_s(listener()) == (math.inf, math.inf)
+def test_client_that_keeps_up_has_no_deadline() -> None:
+    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_s(utterance()) == (math.inf, math.inf)
 
 
-def test_acks_that_stop_count_from_the_stall() -> None:
-    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_s(listener(stalled_s=10.0)) == (10.0 + SLOW_AFTER_S, 15.0)
+def test_stopped_acks_count_from_the_stall() -> None:
+    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_s(utterance(stalled_s=10.0)) == (10.0 + SLOW_AFTER_S, 15.0)
 
 
-def test_a_ping_without_an_answer_counts_from_before_it_left() -> None:
+def test_unanswered_probe_counts_from_one_interval_before_it() -> None:
     probe = ReadProbe()
     assert probe.start(10.0)
-    # It may have stopped probe a whole probe earlier: the limit counts from there.
-    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener()) == (
+    # The client may have stopped reading one interval before the probe.
+    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(utterance()) == (
         10.0 + SLOW_AFTER_S,
         10.0 + 5.0 - PROBE_INTERVAL_S,
     )
     probe.on_answered()
-    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener()) == (math.inf, math.inf)
+    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(utterance()) == (math.inf, math.inf)
 
 
-def test_a_short_limit_leaves_time_for_the_warning() -> None:
+def test_short_timeout_closes_after_the_warning() -> None:
     probe = ReadProbe()
     probe.start(10.0)
-    slow_s, cut_s = SlowConsumerTimeout(probe, 1.0).deadlines_s(listener())
-    assert slow_s <= cut_s
+    warn_s, close_s = SlowConsumerTimeout(probe, 1.0).deadlines_s(utterance())
+    assert warn_s <= close_s
 
 
 @pytest.mark.parametrize("client", [{"paced": False}, {"speech": None}])
-def test_pings_say_nothing_of_who_takes_audio_as_it_is_made_or_has_none_yet(client: dict[str, Any]) -> None:
+def test_probes_do_not_count_for_unpaced_or_queued_utterances(client: dict[str, Any]) -> None:
     probe = ReadProbe()
     probe.start(10.0)
-    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(listener(**client)) == (math.inf, math.inf)
+    assert SlowConsumerTimeout(probe, 5.0).deadlines_s(utterance(**client)) == (math.inf, math.inf)
 
 
-def test_a_write_that_waits_counts_from_its_beginning() -> None:
+def test_blocked_write_counts_from_its_start() -> None:
     assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_since_s(3.0) == (3.0 + SLOW_AFTER_S, 8.0)
 
 
-def test_who_takes_audio_as_it_is_made_may_take_nothing_for_longer() -> None:
+def test_unpaced_utterance_has_a_longer_timeout() -> None:
     assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_since_s(3.0, paced=False) == (
         3.0 + SLOW_AFTER_S,
         3.0 + 5.0 * UNPACED_TIMEOUT_FACTOR,
     )
 
 
-def test_a_client_that_was_sent_nothing_is_not_silent() -> None:
+def test_no_probe_is_unanswered_at_the_start() -> None:
     assert ReadProbe().unanswered_since_s() == math.inf
 
 
-def test_one_ping_is_under_way_at_a_time_and_a_second_between_two() -> None:
+def test_probes_are_one_at_a_time_and_one_interval_apart() -> None:
     probe = ReadProbe()
     assert [probe.start(100.0 + tenth / 10) for tenth in range(30)].count(True) == 1
     probe.on_answered()
@@ -78,7 +77,7 @@ def test_one_ping_is_under_way_at_a_time_and_a_second_between_two() -> None:
     assert probe.start(100.0 + PROBE_INTERVAL_S)
 
 
-def test_silence_counts_from_the_ping_that_has_no_answer() -> None:
+def test_unanswered_time_is_that_of_the_pending_probe() -> None:
     probe = ReadProbe()
     probe.start(100.0)
     probe.on_answered()
@@ -89,7 +88,7 @@ def test_silence_counts_from_the_ping_that_has_no_answer() -> None:
     assert probe.unanswered_since_s() == math.inf
 
 
-def test_an_answer_that_was_not_asked_for_changes_nothing() -> None:
+def test_unexpected_answer_changes_nothing() -> None:
     probe = ReadProbe()
     probe.on_answered()
     assert probe.unanswered_since_s() == math.inf

@@ -1,4 +1,4 @@
-"""What a `start` message may ask of a voice, before it is let into the queue."""
+"""Which `start` messages are accepted, before the queue."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def factory(*voices: VoiceInfo) -> UtteranceFactory:
         default_voice=voices[0].name if voices else "",
         max_characters=1000,
     )
-    return UtteranceFactory(Settings(), model, PacketEncoder)  # type: ignore[arg-type]  # of a synthesizer only what is asked here
+    return UtteranceFactory(Settings(), model, PacketEncoder)  # type: ignore[arg-type]  # only the attributes used here
 
 
 def start(**fields: Any) -> Start:
     return Start(type="start", utterance="u", **fields)
 
 
-def test_names_are_taken_in_any_case() -> None:
+def test_names_are_case_insensitive() -> None:
     assert factory(NAMED).utterance(start(voice="Ada", language="English"), 1).number == 1
 
 
-def test_a_designed_voice_must_be_described() -> None:
+def test_designed_voice_requires_instructions() -> None:
     assert factory(DESIGNED).utterance(start(instructions="An old man, out of breath."), 1)
-    for nothing in (None, "", "  "):
-        with pytest.raises(UnsupportedOption, match="describe it"):
-            factory(DESIGNED).utterance(start(instructions=nothing), 1)
+    for missing in (None, "", "  "):
+        with pytest.raises(UnsupportedOption, match="requires instructions"):
+            factory(DESIGNED).utterance(start(instructions=missing), 1)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def test_a_designed_voice_must_be_described() -> None:
         ({"instructions": "Whisper."}, UnsupportedOption, "instructions"),
     ],
 )
-def test_what_a_voice_has_not_is_named(fields: dict[str, str], error: type[VoxgateError], param: str) -> None:
+def test_refusal_names_the_parameter(fields: dict[str, str], error: type[VoxgateError], param: str) -> None:
     with pytest.raises(error) as caught:
         factory(NAMED).utterance(start(**fields), 1)
     assert caught.value.param == param
 
 
-def test_a_model_without_a_voice_says_where_voices_come_from() -> None:
+def test_refusal_of_a_model_without_voices_says_so() -> None:
     with pytest.raises(UnknownVoice, match="none yet"):
         factory().utterance(start(), 1)
 
 
-def test_without_its_library_opus_is_a_format_that_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opus_without_its_library_is_refused_as_unsupported_format(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise opus.OpusUnavailable("Opus needs libopus", param="codec")
 

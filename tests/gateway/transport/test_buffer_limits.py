@@ -1,4 +1,4 @@
-"""A flood is read in small pieces, one a turn, and nothing of it is lost."""
+"""Reads are limited to one buffer per turn of the event loop, and no data is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, ReadSizeLim
 
 
 class Transport(asyncio.Transport):
-    """Holds what the kernel would; gives of it only while it is read."""
+    """Holds received data as the kernel would, and delivers it only while reading is not paused."""
 
     def __init__(self, waiting: bytes) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Transport(asyncio.Transport):
         self.reads = True
 
     def feed(self, protocol: asyncio.BufferedProtocol) -> int:
-        """Everything that can be read in this turn; returns how much."""
+        """Delivers what can be read in one turn; returns its length in bytes."""
         before = len(self.waiting)
         while self.reads and self.waiting:
             buffer = protocol.get_buffer(-1)
@@ -55,40 +55,40 @@ class Receiver(asyncio.Protocol):
             self.transport.pause_reading()
 
 
-def test_one_piece_a_turn_and_all_of_it_arrives() -> None:
+def test_each_turn_reads_at_most_one_buffer() -> None:
     async def scene() -> None:
         data = bytes(range(256)) * 20
         transport, receiver = Transport(data), Receiver()
-        small = ReadSizeLimit(receiver)
-        small.connection_made(transport)
+        limit = ReadSizeLimit(receiver)
+        limit.connection_made(transport)
         while transport.waiting:
-            assert transport.feed(small) <= READ_SIZE_BYTES
+            assert transport.feed(limit) <= READ_SIZE_BYTES
             await asyncio.sleep(0)
         assert receiver.received == data
 
     run(scene())
 
 
-def test_a_pause_of_the_receivers_own_stays() -> None:
+def test_pause_by_the_inner_protocol_is_kept() -> None:
     async def scene() -> None:
         transport, receiver = Transport(bytes(10 * READ_SIZE_BYTES)), Receiver(pause_at=READ_SIZE_BYTES)
-        small = ReadSizeLimit(receiver)
-        small.connection_made(transport)
+        limit = ReadSizeLimit(receiver)
+        limit.connection_made(transport)
         for _ in range(5):
-            transport.feed(small)
+            transport.feed(limit)
             await asyncio.sleep(0)
         assert len(receiver.received) == READ_SIZE_BYTES
 
     run(scene())
 
 
-def test_a_part_of_the_buffer_is_no_copy() -> None:
-    """asyncio's TLS fills it piece after piece, through slices."""
+def test_slice_of_the_buffer_is_no_copy() -> None:
+    """asyncio fills the buffer through slices when it decrypts TLS."""
     received = Receiver()
-    small = ReadSizeLimit(received)
-    buffer = small.get_buffer(-1)
+    limit = ReadSizeLimit(received)
+    buffer = limit.get_buffer(-1)
     buffer[:3] = b"one"
     rest = buffer[3:]
     rest[:3] = b"two"
-    small.buffer_updated(6)
+    limit.buffer_updated(6)
     assert received.received == b"onetwo"

@@ -1,5 +1,4 @@
-"""Whole utterances over a fake socket in virtual time: what is sent, when, and what is left behind."""
-# TODO-DOC Closing speeches: the ticket comes back last, whatever happens on the way.
+"""A connection on a fake socket in virtual time: audio, pacing, word times, and closing speeches."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def check_audio(socket: FakeSocket, text: str, number: int = 1, seed: int = 7) -> None:
-    """The oracle of every audio test: numbering without gap, and the very PCM of the text spoken offline."""
+    """Checks that packets are numbered without gap and hold exactly the PCM of the text."""
     parts = socket.audio(number)
     assert [h.seq for h, _ in parts] == list(range(len(parts)))
     pts = 0
@@ -37,10 +36,10 @@ def check_audio(socket: FakeSocket, text: str, number: int = 1, seed: int = 7) -
     assert b"".join(p for _, p in parts) == s16le(tone_pcm(text, seed))
 
 
-def test_a_whole_utterance() -> None:
+def test_utterance_is_started_spoken_and_done() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT)
             done = await socket.until("done")
             check_audio(socket, TEXT)
@@ -70,10 +69,10 @@ def test_a_whole_utterance() -> None:
     run(scene())
 
 
-def test_text_by_characters_comes_to_the_same_audio() -> None:
+def test_audio_does_not_depend_on_how_text_is_split() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(frame_s=0.02)) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(frame_s=0.02)) as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format={**PCM, "packet_ms": 20}, seed=3)
             for character in TEXT:
                 socket.put(type="text", utterance="a", text=character)
@@ -85,10 +84,10 @@ def test_text_by_characters_comes_to_the_same_audio() -> None:
     run(scene())
 
 
-def test_an_empty_fragment_is_no_text_to_wait_for() -> None:
+def test_empty_fragment_does_not_start_the_time_to_first_audio() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format=PCM)
             socket.put(type="text", utterance="a", text="")
             await asyncio.sleep(1)
@@ -100,10 +99,10 @@ def test_an_empty_fragment_is_no_text_to_wait_for() -> None:
     run(scene())
 
 
-def test_several_utterances_at_once_on_one_socket() -> None:
+def test_utterances_of_one_socket_speak_at_once() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             texts = {f"u{i}": TEXT[i:] for i in range(4)}
             for name, text in texts.items():
                 say(socket, name, text)
@@ -115,55 +114,55 @@ def test_several_utterances_at_once_on_one_socket() -> None:
 
 
 @pytest.mark.parametrize("packet_ms", [80, 20])
-def test_audio_leaves_at_the_pace_it_is_played(packet_ms: int) -> None:
+def test_audio_is_sent_within_the_lead_and_never_late(packet_ms: int) -> None:
     async def scene() -> None:
-        async with InProcessGateway(send_ahead_ms=400, lookahead_ms=1000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(send_ahead_ms=400, lookahead_ms=1000) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT, format={**PCM, "packet_ms": packet_ms})
             done = await socket.until("done")
             times_s = [t for t, m in zip(socket.times_s, socket.sent, strict=True) if isinstance(m, bytes)]
             for time_s, (header, _) in zip(times_s, socket.audio(), strict=True):
-                lookahead_ms = (header.pts + header.samples) / 24 - time_s * 1000
-                assert lookahead_ms <= 400 + 2
-                assert header.pts / 24 >= time_s * 1000 - 2, "it would be heard late"
+                ahead_ms = (header.pts + header.samples) / 24 - time_s * 1000
+                assert ahead_ms <= 400 + 2
+                assert header.pts / 24 >= time_s * 1000 - 2, "the packet is late"
             assert times_s[-1] * 1000 >= done["audio_ms"] - 400 - 2
 
     run(scene())
 
 
-def test_the_talker_runs_ahead_of_the_listener_only_so_far() -> None:
+def test_generation_stays_within_the_lookahead() -> None:
     async def scene() -> None:
-        async with InProcessGateway(ToneScript(lookahead_frames=10), send_ahead_ms=400, lookahead_ms=1000) as bench:
-            socket = bench.connect()
+        async with InProcessGateway(ToneScript(lookahead_frames=10), send_ahead_ms=400, lookahead_ms=1000) as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 4)
             while not socket.of("done"):
                 await asyncio.sleep(0.05)
-                speech = bench.synthesizer.speeches[0]
+                speech = gateway.synthesizer.speeches[0]
                 assert speech.made - speech.heard <= 10
             check_audio(socket, TEXT * 4)
 
     run(scene())
 
 
-def test_a_stream_that_ran_dry_is_reported_as_heard_to_its_last_frame() -> None:
-    """Nothing else happens on the socket meanwhile: the talker and the codec must still learn that time is short."""
+def test_underrun_is_credited_to_the_last_frame() -> None:
+    """No other event wakes the session, but the scheduler has to learn that the client has played everything."""
 
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             socket.put(type="start", utterance="a", format=PCM)
             socket.put(type="text", utterance="a", text=TEXT[:20])
             await asyncio.sleep(5)
-            speech = bench.synthesizer.speeches[0]
+            speech = gateway.synthesizer.speeches[0]
             assert len(socket.audio(1)) == speech.heard == 10
 
     run(scene())
 
 
-def test_without_pacing_everything_leaves_at_once() -> None:
+def test_unpaced_audio_is_sent_at_once() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT * 10, pacing="none")
             await socket.until("done")
             check_audio(socket, TEXT * 10)
@@ -172,39 +171,39 @@ def test_without_pacing_everything_leaves_at_once() -> None:
     run(scene())
 
 
-def test_words_are_told_only_when_asked_for() -> None:
+def test_word_times_are_sent_only_on_request() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            socket = bench.connect()
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
             say(socket, "a", TEXT, words=True)
             say(socket, "b", TEXT)
             await socket.until("done", 2)
-            told = [w for m in socket.of("words") for w in m["words"]]
-            assert " ".join(w["text"] for w in told) == TEXT
-            assert all(TEXT[w["start"] : w["end"]] == w["text"] for w in told)
+            words = [w for m in socket.of("words") for w in m["words"]]
+            assert " ".join(w["text"] for w in words) == TEXT
+            assert all(TEXT[w["start"] : w["end"]] == w["text"] for w in words)
             assert {m["utterance"] for m in socket.of("words")} == {"a"}
             assert all(m["approximate"] is True for m in socket.of("words"))
 
     run(scene())
 
 
-def test_speeches_take_turns_where_their_sound_is_there_at_once() -> None:
+def test_speeches_with_immediate_audio_take_turns() -> None:
     async def scene() -> None:
-        async with InProcessGateway() as bench:
-            for socket in (bench.connect(), bench.connect()):
+        async with InProcessGateway() as gateway:
+            for socket in (gateway.connect(), gateway.connect()):
                 say(socket, "a", TEXT)
             made = [0, 0]
             while max(made) < 20:
                 await asyncio.sleep(0)
-                made = [speech.made for speech in bench.synthesizer.speeches] or [0, 0]
+                made = [speech.made for speech in gateway.synthesizer.speeches] or [0, 0]
                 assert max(made) - min(made) <= 2
 
     run(scene())
 
 
-async def utterance(admission: AdmissionQueue, synthesizer: ToneSynthesizer) -> ServerUtterance:
+async def open_utterance(admission: AdmissionQueue, synthesizer: ToneSynthesizer) -> ServerUtterance:
     audio_format, request = OutputFormat("pcm"), SpeechRequest("ada")
-    made = ServerUtterance(
+    utterance = ServerUtterance(
         "a",
         1,
         request,
@@ -216,20 +215,20 @@ async def utterance(admission: AdmissionQueue, synthesizer: ToneSynthesizer) -> 
         words=False,
     )
     await synthesizer.start()
-    made.ticket = admission.enqueue(Caller("k", KeyLimits()), lambda _ticket, _now_s: None, 0.0)
-    made.speech = synthesizer.open(request)
-    return made
+    utterance.ticket = admission.enqueue(Caller("k", KeyLimits()), lambda _ticket, _now_s: None, 0.0)
+    utterance.speech = synthesizer.open(request)
+    return utterance
 
 
-def test_the_ticket_comes_back_when_the_engine_confirmed() -> None:
+def test_ticket_is_released_when_the_engine_confirms() -> None:
     async def scene() -> None:
         admission = AdmissionQueue(lambda: 1, 0, 0)
         speech_closer = SpeechCloser(admission)
-        retired = await utterance(admission, ToneSynthesizer(ToneScript(close_s=0.5)))
-        listening = asyncio.create_task(asyncio.sleep(100))
-        speech_closer.close(retired, listening)
+        utterance = await open_utterance(admission, ToneSynthesizer(ToneScript(close_s=0.5)))
+        reader = asyncio.create_task(asyncio.sleep(100))
+        speech_closer.close(utterance, reader)
         await asyncio.sleep(0.4)
-        assert listening.cancelled()
+        assert reader.cancelled()
         assert (admission.active, speech_closer.closing) == (1, 1)
         await speech_closer.finish(1)
         assert (admission.active, speech_closer.closing) == (0, 0)
@@ -237,27 +236,27 @@ def test_the_ticket_comes_back_when_the_engine_confirmed() -> None:
     run(scene())
 
 
-def test_a_close_that_fails_gives_the_ticket_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_close_releases_the_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_: ToneSpeech) -> None:
         raise RuntimeError("scripted")
 
     async def scene() -> None:
         admission = AdmissionQueue(lambda: 1, 0, 0)
         speech_closer = SpeechCloser(admission)
-        retired = await utterance(admission, ToneSynthesizer())
+        utterance = await open_utterance(admission, ToneSynthesizer())
         monkeypatch.setattr(ToneSpeech, "aclose", fail)
-        speech_closer.close(retired, None)
+        speech_closer.close(utterance, None)
         await speech_closer.finish(1)
         assert admission.active == 0
 
     run(scene())
 
 
-def test_the_wait_for_the_last_ones_is_bounded() -> None:
+def test_finish_waits_at_most_its_timeout() -> None:
     async def scene() -> None:
         admission = AdmissionQueue(lambda: 1, 0, 0)
         speech_closer = SpeechCloser(admission)
-        speech_closer.close(await utterance(admission, ToneSynthesizer(ToneScript(close_s=100))), None)
+        speech_closer.close(await open_utterance(admission, ToneSynthesizer(ToneScript(close_s=100))), None)
         await speech_closer.finish(2.0)
         assert asyncio.get_running_loop().time() == pytest.approx(2.0)
         assert admission.active == 1

@@ -1,4 +1,4 @@
-"""What a balancer is told: where there is room, and where nobody should be sent."""
+"""HAProxy agent check: the line for each state of the gateway, and its port."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..observability.test_metrics import STATE
         ({"draining": True, "engine": EngineState.DEAD}, "drain"),
     ],
 )
-def test_the_line_follows_the_state(change: dict[str, object], line: str) -> None:
+def test_line_reports_state_and_free_capacity(change: dict[str, object], line: str) -> None:
     assert agent_line(replace(STATE, **change)) == line + "\n"  # type: ignore[arg-type]  # fields by name
 
 
@@ -42,7 +42,7 @@ async def ask(port: int) -> str:
     return answer.decode()
 
 
-async def test_a_port_of_its_own_that_answers_and_closes() -> None:
+async def test_agent_port_answers_with_one_line_until_close() -> None:
     synthesizer = ToneSynthesizer()
     served = Gateway(Settings(port=0, haproxy_agent_port=0), synthesizer, FakeEncoder)
     await served.open()
@@ -62,7 +62,7 @@ async def test_a_port_of_its_own_that_answers_and_closes() -> None:
         await ask(port)
 
 
-async def test_off_unless_asked_for() -> None:
+async def test_agent_port_is_closed_by_default() -> None:
     served = Gateway(Settings(port=0), ToneSynthesizer(), FakeEncoder)
     await served.open()
     assert served.haproxy_agent_port is None

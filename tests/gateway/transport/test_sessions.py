@@ -1,0 +1,91 @@
+"""Slots of sockets: reserved before the handshake is answered, released once, counted over all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fakes.gateway.in_process import InProcessGateway
+from fakes.virtual_time import run
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.access.usage import Caller, SharedUsage
+from voxgate.gateway.errors import Draining, KeyLimit
+from voxgate.gateway.observability.events import Observer
+from voxgate.gateway.transport.sessions import ConnectionSlot, Sessions
+from voxgate.pipeline.errors import AtCapacity
+
+
+def in_loop(scene: Callable[[Sessions, Caller], None], shared_usage: SharedUsage | None = None, **options: int) -> None:
+    """Runs `scene` with empty sessions and a caller that may have three sockets."""
+
+    async def main() -> None:
+        async with InProcessGateway(**options) as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer(), shared_usage)
+            scene(sessions, Caller("ada", KeyLimits(sockets=3)))
+
+    run(main())
+
+
+def test_slot_is_released_once() -> None:
+    released = []
+    slot = ConnectionSlot(Caller("ada", KeyLimits()), lambda: released.append(True))
+    slot.release()
+    slot.release()
+    assert released == [True]
+
+
+def test_socket_above_the_limit_is_refused_with_retry_time() -> None:
+    def scene(sessions: Sessions, caller: Caller) -> None:
+        slot = sessions.reserve_slot(caller)
+        for refuse in (sessions.check_capacity, lambda: sessions.reserve_slot(caller)):
+            with pytest.raises(AtCapacity, match="all 1 sockets are in use") as refused:
+                refuse()
+            assert refused.value.retry_after_ms
+        assert (sessions.total_open, caller.sockets) == (1, 1)
+        slot.release()
+        assert (sessions.total_open, caller.sockets) == (0, 0)
+        sessions.check_capacity()
+
+    in_loop(scene, sockets=1)
+
+
+def test_socket_above_the_limit_of_its_key_is_refused() -> None:
+    def scene(sessions: Sessions, caller: Caller) -> None:
+        slots = [sessions.reserve_slot(caller) for _ in range(3)]
+        with pytest.raises(KeyLimit):
+            sessions.reserve_slot(caller)
+        assert sessions.total_open == 3
+        slots[0].release()
+        sessions.reserve_slot(caller)
+
+    in_loop(scene)
+
+
+def test_draining_refuses_sockets_and_reserves_nothing() -> None:
+    def scene(sessions: Sessions, caller: Caller) -> None:
+        sessions.stop_accepting()
+        assert sessions.draining
+        with pytest.raises(Draining):
+            sessions.check_capacity()
+        with pytest.raises(Draining):
+            sessions.reserve_slot(caller)
+        assert (sessions.total_open, caller.sockets) == (0, 0)
+
+    in_loop(scene)
+
+
+def test_limit_counts_sockets_of_all_processes() -> None:
+    ours = SharedUsage.create()
+    other = SharedUsage.attach(ours.path, 1)
+    assert other.acquire_socket(2)
+
+    def scene(sessions: Sessions, caller: Caller) -> None:
+        slot = sessions.reserve_slot(caller)
+        assert sessions.total_open == 2
+        with pytest.raises(AtCapacity):
+            sessions.reserve_slot(caller)
+        slot.release()
+        other.release_socket()
+        assert sessions.total_open == 0
+
+    in_loop(scene, ours, sockets=2)
