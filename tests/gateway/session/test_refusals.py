@@ -26,12 +26,12 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "flush first": ([FLUSH], {"code": "unknown_utterance", "utterance": "x"}),
     "end first": ([END], {"code": "unknown_utterance", "utterance": "x"}),
     "interrupt first": ([INTERRUPT], {"code": "unknown_utterance", "utterance": "x"}),
-    "twice": ([START, START], {"code": "duplicate_utterance", "utterance": "x"}),
+    "second start": ([START, START], {"code": "duplicate_utterance", "utterance": "x"}),
     "text after end": ([START, TEXT, END, TEXT], {"code": "utterance_ended", "utterance": "x"}),
     "flush after end": ([START, TEXT, END, FLUSH], {"code": "utterance_ended", "utterance": "x"}),
     "end after end": ([START, TEXT, END, END], {"code": "utterance_ended", "utterance": "x"}),
-    "no such voice": ([{**START, "voice": "eve"}], {"code": "unknown_voice", "param": "voice"}),
-    "no such language": (
+    "unknown voice": ([{**START, "voice": "eve"}], {"code": "unknown_voice", "param": "voice"}),
+    "unknown language": (
         [{**START, "language": "german"}],
         {"code": "unknown_language", "param": "language"},
     ),
@@ -42,7 +42,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "codec": ([{**START, "format": {"codec": "flac"}}], {"code": "unsupported_format", "param": "format.codec"}),
     "packet": ([{**START, "format": {**PCM, "packet_ms": 60}}], {"code": "unsupported_format"}),
     "no text": ([START, END], {"code": "empty_text", "utterance": "x", "retryable": False}),
-    "white text": ([START, {**TEXT, "text": " \n"}, END], {"code": "empty_text", "utterance": "x"}),
+    "blank text": ([START, {**TEXT, "text": " \n"}, END], {"code": "empty_text", "utterance": "x"}),
     "too long": (
         [START, TEXT, {**TEXT, "text": "y" * 2000}],
         {"code": "text_too_long", "utterance": "x", "limit": 2000, "received": 2006},
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None:
+def test_invalid_input_gets_its_error_and_the_session_continues(name: str) -> None:
     sent, expected = CASES[name]
 
     async def scene() -> None:
@@ -62,7 +62,7 @@ def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None
             error = await socket.until("error")
             assert {k: error.get(k) for k in expected} == expected
             assert error["message"]
-            say(socket, "after", "All is well.")
+            say(socket, "after", "The session continues.")
             done = await socket.until("done", 2 if END in sent and "utterance_ended" in expected.values() else 1)
             assert done["utterance"] in ("after", "x")
             assert len(socket.of("error")) == 1
@@ -71,15 +71,15 @@ def test_each_wrong_input_has_its_error_and_the_session_lives(name: str) -> None
     run(scene())
 
 
-@pytest.mark.parametrize("name", ["twice", "text after end", "too long"])
-def test_a_refused_message_does_not_harm_the_utterance(name: str) -> None:
+@pytest.mark.parametrize("name", ["second start", "text after end", "too long"])
+def test_refused_message_does_not_end_the_utterance(name: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as gateway:
             socket = gateway.connect()
             for fields in CASES[name][0]:
                 socket.put(**fields)
             await socket.until("error")
-            if name == "twice":
+            if name == "second start":
                 socket.put(**TEXT)
             if name != "text after end":
                 socket.put(**END)
@@ -88,11 +88,11 @@ def test_a_refused_message_does_not_harm_the_utterance(name: str) -> None:
     run(scene())
 
 
-def test_in_the_queue_the_same_rules_hold() -> None:
+def test_queued_utterance_follows_the_same_rules() -> None:
     async def scene() -> None:
         async with InProcessGateway(slots=1) as gateway:
             socket = gateway.connect()
-            say(socket, "speaks", "A long text to speak, so that the others wait.")
+            say(socket, "speaks", "A long text, so that the others wait.")
             for fields in (START, TEXT, {**TEXT, "text": "y" * 2000}, FLUSH, END, TEXT):
                 socket.put(**fields)
             socket.put(**{**START, "utterance": "empty"})
