@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from voxgate.pipeline.interface import EngineState, Synthesizer
 
-from ..session.admission import Admission
 from ..settings import Settings
 
 
@@ -22,6 +22,19 @@ class StepTimeQuantiles:
     p90_s: float
     steps: int
     """Taken since the engine started."""
+
+
+class AdmissionCounts(Protocol):
+    """The numbers of `session.admission.Admission`."""
+
+    @property
+    def active(self) -> int: ...
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class GatewayState:
     def now(
         cls,
         settings: Settings,
-        gate: Admission,
+        admission: AdmissionCounts,
         synthesizer: Synthesizer,
         *,
         sockets: Mapping[str, int],
@@ -58,9 +71,9 @@ class GatewayState:
         return cls(
             sockets=sockets,
             sockets_limit=settings.sockets,
-            slots=gate.slots,
-            active=gate.active,
-            queued=gate.queued,
+            slots=admission.slots,
+            active=admission.active,
+            queued=admission.queued,
             queue_limit=settings.queue_length,
             engine=engine,
             draining=draining,
