@@ -12,6 +12,8 @@ from typing import Any
 
 FINAL_GRACE_S = 2.0
 """Seconds for sockets, speeches and the engine to close once the shutdown deadline has passed."""
+PROCESS_GRACE_S = FINAL_GRACE_S + 1.0
+"""Seconds for a worker process to exit after that deadline: its own final grace period, and its exit."""
 
 
 async def run_until_first(*coroutines: Coroutine[Any, Any, object]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import KeyLimit, RateLimited
+from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, KeyLimit, RateLimited
 from .keys import KeyLimits
 
 MAX_PROCESSES = 64
@@ -152,8 +152,6 @@ class SharedUsage:
         return row
 
 
-_SOCKETS_RETRY_MS = 2000
-_UTTERANCES_RETRY_MS = 1000
 _MINUTE_S = 60.0
 
 
@@ -195,7 +193,7 @@ class Caller:
         else:
             free = self._shared_usage.acquire_caller_socket(self.name, limit, now_s)
         if not free:
-            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=_SOCKETS_RETRY_MS)
+            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=SOCKETS_RETRY_MS)
         self.sockets += 1
 
     def release_socket(self, now_s: float) -> None:
@@ -208,7 +206,7 @@ class Caller:
         """Raises KeyLimit when as many utterances are under way as this key may have."""
         if (limit := self.limits.utterances) is not None and self.utterances >= limit:
             message = f"this key has at most {limit} utterances at once"
-            raise KeyLimit(message, retry_after_ms=_UTTERANCES_RETRY_MS)
+            raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS)
 
     def charge_text(self, characters: int, now_s: float) -> None:
         """Count text against the minute. Raises RateLimited; nothing is counted then."""

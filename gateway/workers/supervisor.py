@@ -11,13 +11,12 @@ from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.ipc.engine_messages import Message
 
 from ..engine import RestartBackoff
+from ..shutdown import PROCESS_GRACE_S
 from .messages import Drain
 from .worker_process import WorkerProcess
 
 START_TIMEOUT_S = 60.0
 """A worker has to listen by then."""
-LAST_S = 3.0
-"""What is left after the drain's deadline gets so long to end properly."""
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Supervisor:
         """Have the workers take nothing new, and end when all is said or the deadline has passed."""
         self.draining = True
         self.send_all(Drain(deadline_s))
-        await asyncio.gather(*(worker.ended(deadline_s + LAST_S) for worker in self.workers.values()))
+        await asyncio.gather(*(worker.ended(deadline_s + PROCESS_GRACE_S) for worker in self.workers.values()))
 
     async def close(self) -> None:
         """Kill those that are left. Safe to call twice."""
@@ -100,7 +99,7 @@ class Supervisor:
             finally:
                 if fate == "died":
                     # What is left to one that has closed its end is to send its last traces.
-                    await worker.ended(LAST_S)
+                    await worker.ended(PROCESS_GRACE_S)
                 await worker.kill()
                 del self.workers[owner]
                 self._delegate.gone(worker)
