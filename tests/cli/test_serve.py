@@ -99,7 +99,7 @@ def test_page_address_can_be_opened_in_a_browser(host: str, address: str) -> Non
 def test_variables_of_scripts_and_tests_are_not_settings() -> None:
     scripts = "".join(path.read_text("utf-8") for path in SCRIPTS.iterdir())
     names = set(re.findall(r"\bVOXGATE_[A-Z_]+", scripts))
-    assert {"VOXGATE_VENV", "VOXGATE_TEST_TIER"} < names
+    assert {"VOXGATE_VENV", "VOXGATE_ACCELERATOR"} < names
     assert gateway_variables(dict.fromkeys([*names, "VOXGATE_PORT"], "1")) == {"VOXGATE_PORT": "1"}
 
 
@@ -128,7 +128,15 @@ def test_workers_default_to_what_suits_the_machine(
     assert synthesizer_options(settings).attached_processes == (workers if workers > 1 else 0)
 
 
-@pytest.mark.parametrize("flag", ["--keys-file", "--tls-certificate", "--token-secret-file", "--checkpoint"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--checkpoint",
+        pytest.param("--keys-file", marks=pytest.mark.nightly),
+        pytest.param("--tls-certificate", marks=pytest.mark.nightly),
+        pytest.param("--token-secret-file", marks=pytest.mark.nightly),
+    ],
+)
 async def test_missing_file_is_reported_in_one_line(flag: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""A voice's whole life on a running gateway: uploaded while another speaks, spoken with, kept, removed."""
+"""A cloned voice on a running gateway: uploaded while another voice speaks, used, stored, removed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from voxgate.cli.serve import build_library
 from voxgate.client import SpeechError, connect
 from voxgate.client.events import Audio, Done
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.gateway.server import Gateway, serve_until_signal
+from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
+from .serving import serving
+
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 DEMO = Path(__file__).parents[2] / "voices" / "demo"
 TEXT = "Good morning, how are you today?"
-UNHURRIED = 10**6
+UNPACED_FRAMES = 10**6
+"""Credit for speech that is not played in real time."""
 STEP = 1.01 / 32_767
-"""Of 16 bits: what is decoded in another batch may be rounded the other way."""
+"""One step of 16 bits: audio decoded in another batch may be rounded the other way."""
 
 
 @dataclass
@@ -43,8 +46,8 @@ class CloningGateway:
     settings: Settings
     folder: Path
 
-    async def say(self, voice: str, seed: int = 1, text: str = TEXT) -> np.ndarray:
-        """float32 [n] in steps of 16 bits, over a socket."""
+    async def synthesize(self, voice: str, seed: int = 1, text: str = TEXT) -> np.ndarray:
+        """Speech over a socket, float32 [n] in steps of 16 bits."""
         async with (
             asyncio.timeout(DEADLINE_S),
             connect(f"ws://127.0.0.1:{self.port}") as session,
@@ -58,9 +61,9 @@ class CloningGateway:
         return np.frombuffer(payload, np.int16).astype(np.float32) / 32_767
 
     async def offline(self, voice: str, seed: int = 1) -> np.ndarray:
-        """float32 [n], straight from the pipeline."""
+        """The same from the pipeline, float32 [n]."""
         speech = self.synthesizer.open(SpeechRequest(voice=voice, seed=seed))
-        speech.advance(UNHURRIED)
+        speech.advance(UNPACED_FRAMES)
         speech.push_text(TEXT)
         speech.end()
         pcm = np.concatenate([chunk.pcm async for chunk in speech])
@@ -79,60 +82,54 @@ class CloningGateway:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CloningGateway]:
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CloningGateway]:
     root = tmp_path_factory.mktemp("cloned")
     folder = write_demo_base(root / "base", DEMO)
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2))
     settings = Settings(port=0, voices_dir=root / "voices", checkpoint=str(folder), starts_per_s=1000)
     library = build_library(settings, folder, synthesizer)
-    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        serve_until_signal(Gateway(settings, synthesizer, PacketEncoder, library=library), listening.set_result)
-    )
-    await asyncio.wait([listening, serving], return_when=asyncio.FIRST_COMPLETED)
-    async with asyncio.timeout(180):
-        while synthesizer.state != "ready" and not serving.done():
-            await asyncio.sleep(0.1)
-    yield CloningGateway(listening.result(), synthesizer, settings, folder)
-    serving.cancel()
-    await asyncio.wait([serving])
+    served = Gateway(settings, synthesizer, PacketEncoder, library=library)
+    async with serving(served, synthesizer) as port:
+        yield CloningGateway(port, synthesizer, settings, folder)
 
 
 def recording(pcm: np.ndarray) -> bytes:
-    """FLAC at another rate than the model's, in stereo."""
+    """A stereo FLAC file at a rate that is not the model's."""
     file = io.BytesIO()
     soundfile.write(file, np.repeat(pcm[:, None], 2, axis=1), 32_000, format="FLAC")
     return file.getvalue()
 
 
-async def test_from_upload_to_removal(running: CloningGateway) -> None:
+async def test_cloned_voices_from_upload_to_removal(gateway: CloningGateway) -> None:
     with pytest.raises(SpeechError) as refused:
-        await running.say("first")
+        await gateway.synthesize("first")
     assert refused.value.code == "unknown_voice"
     tone = (0.3 * np.sin(np.arange(64_000) / 20)).astype(np.float32)
-    await running.upload(recording(tone), name="First")
-    first = await running.say("first")
+    await gateway.upload(recording(tone), name="First")
+    first = await gateway.synthesize("first")
     assert len(first) > 24_000
     assert np.abs(first).max() > 0.1
 
-    speaking = asyncio.create_task(running.say("first", text=f"{TEXT} And now to something longer, while others come."))
-    spoken = await running.offline("first")
-    made = await running.upload(recording(spoken), name="second", text=TEXT)
+    speaking = asyncio.create_task(
+        gateway.synthesize("first", text=f"{TEXT} And now to something longer, while others come.")
+    )
+    spoken = await gateway.offline("first")
+    made = await gateway.upload(recording(spoken), name="second", text=TEXT)
     assert made["in_context"]
     await speaking
-    second = await running.say("second")
-    np.testing.assert_allclose(second, await running.offline("second"), atol=STEP)
+    second = await gateway.synthesize("second")
+    np.testing.assert_allclose(second, await gateway.offline("second"), atol=STEP)
     assert len(second) != len(first) or np.abs(second - first).max() > 0.03
-    np.testing.assert_allclose(await running.say("first"), first, atol=STEP)
+    np.testing.assert_allclose(await gateway.synthesize("first"), first, atol=STEP)
 
-    again = QwenSynthesizer(running.folder, SynthesizerOptions(slots=2))
-    library: VoiceLibrary = build_library(running.settings, running.folder, again)
+    again = QwenSynthesizer(gateway.folder, SynthesizerOptions(slots=2))
+    library: VoiceLibrary = build_library(gateway.settings, gateway.folder, again)
     await library.refresh()
     assert list(again.voices) == ["first", "second"]
 
-    async with running.http() as client, client.delete("/v1/voices/second") as response:
+    async with gateway.http() as client, client.delete("/v1/voices/second") as response:
         assert response.status == 204
     with pytest.raises(SpeechError) as refused:
-        await running.say("second")
+        await gateway.synthesize("second")
     assert refused.value.code == "unknown_voice"
-    np.testing.assert_allclose(await running.say("first"), first, atol=STEP)
+    np.testing.assert_allclose(await gateway.synthesize("first"), first, atol=STEP)

@@ -69,7 +69,9 @@ def test_the_plain_loop_speaks_as_the_reference(
     assert spoken.margin > NEAREST
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["0b6-base", "1b7-base"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[pytest.param("0b6-base", marks=pytest.mark.nightly), "1b7-base"]
+)
 async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalModel]) -> AsyncIterator[TalkerEngine]:
     """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
     options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)

@@ -15,7 +15,7 @@ from voxgate.pipeline.voice_model import SynthesizerOptions
 
 from .conftest import LocalModel, ReferenceRecording
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.asyncio(loop_scope="module")]
 
 UNGUARDED = """
 [limits]
