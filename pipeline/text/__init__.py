@@ -1,1 +1,1 @@
-"""From text fragments to tokens that no later text can change."""
+"""Text fragments to tokens that no later text can change (docs/text.md)."""

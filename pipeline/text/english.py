@@ -1,4 +1,8 @@
-"""English words for what is written otherwise: numbers, money, times, symbols, abbreviations, acronyms."""
+"""English words for numbers, money, times, symbols, abbreviations and acronyms, for voices trained on spelled-out text.
+
+A voice is trained on exactly these outputs, so they must not change. That is why they are independent of `normalise`,
+whose words for the same expressions differ, and which keeps capitals and punctuation for voices that read them.
+"""
 
 # ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.
 from __future__ import annotations
@@ -66,10 +70,10 @@ _UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 
 
 def spoken_english(word: str, *, after_number: bool = False, initial: bool = False) -> str:
-    """What to say for one written word (no white space in it, or an amount with its magnitude).
+    """The words for one written word, which has no white space, or for an amount of money with its magnitude.
 
-    `after_number`: the word before is a number, so "km" is a unit. `initial`: a lone capital with a period is
-    part of a name. The result is lower case, and still has the punctuation and symbols that have no words.
+    `after_number`: the preceding word is a number, so "km" is a unit. `initial`: a single capital with a period is part
+    of a name. The result is in lower case; punctuation, and symbols without words, remain in it.
     """
     word = _fold(word)
     if initial and re.fullmatch(r"[A-Z]\.", word):
@@ -105,17 +109,18 @@ def digits(number: str) -> str:
 
 
 def year(number: str) -> str:
-    """ "1998" as "nineteen ninety eight"; years that are said as numbers stay numbers ("2005")."""
+    """ "1998" as "nineteen ninety eight"; years that are read as numbers remain so ("2005")."""
     n = int(number)
     return _bare(num2words(n, to="year")) if 1100 <= n <= 1999 or 2010 <= n <= 2099 else cardinal(number)
 
 
 def _bare(words: str) -> str:
+    """The output of num2words without commas, "and" and hyphens."""
     return words.replace(",", "").replace(" and ", " ").replace("-", " ")
 
 
 def _fold(word: str) -> str:
-    """Latin letters without their accents."""
+    """Replace accented Latin letters and typographic signs by ASCII."""
     if word.isascii():
         return word
     for sign, (after, alone) in _FRACTIONS.items():
@@ -157,11 +162,11 @@ def _money(match: re.Match[str]) -> str:
     if scale or len(part) not in (0, 2):
         return f"{whole}.{part} {scale or ''} {coin}s" if part else f"{whole} {scale} {coin}s"
     cents = int(part or 0)
-    said_cents = f"{cents} {cent if cents == 1 else 'pence' if cent == 'penny' else cent + 's'}"
-    said = f"{int(whole):,} {coin if whole == '1' else coin + 's'}"  # with commas it is no year
+    spoken_cents = f"{cents} {cent if cents == 1 else 'pence' if cent == 'penny' else cent + 's'}"
+    spoken = f"{int(whole):,} {coin if whole == '1' else coin + 's'}"  # with commas, it is not read as a year
     if not cents:
-        return said
-    return said_cents if not int(whole) else f"{said} and {said_cents}"
+        return spoken
+    return spoken_cents if not int(whole) else f"{spoken} and {spoken_cents}"
 
 
 def _time(match: re.Match[str]) -> str:
@@ -179,12 +184,12 @@ def _date(match: re.Match[str]) -> str:
 
 
 def _decade(match: re.Match[str]) -> str:
-    said = year(match[1]) if len(match[1]) == 4 else cardinal(match[1])
-    return said[:-1] + "ies" if said.endswith("y") else said + "s"
+    spoken = year(match[1]) if len(match[1]) == 4 else cardinal(match[1])
+    return spoken[:-1] + "ies" if spoken.endswith("y") else spoken + "s"
 
 
-def _symbol(sign: str, said: str) -> tuple[re.Pattern[str], str]:
-    return re.compile(re.escape(sign)), f" {said} "
+def _symbol(sign: str, spoken: str) -> tuple[re.Pattern[str], str]:
+    return re.compile(re.escape(sign)), f" {spoken} "
 
 
 _WHOLE = r"(?P<whole>\d+(?:,\d{3})*)"
@@ -217,4 +222,4 @@ _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     *(_symbol(*pair) for pair in (("&", "and"), ("+", "plus"), ("=", "equals"), ("@", "at"), ("%", "percent"))),
     (re.compile(r"\.\.+"), ","),
 ]
-"""Applied in this order: each takes what the later ones would read wrongly."""
+"""Applied in this order: each rule matches expressions that later rules would misread."""

@@ -1,11 +1,10 @@
-"""Tokens that no later text can change, as the text comes in.
+"""Tokenises a text from fragments; the tokens equal those of the whole text (docs/text.md says why).
 
-The tokens of a piece never depend on other pieces, so it is enough to know which pieces are settled. Held
-back are the last piece (it may grow), a trailing run of white space (a newline may absorb it, a letter takes
-its last blank) and a trailing run of letters and marks (a combining mark may still recompose it; with some
-patterns case moves its borders). Within a run of letters without case, such as Chinese, tokens are settled
-wherever no token of the vocabulary could reach across. Whatever the fragments, the tokens are those of the
-whole text at once.
+The tokens of a piece of the pre-tokenizer do not depend on other pieces, so a token is final when its piece is. Held
+back are the last piece, which may grow; a trailing run of white space, which a newline may absorb and whose last blank
+a letter takes; and a trailing run of letters and marks, which a combining mark may recompose and whose borders depend
+on case with some patterns. Within a run of caseless letters, such as Chinese, tokens are final where no token of the
+vocabulary could span the border.
 """
 
 # ruff: noqa: RUF003 - punctuation beyond ASCII is the subject here.
@@ -18,42 +17,46 @@ from dataclasses import dataclass
 from .tokenizer import BLANK, TextTokenizer
 
 _EAGER_CHARACTERS = 64
-"""A longer held tail is looked at again only after it grew by an eighth: a long run stays nearly linear."""
+"""A longer held-back tail is tokenised again only after it grew by an eighth, which keeps the cost linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A text token that is settled; `end` is the offset in the text given in up to which it reaches."""
+    """A final token; `end` is the offset in the pushed text that it reaches to."""
 
     id: int
     end: int
 
 
 class IncrementalTokenizer:
-    """Tokenises one text from fragments."""
+    """Tokenises one text from fragments. Not for surrogates."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
         self._tail = ""
-        self._taken = 0
+        """Text that is held back."""
+        self._tail_start = 0
+        """Its offset in the pushed text."""
         self._end = 0
+        """The largest `Token.end` so far."""
         self._at_start = tokenizer.adds_prefix_space
-        self._look_at = 0
+        self._next_look = 0
+        """Length of the tail from which it is tokenised again."""
 
     def push(self, text: str) -> list[Token]:
-        """Take in a fragment; returns the tokens that are now settled. No surrogates."""
+        """Accept a fragment; returns the tokens that became final."""
         self._tail += text
-        if len(self._tail) < self._look_at:
+        if len(self._tail) < self._next_look:
             return []
-        tokens = self._settled() if self._tail else []
+        tokens = self._take_final() if self._tail else []
         held = len(self._tail)
-        self._look_at = held + held // 8 if held > _EAGER_CHARACTERS else 0
+        self._next_look = held + held // 8 if held > _EAGER_CHARACTERS else 0
         return tokens
 
     def flush(self, *, trim: bool = False) -> list[Token]:
-        """End the text: everything held back is settled, or white space at the end dropped with `trim`.
+        """End the text; returns the tokens of the held-back part, without trailing white space with `trim`.
 
-        What is pushed after it begins a new text.
+        The next `push` begins a new text, whose offsets continue.
         """
         tokens: list[Token] = []
         tail = self._tail.rstrip() if trim else self._tail
@@ -61,19 +64,19 @@ class IncrementalTokenizer:
             tokens += self._tokens(piece.symbols, piece.start, piece.end)
         self._drop(len(self._tail))
         self._at_start = self._tokenizer.adds_prefix_space
-        self._look_at = 0
+        self._next_look = 0
         return tokens
 
-    def _settled(self) -> list[Token]:
-        hold = self._hold()
-        if not hold and not self._is_caseless(self._tail[-1]):
+    def _take_final(self) -> list[Token]:
+        run_start = self._trailing_run_start()
+        if not run_start and not self._is_caseless(self._tail[-1]):
             return []
         pieces = self._tokenizer.pieces(self._tail, at_start=self._at_start)
         cut = 0
         for k in range(len(pieces) - 1, 0, -1):
             start = pieces[k].start
-            # A character can spread over several pieces ("½" becomes "1⁄2"): no cut inside of it.
-            if start <= hold and start >= pieces[k - 1].end and _opens(self._tail[start]):
+            # One character can give several pieces ("½" becomes "1⁄2"), which must not be separated.
+            if start <= run_start and start >= pieces[k - 1].end and _starts_cluster(self._tail[start]):
                 cut = k
                 break
         tokens: list[Token] = []
@@ -81,15 +84,14 @@ class IncrementalTokenizer:
             tokens += self._tokens(piece.symbols, piece.start, piece.end)
         remaining = pieces[cut:]
         if cut:
-            taken = pieces[cut].start
-            self._drop(taken)
+            self._drop(pieces[cut].start)
             self._at_start = False
         if len(remaining) == 1 and not self._at_start:
-            tokens += self._within_run(remaining[0].symbols)
+            tokens += self._take_final_within_run(remaining[0].symbols)
         return tokens
 
-    def _hold(self) -> int:
-        """Where the trailing run of white space, or of letters and marks, begins."""
+    def _trailing_run_start(self) -> int:
+        """Offset in the tail of the trailing run of white space, or of letters and marks."""
         tail, normal = self._tail, self._tokenizer.normal
         at = len(tail)
         while at and _is_mark(tail[at - 1], normal(tail[at - 1])):
@@ -98,68 +100,72 @@ class IncrementalTokenizer:
         while at and (kind(normal(tail[at - 1])) or _is_mark(tail[at - 1], normal(tail[at - 1]))):
             at -= 1
         if at and normal(tail[at - 1]).endswith("'"):
-            at -= 1  # "'l" may become "'ll", a piece of its own
+            at -= 1  # "'l" may become "'ll", which is a piece
         return at
 
-    def _within_run(self, symbols: str) -> list[Token]:
-        """Settle tokens inside the last piece, when that is a run of caseless letters (Chinese)."""
+    def _take_final_within_run(self, symbols: str) -> list[Token]:
+        """Take tokens from the beginning of the last piece, if that is a run of caseless letters (Chinese)."""
         tail = self._tail
         cut = 0
         for i in range(len(tail) - 1):
-            # `tail[i]` is final once the character after it is known to begin anew.
+            # `tail[i]` is final when the next character does not combine with it.
             if i and not self._is_caseless(tail[i]):
                 break
-            if not _opens(tail[i + 1]):
+            if not _starts_cluster(tail[i + 1]):
                 break
             if i and not self._tokenizer.can_join(tail[i - 1], tail[i]):
                 cut = i
-        if not cut or not self._may_begin_run(tail[0]):
+        if not cut or not self._may_precede_run(tail[0]):
             return []
-        reach = len(tail[:cut].encode())
-        tokens = self._tokens(symbols[:reach], 0, cut)
+        cut_symbols = len(tail[:cut].encode())
+        tokens = self._tokens(symbols[:cut_symbols], 0, cut)
         self._drop(cut)
         return tokens
 
-    def _may_begin_run(self, char: str) -> bool:
-        """Letters of a run may follow one character that is neither letter, mark nor digit."""
-        lone = unicodedata.category(char)[0] not in "LMN" and self._tokenizer.normal(char) == char
-        return lone or self._is_caseless(char)
+    def _may_precede_run(self, char: str) -> bool:
+        """Whether a piece of letters can begin with `char`: with a caseless letter, or no letter, mark or digit."""
+        is_symbol = unicodedata.category(char)[0] not in "LMN" and self._tokenizer.normal(char) == char
+        return is_symbol or self._is_caseless(char)
 
     def _is_caseless(self, char: str) -> bool:
         return unicodedata.category(char) in ("Lo", "Lm") and self._tokenizer.normal(char) == char
 
     def _tokens(self, symbols: str, start: int, end: int) -> list[Token]:
+        """The tokens of a piece, which lies in the tail from `start` to `end`."""
         found = self._tokenizer.ids(symbols)
-        reaches = [reach for _, reach in found[:-1]]
-        ends = [*(self._characters(symbols, start, end, reaches) if reaches else ()), end]
+        counts = [count for _, count in found[:-1]]
+        ends = [*(self._character_ends(symbols, start, end, counts) if counts else ()), end]
         tokens = []
         for (id_, _), at in zip(found, ends, strict=False):
-            # Pieces that come from one character begin before the end of the piece before.
-            self._end = max(self._end, self._taken + at)
+            # A piece that shares a character with the one before begins before that one's end.
+            self._end = max(self._end, self._tail_start + at)
             tokens.append(Token(id_, self._end))
         return tokens
 
-    def _characters(self, symbols: str, start: int, end: int, reaches: list[int]) -> Iterator[int]:
-        """How far each count of symbols (bytes) reaches; exact as far as the normaliser changes nothing."""
+    def _character_ends(self, symbols: str, start: int, end: int, counts: list[int]) -> Iterator[int]:
+        """Offset in the tail that each count of symbols (bytes) reaches to.
+
+        Exact up to the first character that the normaliser changes, interpolated after it.
+        """
         text, normal = self._tail, self._tokenizer.normal
         at, size = start, 0
         if symbols[0] == BLANK and not text[start].isspace():
             size = 1  # the prefix space
-        for reach in reaches:
-            while at < end and size < reach and normal(text[at]) == text[at]:
+        for count in counts:
+            while at < end and size < count and normal(text[at]) == text[at]:
                 size += len(text[at].encode())
                 at += 1
-            if size >= reach or at == end:
+            if size >= count or at == end:
                 yield at
             else:
-                yield at + (end - at) * (reach - size) // (len(symbols) - size)
+                yield at + (end - at) * (count - size) // (len(symbols) - size)
 
     def _drop(self, count: int) -> None:
         self._tail = self._tail[count:]
-        self._taken += count
+        self._tail_start += count
 
 
-def _opens(char: str) -> bool:
+def _starts_cluster(char: str) -> bool:
     """Whether `char` never combines with the character before it."""
     return not unicodedata.category(char).startswith("M") and not (
         "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7fb"  # Hangul vowels and finals

@@ -1,6 +1,4 @@
-"""What a client may send but a voice must not see: control-token literals, control characters, torn
-characters.
-"""
+"""Removes from a client's text what must not reach the talker: control tokens, control characters, lone surrogates."""
 
 from __future__ import annotations
 
@@ -10,40 +8,44 @@ from collections.abc import Iterable
 from .source_map import SourceMappedText, SourceMapWriter
 
 MAX_MARKS = 16
-"""Combining marks kept on one character; no script needs as many, and a run of them is held back as a whole.
-"""
+"""Combining marks kept on one character: more than any script needs. The tokenizer holds back a run of them."""
 
 MAX_RUN = 512
-"""Letters, digits, blanks or other characters in a row; a run may be one piece for the tokenizer."""
+"""Letters, digits, blanks or other characters in a row: a run may be one piece, which the tokenizer holds back."""
 
 _REPLACEMENT = "\ufffd"
 
 
 class Sanitizer:
-    """Cleans one text from fragments; what comes out does not depend on how the text was cut.
+    """Cleans one text from fragments; the output does not depend on how the text is split.
 
-    Surrogate halves are joined over fragments, and become U+FFFD where the other half does not follow.
-    Control characters go, the odd ones among white space become blanks. A control token written out, such as
-    `<|im_end|>`, becomes a blank; a suffix that could grow into one is held back. White space at the start is
-    dropped, and a run of hundreds of characters of one kind is parted.
+    Surrogate halves are joined across fragments; a half without the other becomes U+FFFD. Control characters are
+    dropped, except that those which are white space become blanks. A written control token, such as `<|im_end|>`,
+    becomes a blank; a suffix that could become one is held back. Leading white space is dropped, and runs of more than
+    `MAX_RUN` characters of one kind are split.
     """
 
     def __init__(self, control_tokens: Iterable[str]) -> None:
-        literals = frozenset(token for token in control_tokens if token)
-        self._literals = literals
-        self._openings = frozenset(token[0] for token in literals)
-        self._beginnings = frozenset(token[:n] for token in literals for n in range(1, len(token)))
+        tokens = frozenset(token for token in control_tokens if token)
+        self._tokens = tokens
+        self._first_characters = frozenset(token[0] for token in tokens)
+        self._prefixes = frozenset(token[:n] for token in tokens for n in range(1, len(token)))
         self._out = SourceMapWriter()
         self._read = 0
+        """Characters of the client's text read so far."""
         self._high = ""
+        """A high surrogate that waits for its low half."""
         self._marks = 0
+        """Combining marks since the last other character."""
         self._kind = ""
+        """Kind of the last character, and the length of its run."""
         self._run = 0
         self._pending: list[tuple[str, int]] = []
+        """Held-back characters with their ends: the longest suffix that is a prefix of a control token."""
         self._at_start = True
 
     def push(self, fragment: str) -> SourceMappedText:
-        """Take in a fragment as it was sent, even half a surrogate pair; returns what is now certain."""
+        """Accept a fragment, which may contain half a surrogate pair; returns the output that is final."""
         if self._is_plain(fragment):
             self._take_plain(fragment)
             return self._out.take()
@@ -65,17 +67,17 @@ class Sanitizer:
         return self._out.take()
 
     def _is_plain(self, fragment: str) -> bool:
-        """Whether all of it, apart from blanks at the start of the text, goes as it came: what most text is."""
+        """Whether the fragment needs no change but for leading blanks, as most fragments do."""
         return (
             fragment.isascii()
             and fragment.isprintable()
             and not (self._high or self._pending)
             and self._run + len(fragment) <= MAX_RUN
-            and self._openings.isdisjoint(fragment)
+            and self._first_characters.isdisjoint(fragment)
         )
 
     def _take_plain(self, fragment: str) -> None:
-        """As one character after another would, at a fraction of the time."""
+        """Process a plain fragment at once, with the same result as character by character."""
         text = fragment.lstrip() if self._at_start else fragment
         self._at_start = self._at_start and not text
         skipped, begin = len(fragment) - len(text), self._read
@@ -88,7 +90,7 @@ class Sanitizer:
             self._kind, self._marks = kind, 0
 
     def flush(self) -> SourceMappedText:
-        """Return what was held back; what is pushed after it begins a new text."""
+        """End the text; returns what was held back. The next `push` begins a new text."""
         if self._high:
             self._lone_high(self._read)
         for char, end in self._pending:
@@ -115,12 +117,12 @@ class Sanitizer:
                 return
             char = " "
         elif char == "\ufeff" or ord(char) & 0xFFFE == 0xFFFE or "\ufdd0" <= char <= "\ufdef":
-            return  # a byte order mark, or no character at all
-        if category.startswith("M") or self._keeps(char, end):
+            return  # a byte order mark or a noncharacter
+        if category.startswith("M") or self._limit_run(char, end):
             self._match(char, end)
 
-    def _keeps(self, char: str, end: int) -> bool:
-        """Cut a run of one kind that is too long: blanks are dropped, others parted by a blank."""
+    def _limit_run(self, char: str, end: int) -> bool:
+        """Count the run of characters of one kind, and split it with a blank; returns False for a surplus blank."""
         kind = _kind(char)
         if kind != self._kind:
             self._kind, self._run = kind, 0
@@ -134,21 +136,21 @@ class Sanitizer:
         return True
 
     def _match(self, char: str, end: int) -> None:
-        """Follow the control tokens: `_pending` is the longest suffix of the text that begins one."""
+        """Append the character, and replace a complete control token."""
         pending = self._pending
-        if not pending and char not in self._beginnings and char not in self._literals:
+        if not pending and char not in self._prefixes and char not in self._tokens:
             self._emit(char, end)
             return
         pending.append((char, end))
         text = "".join(c for c, _ in pending)
         for n in range(len(text)):
-            if text[n:] in self._literals:
+            if text[n:] in self._tokens:
                 for c, e in pending[:n]:
                     self._emit(c, e)
                 pending.clear()
                 self._emit(" ", end)
                 return
-        while pending and text not in self._beginnings:
+        while pending and text not in self._prefixes:
             self._emit(*pending.pop(0))
             text = text[1:]
 
@@ -161,4 +163,5 @@ class Sanitizer:
 
 
 def _kind(char: str) -> str:
+    """Letter, number, white space or other."""
     return "L" if char.isalpha() else "N" if char.isnumeric() else "Z" if char.isspace() else "O"

@@ -1,14 +1,15 @@
-"""Text that remembers where in the client's text each of its characters came from."""
+"""Text with the position in the client's text of each of its characters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class SourceMappedText:
-    """`ends[i]` is the offset in the client's text that `text[: i + 1]` reaches to; it never decreases."""
+    """`text[: i + 1]` is made of the client's text up to offset `ends[i]`; `ends` never decreases."""
 
     text: str
     ends: tuple[int, ...]
@@ -17,8 +18,18 @@ class SourceMappedText:
 EMPTY = SourceMappedText("", ())
 
 
+class TextForm(Protocol):
+    """A step that rewrites one text from fragments; its output does not depend on how the text is split."""
+
+    def push(self, text: SourceMappedText) -> SourceMappedText:
+        """Accept a fragment; returns the output that no later text can change."""
+
+    def flush(self) -> SourceMappedText:
+        """End the text; returns the rest of the output. The next `push` begins a new text."""
+
+
 class SourceMapWriter:
-    """A `SourceMappedText` being written."""
+    """Collects a `SourceMappedText`."""
 
     __slots__ = ("_ends", "_parts")
 
@@ -27,17 +38,17 @@ class SourceMapWriter:
         self._ends: list[int] = []
 
     def add(self, text: str, end: int) -> None:
-        """Append `text`, all of which stands for the client's text up to `end`."""
+        """Append `text`, whose characters all reach to offset `end`."""
         self._parts.append(text)
         self._ends.extend([end] * len(text))
 
     def extend(self, text: str, ends: Iterable[int]) -> None:
-        """Append `text`, whose characters stand for the client's text up to each of `ends`."""
+        """Append `text`, whose characters reach to the offsets `ends`."""
         self._parts.append(text)
         self._ends.extend(ends)
 
     def take(self) -> SourceMappedText:
-        """What was written since the last call."""
+        """Return everything added since the last call."""
         if not self._parts:
             return EMPTY
         taken = SourceMappedText("".join(self._parts), tuple(self._ends))

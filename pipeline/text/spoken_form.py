@@ -1,129 +1,104 @@
-"""Text spoken as it is written, for voices that read digits and symbols themselves."""
-# TODO-DOC The spoken form: only words and plain punctuation, as a voice trained on spelled-out English expects. What
-# TODO-DOC is decided on is one written word at a time, so a word is held back until the character after it is known
-# TODO-DOC ("3" may become "3.1", "Dr" may become "Dr."), and an amount of money until the word after it ("$5
-# TODO-DOC million").
+"""The two forms of text for a voice: spelled-out English words, and the text as written.
 
+`SpokenForm` produces only words and plain punctuation, for voices trained on spelled-out English. It decides on one
+written word at a time. So a word is held back until the next character is known ("3" may become "3.1", "Dr" may become
+"Dr."), and an amount of money until the next word is known ("$5 million").
+"""
+
+# ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
 from __future__ import annotations
 
 import re
 
 from .english import MAGNITUDES, MONEY, spoken_english
-
-# ruff: noqa: RUF001 - punctuation beyond ASCII is the subject here.
 from .source_map import EMPTY, SourceMappedText, SourceMapWriter
 
-_ENDS = frozenset(".?!。！？…")
-_CLOSERS = frozenset("\"'”’)]」』）】》")
-
-
-class Verbatim:
-    """Passes text through, and adds a closing mark where the voice wants one."""
-
-    def __init__(self, closing_mark: str = "") -> None:
-        self._closing_mark = closing_mark
-        self._last = ""
-        self._end = 0
-
-    def push(self, text: SourceMappedText) -> SourceMappedText:
-        """Take in a fragment; it is returned as it is."""
-        for char, end in zip(reversed(text.text), reversed(text.ends), strict=True):
-            if char not in _CLOSERS and not char.isspace():
-                self._last, self._end = char, end
-                break
-        return text
-
-    def flush(self) -> SourceMappedText:
-        """End the text; what is pushed after it begins a new one."""
-        mark = self._closing_mark if self._last and self._last not in _ENDS else ""
-        self._last = ""
-        return SourceMappedText(mark, (self._end,) * len(mark)) if mark else EMPTY
-
-
 MAX_WORD_CHARACTERS = 64
-"""A longer run without white space is cut here."""
+"""A longer run without white space is split here."""
 
-_ITEM = re.compile(r"[-*•+]|\d{1,2}[.)]")
-"""What stands before each item of a list."""
-_CLOSES_WORD = frozenset(',;?!)"”')
-_SOFT = frozenset(",;:")
-_HARD = frozenset(".?!")
+_LIST_MARKER = re.compile(r"[-*•+]|\d{1,2}[.)]")
+"""What precedes each item of a list."""
+_WORD_CLOSERS = frozenset(',;?!)"”')
+"""Marks that end a word of letters, so that it need not wait for white space."""
+_SOFT_MARKS = frozenset(",;:")
+_HARD_MARKS = frozenset(".?!")
 
 
 class SpokenForm:
-    """Turns one text into its spoken form from fragments; what comes out does not depend on how it was cut.
+    """A `TextForm` for voices that expect words of lower-case letters with plain punctuation.
 
-    Letters come out in lower case, white space as single blanks, of several punctuation marks the strongest
-    first one; the blank after a sentence comes with its mark, so the last one may be too much. Text that
-    nothing can be said for (other scripts, symbols alone) yields nothing.
+    White space becomes single blanks. Of several punctuation marks, a mark that ends a sentence is kept, otherwise the
+    first. The blank after a sentence comes with its mark, so the text may end with a blank. Text without spoken
+    equivalent (other scripts, symbols alone) is dropped.
     """
 
     def __init__(self, closing_mark: str = ".") -> None:
         self._closing_mark = closing_mark
         self._out = SourceMapWriter()
         self._tail = ""
+        """Text that is held back."""
         self._ends: list[int] = []
-        self._seen = 0
-        self._begin()
+        """Source offset that each character of the tail reaches to."""
+        self._scanned = 0
+        """Characters of the tail that are known to belong to its first word."""
+        self._begin_text()
 
     def push(self, text: SourceMappedText) -> SourceMappedText:
-        """Take in a fragment; returns the spoken form of the words that are now complete."""
+        """Accept a fragment; returns the spoken form of the words that are complete."""
         self._tail += text.text
         self._ends += text.ends
-        self._words(final=False)
+        self._say_words(final=False)
         return self._out.take()
 
     def flush(self) -> SourceMappedText:
-        """Complete the text, with a closing mark where it has none; then a new one begins."""
-        self._words(final=True)
+        """End the text; returns the rest of the spoken form, with a closing mark if it has none."""
+        self._say_words(final=True)
         if self._spoken and not self._closed:
             self._out.add(self._closing_mark, max(self._end, self._last_read))
-        self._begin()
+        self._begin_text()
         return self._out.take()
 
-    def _begin(self) -> None:
+    def _begin_text(self) -> None:
         self._after_number = False
         self._after_capital = True
-        self._spoken = False  # a letter was spoken
-        self._closed = False  # the last thing spoken was . ? or !
-        self._blank = False
-        self._mark: tuple[str, int] | None = None
+        self._spoken = False  # any letter was written
+        self._closed = False  # the last character written was . ? or !
+        self._blank = False  # a blank precedes the next letter
+        self._mark: tuple[str, int] | None = None  # a soft mark that is held back, and its source offset
         self._line_ends = 0  # since the last word
-        self._apostrophe: int | None = None
-        self._end = 0
-        self._last_read = 0
+        self._apostrophe: int | None = None  # source offset of an apostrophe that is held back
+        self._end = 0  # source offset of the last character written
+        self._last_read = 0  # source offset of the last word read
 
-    # Written words
-
-    def _words(self, *, final: bool) -> None:
+    def _say_words(self, *, final: bool) -> None:
         begin = 0
         while begin < len(self._tail) and (end := self._word_end(begin, final=final)):
             self._last_read = self._ends[end - 1]
             self._say(self._tail[begin:end], self._ends[begin:end])
-            begin, self._seen = end, 0
+            begin, self._scanned = end, 0
         self._tail = self._tail[begin:]
         del self._ends[:begin]
 
     def _word_end(self, begin: int, *, final: bool) -> int:
-        """Where the word or separator at `begin` ends; 0 while more text could make it longer."""
+        """Where the word or separator at `begin` ends; 0 while more text could extend it."""
         tail = self._tail
         if _separates(tail[begin]):
             return begin + 1
-        size = max(self._seen, 1)
-        while begin + size < len(tail) and size < MAX_WORD_CHARACTERS and not self._ends_before(begin + size):
+        size = max(self._scanned, 1)
+        while begin + size < len(tail) and size < MAX_WORD_CHARACTERS and not self._is_word_end(begin + size):
             size += 1
-        self._seen = size
+        self._scanned = size
         end = begin + size
         if end < len(tail):
             return self._with_magnitude(begin, end, final=final)
         return end if final else 0
 
-    def _ends_before(self, at: int) -> bool:
+    def _is_word_end(self, at: int) -> bool:
         before, char = self._tail[at - 1], self._tail[at]
-        return _separates(char) or (char in _CLOSES_WORD and before.isalpha())
+        return _separates(char) or (char in _WORD_CLOSERS and before.isalpha())
 
     def _with_magnitude(self, begin: int, end: int, *, final: bool) -> int:
-        """Take the word after an amount of money along, where it multiplies it."""
+        """The end of the word, or of the magnitude after it if it is an amount of money; 0 while that is unknown."""
         tail = self._tail
         if tail[end] != " " or not MONEY.fullmatch(tail, begin, end):
             return end
@@ -142,21 +117,19 @@ class SpokenForm:
             if word == "—":
                 self._punctuate(",", ends[0])
             return
-        if self._line_ends > 1 or (self._line_ends and _ITEM.fullmatch(word)):
-            # A heading, a paragraph or an item of a list is over, whether a mark closes it or not.
+        if self._line_ends > 1 or (self._line_ends and _LIST_MARKER.fullmatch(word)):
+            # The end of a heading, a paragraph or a list item counts as the end of a sentence.
             self._punctuate(".", self._end)
         self._line_ends = 0
-        said = spoken_english(word, after_number=self._after_number, initial=self._after_capital)
-        one_to_one = len(said) == len(word)
-        for n, char in enumerate(said, 1):
-            self._clean(char, ends[n - 1] if one_to_one else ends[-(-n * len(word) // len(said)) - 1])
+        spoken = spoken_english(word, after_number=self._after_number, initial=self._after_capital)
+        one_to_one = len(spoken) == len(word)
+        for n, char in enumerate(spoken, 1):
+            self._clean(char, ends[n - 1] if one_to_one else ends[-(-n * len(word) // len(spoken)) - 1])
         self._after_number = word[-1].isdigit()
         if any(map(str.isalpha, word)):
             self._after_capital = word.lstrip("\"'(“‘[")[:1].isupper()
-        if word[-1] in _HARD and len(word) > 2:
+        if word[-1] in _HARD_MARKS and len(word) > 2:
             self._after_capital = True
-
-    # Characters
 
     def _clean(self, char: str, end: int) -> None:
         if self._apostrophe is not None:
@@ -167,7 +140,7 @@ class SpokenForm:
                 self._blank = True
         if "a" <= char <= "z":
             self._letter(char, end)
-        elif char in _SOFT or char in _HARD:
+        elif char in _SOFT_MARKS or char in _HARD_MARKS:
             self._punctuate(char, end)
         elif char == "'" and self._spoken and not self._blank and not self._mark and not self._closed:
             self._apostrophe = end
@@ -189,13 +162,13 @@ class SpokenForm:
         if not self._spoken or self._closed:
             return
         self._blank = False
-        if char in _HARD:
+        if char in _HARD_MARKS:
             self._mark = None
-            # Whatever follows, a blank comes first: with it the mark is settled for the tokenizer.
+            # A blank always follows; written with the mark, it makes the mark final for the tokenizer.
             self._add(char + " ", end)
             self._closed = True
         elif self._mark is None:
-            # Held back: nothing but a closing mark may be the last one.
+            # Held back, because at the end of the text only a closing mark is written.
             self._mark = (char, end)
 
     def _add(self, text: str, end: int) -> None:
@@ -205,3 +178,32 @@ class SpokenForm:
 
 def _separates(char: str) -> bool:
     return char.isspace() or char == "—"
+
+
+_SENTENCE_MARKS = frozenset(".?!。！？…")
+_CLOSERS = frozenset("\"'”’)]」』）】》")
+
+
+class Verbatim:
+    """A `TextForm` that passes the text unchanged and appends a closing mark if it ends without one."""
+
+    def __init__(self, closing_mark: str = "") -> None:
+        self._closing_mark = closing_mark
+        self._last = ""
+        """The last character that is neither white space nor a closing quote or bracket."""
+        self._end = 0
+        """Its offset in the source."""
+
+    def push(self, text: SourceMappedText) -> SourceMappedText:
+        """Accept a fragment; returns it unchanged."""
+        for char, end in zip(reversed(text.text), reversed(text.ends), strict=True):
+            if char not in _CLOSERS and not char.isspace():
+                self._last, self._end = char, end
+                break
+        return text
+
+    def flush(self) -> SourceMappedText:
+        """End the text; returns the closing mark, or nothing."""
+        mark = self._closing_mark if self._last and self._last not in _SENTENCE_MARKS else ""
+        self._last = ""
+        return SourceMappedText(mark, (self._end,) * len(mark)) if mark else EMPTY

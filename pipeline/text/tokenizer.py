@@ -1,4 +1,7 @@
-"""The byte-level BPE of a checkpoint, seen piece by piece."""
+"""A checkpoint's byte-level BPE tokenizer, applied to one piece of the pre-tokenizer at a time.
+
+`docs/qwen3_tts.md`, section 3, describes the tokenizer; `incremental_tokenizer.py` needs its pieces and their offsets.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,22 @@ PATTERNS: dict[Pattern, str] = {
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
-    # What the reference package silently puts in its place for some local folders; to compare with it.
+    # The reference package uses this pattern instead for some local folders; needed for comparisons with it.
     "mistral": (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
-"""How text is cut into the pieces that BPE works on."""
-
+"""Regular expressions that split text into the pieces that BPE encodes separately."""
 
 BLANK = "\u0120"
-"""The symbol of the byte 0x20."""
+"""The symbol that represents the byte 0x20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of text that BPE encodes by itself: its byte symbols, and where it lies in the text given in."""
+    """A run of text that BPE encodes separately: its byte symbols, and its span in the text."""
 
     symbols: str
     start: int
@@ -45,34 +47,32 @@ class Piece:
 
 
 class TextTokenizer:
-    """A checkpoint's tokenizer; `tokenizer` is the whole one, with its control tokens.
+    """A checkpoint's tokenizer for untrusted text; `tokenizer` is the complete one, with its control tokens.
 
-    The methods never yield a control token, whatever the text: they use the normaliser, the pre-tokeniser and
-    the BPE model, and leave out the search for added tokens.
+    The methods never return a control token: they use the normaliser, the pre-tokenizer and the BPE model, but do not
+    search the text for added tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Raises ValueError for a tokenizer without a pre-tokeniser or not of type BPE."""
+        """Raises ValueError for a tokenizer that has no pre-tokenizer or is not a BPE."""
         if tokenizer.pre_tokenizer is None or not isinstance(tokenizer.model, BPE):
-            raise ValueError("the tokenizer is not a byte-level BPE with a pre-tokeniser")
+            raise ValueError("the tokenizer must be a byte-level BPE with a pre-tokenizer")
         self.tokenizer = tokenizer
         self.control_tokens = tuple(sorted(token.content for token in tokenizer.get_added_tokens_decoder().values()))
         self._model = tokenizer.model
         self._first = tokenizer.pre_tokenizer
         self._later, self.adds_prefix_space = _without_prefix_space(tokenizer.pre_tokenizer)
-        # Speech repeats its words and characters.
+        # Words and characters repeat within a text.
         self._cached_ids = lru_cache(maxsize=8192)(self._ids)
         self._cached_normal = lru_cache(maxsize=8192)(self._normal)
 
     @property
     def vocabulary(self) -> int:
-        """One more than the largest id that a text can have."""
+        """One more than the largest id that text can yield."""
         return 1 + max(self.tokenizer.get_vocab(with_added_tokens=False).values())
 
     def pieces(self, text: str, *, at_start: bool) -> list[Piece]:
-        """Cut `text` into pieces; `at_start` tells whether it begins the text or goes on after an earlier
-        piece.
-        """
+        """Split `text` into pieces; `at_start` if it is the beginning of a text, not the rest of one."""
         cut = PreTokenizedString(text)
         if (normalizer := self.tokenizer.normalizer) is not None:
             cut.normalize(normalizer.normalize)
@@ -81,22 +81,21 @@ class TextTokenizer:
         return [Piece(symbols, start, end) for symbols, (start, end), _ in splits]
 
     def ids(self, symbols: str) -> tuple[tuple[int, int], ...]:
-        """The tokens of one piece as (id, symbols covered so far)."""
+        """The tokens of one piece as (id, number of symbols up to its end)."""
         return self._cached_ids(symbols)
 
     def encode_plain(self, text: str) -> list[int]:
-        """All tokens of a complete text; control tokens written in it are read as ordinary characters."""
+        """All tokens of a complete text; control tokens written in it count as ordinary characters."""
         return [token for piece in self.pieces(text, at_start=True) for token, _ in self.ids(piece.symbols)]
 
     def normal(self, char: str) -> str:
-        """One character as the normaliser leaves it by itself."""
+        """The normalised form of one character on its own."""
         return self._cached_normal(char)
 
     def can_join(self, left: str, right: str) -> bool:
-        """Whether any token could hold (parts of) `left` directly followed by (parts of) `right`, two
-        characters.
+        """Whether any token contains (parts of) the character `left` directly before (parts of) `right`.
 
-        Where none can, no merge crosses, so BPE left of that place does not depend on what is right of it.
+        If not, no merge crosses the border, so the tokens to its left do not depend on the text to its right.
         """
         if self._joints is None:
             return True
@@ -104,7 +103,7 @@ class TextTokenizer:
         return any((a[i:], b[:k]) in self._joints for i in range(len(a)) for k in range(1, len(b) + 1))
 
     def _ids(self, symbols: str) -> tuple[tuple[int, int], ...]:
-        encoded = symbols.encode()  # the model counts in bytes of the symbols
+        encoded = symbols.encode()  # the model's offsets count bytes of the symbols
         return tuple(
             (token.id, len(encoded[: token.offsets[1]].decode(errors="ignore")))
             for token in self._model.tokenize(symbols)
@@ -116,9 +115,9 @@ class TextTokenizer:
 
     @cached_property
     def _joints(self) -> frozenset[tuple[bytes, bytes]] | None:
-        """Every place within a token of more than ASCII where a character, or a part of one, meets the next.
+        """All pairs of adjacent characters, or parts of characters, within the tokens that are not ASCII.
 
-        None when the vocabulary lacks some bytes: those vanish, and their neighbours meet.
+        None if the vocabulary lacks some bytes: those are dropped, which makes their neighbours adjacent.
         """
         vocabulary = self.tokenizer.get_vocab(with_added_tokens=False)
         byte_of = {symbol: byte for byte, symbol in _byte_symbols().items()}
@@ -142,11 +141,10 @@ class TextTokenizer:
 
 
 def load_tokenizer(folder: Path, *, pattern: Pattern | None = None) -> TextTokenizer:
-    """Load `tokenizer.json`, or `vocab.json` and `merges.txt` with the added tokens of
-    `tokenizer_config.json`.
+    """Load `tokenizer.json`, or `vocab.json` and `merges.txt` with the added tokens of `tokenizer_config.json`.
 
-    `pattern` names the piece pattern; None takes that of `tokenizer.json`, or "qwen2" without one. Raises
-    FileNotFoundError, and ValueError for files that do not fit together.
+    `pattern`: the piece pattern; None for that of `tokenizer.json`, or "qwen2" without that file. Raises
+    FileNotFoundError, and ValueError for files that do not match each other.
     """
     if (path := folder / "tokenizer.json").exists():
         tokenizer = Tokenizer.from_file(str(path))
@@ -165,8 +163,9 @@ def load_tokenizer(folder: Path, *, pattern: Pattern | None = None) -> TextToken
 def build_tokenizer(
     vocabulary: dict[str, int], merges: list[Any], added: dict[str, Any], pattern: Pattern = "qwen2"
 ) -> Tokenizer:
-    """Put Qwen2's byte-level BPE together: NFC, pieces by `pattern`, bytes, merges, then the added tokens by
-    id.
+    """Build Qwen2's byte-level BPE: NFC, pieces by `pattern`, bytes, merges, then the added tokens in order of id.
+
+    Raises ValueError if an added token would get another id.
     """
     tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=merges))
     tokenizer.normalizer = NFC()
@@ -178,7 +177,7 @@ def build_tokenizer(
         token = AddedToken(entry["content"], special=special, **flags)
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(token.content) != int(id_):
-            raise ValueError(f"added token {token.content!r} does not get its id {id_}")
+            raise ValueError(f"the added token {token.content!r} must have the id {id_}")
     return tokenizer
 
 
@@ -188,7 +187,7 @@ def _pre_tokenizer(pattern: Pattern) -> Any:
 
 
 def _without_prefix_space(pre_tokenizer: Any) -> tuple[Any, bool]:
-    """The pre-tokeniser for text that goes on, and whether it differs."""
+    """The pre-tokenizer for the rest of a text, and whether the original one adds a blank at the beginning."""
     state = json.loads(pre_tokenizer.__getstate__())
     added = False
     for part in (state, *state.get("pretokenizers", ())):
@@ -200,7 +199,7 @@ def _without_prefix_space(pre_tokenizer: Any) -> tuple[Any, bool]:
 
 
 def _byte_symbols() -> dict[int, str]:
-    """The printable character that stands for each byte (GPT-2's table)."""
+    """The printable character that represents each byte (GPT-2's table)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     symbols = {byte: chr(byte) for byte in printable}
     hidden = (byte for byte in range(256) if byte not in symbols)

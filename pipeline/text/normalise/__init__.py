@@ -1,1 +1,1 @@
-"""Written forms into spoken words: numbers, dates, money, abbreviations."""
+"""Spells out numbers, dates, times, money, units, abbreviations and web addresses in ten languages (docs/text.md)."""

@@ -1,4 +1,4 @@
-"""Numbers as words of a language (num2words; cn2an for Chinese)."""
+"""Numbers, years, ordinals and currency names in words, by num2words, and cn2an for Chinese."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import cn2an
 from num2words import CONVERTER_CLASSES, num2words
 
-_FRACTIONS_OF_THEIR_OWN = frozenset(("ru", "zh"))
-"""Russian says "five tenths"; Chinese is another library's, which says every digit."""
 MAX_DIGITS = 12
-"""A longer number is read digit by digit."""
+"""Longer numbers are read digit by digit."""
+
+_LIBRARY_FRACTIONS = frozenset(("ru", "zh"))
+"""Locales whose fractions are left to the library: Russian says "five tenths", and cn2an says every digit."""
 
 
 class Numbers:
-    """Says numbers in the language of `locale`; `decimal` is the mark before the fraction as it is written."""
+    """Numbers in the language of `locale`; `decimal` is the written mark before the fraction."""
 
     def __init__(self, locale: str, decimal: str) -> None:
         self._locale = locale[:2]
@@ -28,10 +29,10 @@ class Numbers:
         self._marks = str.maketrans({group: "", "\u00a0": "", "\u202f": "", decimal: "."})
 
     def parse(self, written: str) -> str | None:
-        """A number as digits with "." before its fraction; None if it is not written as this language does."""
+        """A written number as digits with "." before its fraction; None if it is not written as in this language."""
         if self._grouped.fullmatch(written) or self._plain.fullmatch(written):
             return written.translate(self._marks)
-        # A point before anything but three digits can only be a decimal one.
+        # A point before other than three digits can only be a decimal point.
         return written if re.fullmatch(r"\d+\.(?:\d{1,2}|\d{4,})", written) else None
 
     def cardinal(self, number: str) -> str:
@@ -39,9 +40,9 @@ class Numbers:
         whole, _, fraction = number.partition(".")
         if len(whole) > MAX_DIGITS or (len(whole) > 1 and whole[0] == "0") or len(fraction) > MAX_DIGITS:
             return self.digits(number)
-        if not fraction or self._locale in _FRACTIONS_OF_THEIR_OWN:
+        if not fraction or self._locale in _LIBRARY_FRACTIONS:
             return _cardinal(self._locale, number)
-        # The library leaves the last zeros out: an amount of 12.50 would lose its tens, version 3.10 become 3.1.
+        # The library omits trailing zeros: 12.50 would become 12.5, and version 3.10 would become 3.1.
         return self._blank.join((self._until_point(whole), self.digits(fraction)))
 
     def _until_point(self, whole: str) -> str:
@@ -57,10 +58,10 @@ class Numbers:
         return self._blank.join(_cardinal(self._locale, digit) for digit in number if digit.isdigit())
 
     def ordinal(self, number: str) -> str:
-        """ "23" as a rank; where words have a gender, the one of a day in a date."""
+        """ "23" as an ordinal, in the gender that days of a date have."""
         gender = {"gender": "n"} if self._locale == "ru" else {}
-        said = str(num2words(int(number), lang=self._locale, to="ordinal", **gender))
-        return said + "r" if self._locale == "de" else said
+        ordinal = str(num2words(int(number), lang=self._locale, to="ordinal", **gender))
+        return ordinal + "r" if self._locale == "de" else ordinal
 
     def year(self, number: str) -> str:
         """ "1998" as a year; in Chinese digit by digit."""
@@ -72,7 +73,7 @@ class Numbers:
         return str(num2words(int(number), lang=self._locale, to=to))
 
     def coins(self, currency: str, count: int, *, minor: bool = False) -> str | None:
-        """The currency's name as it goes with `count`, or that of its hundredth; None where it is not known."""
+        """The currency's name, or with `minor` its hundredth's, inflected for `count`; None if it is unknown."""
         forms = _CHINESE_COINS.get(currency) if self._locale == "zh" else self._coin_forms(currency)
         if forms is None or not forms[minor]:
             return None
@@ -92,10 +93,10 @@ def _cardinal(locale: str, number: str) -> str:
             return str(cn2an.an2cn(number))
         if "." not in number:
             return str(num2words(int(number), lang=locale))
-        # Of a Decimal the Italian words have no fraction, of a float the Russian ones too short a one.
+        # num2words drops the fraction of a Decimal in Italian, and shortens that of a float in Russian.
         return str(num2words(Decimal(number) if locale == "ru" else float(number), lang=locale))
     except Exception:
-        # The libraries fail in many ways where a language lacks something; then the number stays as it is written.
+        # The libraries raise many kinds of errors for what a language lacks; the number then stays as written.
         return number
 
 

@@ -1,4 +1,4 @@
-"""What is said for one written expression: a pattern for each kind, tried in order."""
+"""The words for one written expression in one language: a pattern for each kind of expression, tried in order."""
 
 # ruff: noqa: RUF001 - signs and letters of many scripts are the subject here.
 from __future__ import annotations
@@ -13,23 +13,44 @@ from .numbers import Numbers
 from .phrases import PHRASES, Phrases
 
 UNITS = {
-    **{"km": "length-kilometer", "m": "length-meter", "cm": "length-centimeter", "mm": "length-millimeter"},
-    **{"kg": "mass-kilogram", "g": "mass-gram", "mg": "mass-milligram", "lb": "mass-pound", "lbs": "mass-pound"},
-    **{"l": "volume-liter", "L": "volume-liter", "ml": "volume-milliliter", "mL": "volume-milliliter"},
-    **{"km/h": "speed-kilometer-per-hour", "mph": "speed-mile-per-hour", "mi": "length-mile"},
-    **{"kB": "digital-kilobyte", "KB": "digital-kilobyte", "MB": "digital-megabyte", "GB": "digital-gigabyte"},
-    **{"TB": "digital-terabyte", "Hz": "frequency-hertz", "kHz": "frequency-kilohertz", "MHz": "frequency-megahertz"},
-    **{
-        "GHz": "frequency-gigahertz",
-        "kW": "power-kilowatt",
-        "kWh": "energy-kilowatt-hour",
-        "ms": "duration-millisecond",
-    },
-    **{"км": "length-kilometer", "м": "length-meter", "см": "length-centimeter", "кг": "mass-kilogram"},
-    **{"км/ч": "speed-kilometer-per-hour", "ms": "duration-millisecond"},
-    **{"°C": "temperature-celsius", "°F": "temperature-fahrenheit", "°": "angle-degree"},
+    "km": "length-kilometer",
+    "m": "length-meter",
+    "cm": "length-centimeter",
+    "mm": "length-millimeter",
+    "kg": "mass-kilogram",
+    "g": "mass-gram",
+    "mg": "mass-milligram",
+    "lb": "mass-pound",
+    "lbs": "mass-pound",
+    "l": "volume-liter",
+    "L": "volume-liter",
+    "ml": "volume-milliliter",
+    "mL": "volume-milliliter",
+    "km/h": "speed-kilometer-per-hour",
+    "mph": "speed-mile-per-hour",
+    "mi": "length-mile",
+    "kB": "digital-kilobyte",
+    "KB": "digital-kilobyte",
+    "MB": "digital-megabyte",
+    "GB": "digital-gigabyte",
+    "TB": "digital-terabyte",
+    "Hz": "frequency-hertz",
+    "kHz": "frequency-kilohertz",
+    "MHz": "frequency-megahertz",
+    "GHz": "frequency-gigahertz",
+    "kW": "power-kilowatt",
+    "kWh": "energy-kilowatt-hour",
+    "ms": "duration-millisecond",
+    "км": "length-kilometer",
+    "м": "length-meter",
+    "см": "length-centimeter",
+    "кг": "mass-kilogram",
+    "км/ч": "speed-kilometer-per-hour",
+    "°C": "temperature-celsius",
+    "°F": "temperature-fahrenheit",
+    "°": "angle-degree",
 }
-"""As written, for their case tells them apart (5 g, 5G), to CLDR's name."""
+"""Units as written, because case distinguishes them (5 g, 5G), to CLDR's names."""
 _CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "￥": "CNY", "₩": "KRW", "₽": "RUB", "₹": "INR"}
 _SIGNS = "".join(_CURRENCIES)
 _NUMBER = r"\d+(?:[.,\u00a0\u202f]\d+)*"
@@ -44,7 +65,7 @@ _WEB = re.compile(
 
 
 class Verbaliser:
-    """Says written expressions in one language. Raises KeyError for a language that is not in PHRASES."""
+    """Spells out written expressions in one language. Raises KeyError for a language that is not in PHRASES."""
 
     def __init__(self, language: str) -> None:
         self.phrases: Phrases = PHRASES[language]
@@ -52,19 +73,16 @@ class Verbaliser:
         names = {width: get_month_names(width, locale=self.phrases.locale) for width in ("wide", "abbreviated")}
         self._month_names: dict[int, str] = dict(names["wide"])
         self.months = {name.lower().rstrip("."): name for width in names.values() for name in width.values()}
-        """Month names in full and short, lower case and without a period."""
+        """Full month names, by full and short names in lower case without a period."""
         clock = [self.phrases.clock] if self.phrases.clock else []
         self.followers = frozenset((*UNITS, *_CURRENCIES, "%", *clock, *self.phrases.magnitudes, *self.months))
-        """What a number may stand before and be one expression with, a blank between; words in lower case."""
+        """Words that form one expression with a preceding number and a blank; words, not units, in lower case."""
         self._rules: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]]] = [
             (re.compile(r"(\d{4})-(\d\d)-(\d\d)"), lambda m: self._date(m[1], m[2], m[3])),
             (re.compile(r"(\d{1,2})[/.](\d{1,2})[/.](\d{4})"), self._short_date),
             (re.compile(rf"([01]?\d|2[0-3]):([0-5]\d)(?: {self.phrases.clock})?"), self._time),
-            (
-                re.compile(rf"(?P<minus>[-−]?)(?P<sign>[{_SIGNS}])(?P<amount>{_NUMBER})(?: (?P<scale>\w+))?"),
-                self._money,
-            ),
-            (re.compile(rf"(?P<minus>[-−]?)(?P<amount>{_NUMBER})(?P<scale>) ?(?P<sign>[{_SIGNS}])"), self._money),
+            (re.compile(rf"{_MINUS}{_SIGN}{_AMOUNT}(?: (?P<scale>\w+))?"), self._money),
+            (re.compile(rf"{_MINUS}{_AMOUNT}(?P<scale>) ?{_SIGN}"), self._money),
             (re.compile(rf"([-−+]?{_NUMBER}) ?%"), self._percent),
             (re.compile(rf"([-−]?{_NUMBER}) ?({'|'.join(map(re.escape, UNITS))})"), self._unit),
             (re.compile(r"(?:\+?\d{1,3}-)?(?:\(?\d{3}\)?-)+\d{4}|\+\d{7,15}"), self._digits),
@@ -75,9 +93,10 @@ class Verbaliser:
         ]
 
     def say(self, written: str, *, follows_month: bool = False, is_year: bool = False) -> str | None:
-        """What to say for an expression without punctuation around it; None to say it as it is written.
+        """The words for an expression without surrounding punctuation; None if it stays as written.
 
-        `follows_month`: the word before is a month's name, so a small number is a day. `is_year`: what follows says so.
+        `follows_month`: the preceding word is a month's name, so a small number is a day. `is_year`: the next character
+        shows that a number is a year.
         """
         if (abbreviated := self.phrases.abbreviations.get(written.lower())) is not None:
             return abbreviated
@@ -90,15 +109,15 @@ class Verbaliser:
         if (day := re.fullmatch(r"(0?[1-9]|[12]\d|3[01])\.? (\w+)\.?", written)) and day[2].lower() in self.months:
             return f"{self._day(day[1])} {self._full_month(day[2].lower())}"
         for pattern, rule in self._rules:
-            if (match := pattern.fullmatch(written)) is not None and (said := rule(match)) is not None:
-                return said
+            if (match := pattern.fullmatch(written)) is not None and (spoken := rule(match)) is not None:
+                return spoken
         return None
 
     def spell(self, digits: str) -> str:
         """ "555" digit by digit."""
         return self._numbers.digits(digits)
 
-    # Each returns None where the expression is not what it looks like.
+    # The rules, called with the match of their pattern; None means that the pattern matched another kind of expression.
 
     def _join(self, *words: str) -> str:
         return self.phrases.blank.join(filter(None, words))
@@ -116,7 +135,7 @@ class Verbaliser:
         if not 1 <= int(month) <= 12 or not 1 <= int(day) <= 31:
             return None
         numbers = self._numbers
-        # Where months are numbered, so are they when spoken.
+        # Chinese, Japanese and Korean month names contain a number.
         name = self._month_names[int(month)]
         name = re.sub(r"\d+", lambda m: numbers.cardinal(m[0]), name)
         return self.phrases.dates.format(day=self._day(day), month=name, year=numbers.year(year))
@@ -143,19 +162,19 @@ class Verbaliser:
         plural = self._numbers.coins(currency, 5)
         if plural is None:
             return None
-        said = self._numbers.cardinal
+        cardinal = self._numbers.cardinal
         minus = self.phrases.minus if match["minus"] else ""
         if scale := match["scale"]:
             of = "de" if self.phrases.locale in ("fr", "es", "pt") and scale.lower() not in ("mil", "mille") else ""
-            return self._join(minus, said(amount), scale, of, plural)
+            return self._join(minus, cardinal(amount), scale, of, plural)
         if len(cents) != 2 or (minor := self._numbers.coins(currency, int(cents), minor=True)) is None:
             coin = plural if cents else self._numbers.coins(currency, int(whole)) or plural
-            return self._join(minus, said(amount), coin)
+            return self._join(minus, cardinal(amount), coin)
         coin = self._numbers.coins(currency, int(whole)) or plural
-        parts = [] if not int(whole) and int(cents) else [said(whole), coin]
+        parts = [] if not int(whole) and int(cents) else [cardinal(whole), coin]
         if int(cents):
             and_ = self.phrases.abbreviations.get("&", "") if parts else ""
-            parts += [and_, said(str(int(cents))), minor]
+            parts += [and_, cardinal(str(int(cents))), minor]
         return self._join(minus, *parts)
 
     def _percent(self, match: re.Match[str]) -> str | None:
@@ -167,15 +186,15 @@ class Verbaliser:
         return self._join(number, self.phrases.percent)
 
     def _unit(self, match: re.Match[str]) -> str | None:
-        said, parsed = self._signed(match[1]), self._numbers.parse(match[1].lstrip("-−"))
-        if said is None or parsed is None:
+        spoken, parsed = self._signed(match[1]), self._numbers.parse(match[1].lstrip("-−"))
+        if spoken is None or parsed is None:
             return None
         for length in ("long", "short"):
             name = str(format_unit(float(parsed), UNITS[match[2]], length, "0.####", locale=self.phrases.locale))
             written = re.search(r"\d[\d.,]*", name)
-            # Data without words for a unit shows its own name for it, which has a hyphen.
+            # Where the locale has no words for a unit, Babel returns CLDR's name, which contains a hyphen.
             if written is not None and "-" not in name:
-                return _BLANKS.sub(" ", name[: written.start()] + said + name[written.end() :])
+                return _BLANKS.sub(" ", name[: written.start()] + spoken + name[written.end() :])
         return None
 
     def _range(self, match: re.Match[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The demo voice's tokenizer, and small ones of Qwen2's build trained on sentences in several scripts."""
+"""The demo voice's tokenizer, and small tokenizers built like Qwen2's, trained on sentences in several scripts."""
 
 # ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
@@ -45,5 +45,5 @@ def demo_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizers() -> dict[str, TextTokenizer]:
-    """By name: demo (GPT-2 pieces, prefix space, accents stripped), qwen2 and mistral (NFC)."""
+    """By name: demo (GPT-2 pieces, prefix space, no accents), qwen2 and mistral (NFC)."""
     return {"demo": load_tokenizer(DEMO), "qwen2": _train("qwen2"), "mistral": _train("mistral")}

@@ -1,3 +1,5 @@
+"""English words for numbers, symbols and abbreviations."""
+
 from __future__ import annotations
 
 import pytest
@@ -14,7 +16,7 @@ from voxgate.pipeline.text.english import cardinal, ordinal, spoken_english, yea
         ("1234567", "one million two hundred thirty four thousand five hundred sixty seven"),
     ],
 )
-def test_cardinals_have_neither_and_nor_hyphen(number: str, want: str) -> None:
+def test_cardinals_have_no_and_or_hyphen(number: str, want: str) -> None:
     assert cardinal(number) == want
 
 
@@ -74,17 +76,17 @@ def test_ordinals_and_years() -> None:
         ("covid19", "covid nineteen"),
     ],
 )
-def test_spells_out(word: str, want: str) -> None:
-    said = " ".join(spoken_english(word).split())
-    assert said == want.strip()
+def test_word_is_spelled_out(word: str, want: str) -> None:
+    spoken = " ".join(spoken_english(word).split())
+    assert spoken == want.strip()
 
 
-def test_units_follow_a_number_only() -> None:
+def test_units_are_spelled_out_after_number_only() -> None:
     assert spoken_english("km", after_number=True) == "kilometers"
     assert spoken_english("pm.", after_number=True) == "p m."
     assert spoken_english("am") == "am"
 
 
-def test_a_lone_capital_is_an_initial_within_a_name_only() -> None:
+def test_single_capital_is_initial_within_name_only() -> None:
     assert spoken_english("F.", initial=True) == "f"
     assert spoken_english("F.") == "f."

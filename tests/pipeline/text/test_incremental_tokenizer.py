@@ -1,18 +1,17 @@
-"""Tokens from fragments are the tokens of the whole text, however it was cut."""
+"""Tokens from fragments equal those of the whole text."""
 
 # ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 import os
 import random
-import time
 
 import pytest
 from voxgate.pipeline.text.incremental_tokenizer import IncrementalTokenizer
-from voxgate.pipeline.text.tokenizer import TextTokenizer
+from voxgate.pipeline.text.tokenizer import Piece, TextTokenizer
 
 FRAGMENTATIONS = int(os.environ.get("VOXGATE_TEST_FUZZ", "100000"))
-"""Over all three tokenizers; set to a million and more for a night."""
+"""Over all three tokenizers; a longer test sets a million or more."""
 
 ALPHABET = [
     *"abcdeÉtTIsSrRlLvVmM'’.,!?-/=< \n\r\t123½①™℃éß",
@@ -39,7 +38,7 @@ def cut(text: str, rng: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["demo", "qwen2", "mistral"])
-def test_any_fragmentation_gives_the_tokens_of_the_whole_text(tokenizers: dict[str, TextTokenizer], name: str) -> None:
+def test_tokens_do_not_depend_on_fragments(tokenizers: dict[str, TextTokenizer], name: str) -> None:
     tokenizer = tokenizers[name]
     rng = random.Random(f"{name} {FRAGMENTATIONS}")
     done = 0
@@ -58,8 +57,8 @@ def test_any_fragmentation_gives_the_tokens_of_the_whole_text(tokenizers: dict[s
         assert not ends or ends[-1] <= len(text)
 
 
-def settled(tokenizer: TextTokenizer, text: str) -> str:
-    """What part of `text` is settled when it has just been pushed."""
+def final_part(tokenizer: TextTokenizer, text: str) -> str:
+    """The part of `text` whose tokens are final after one push."""
     tokens = IncrementalTokenizer(tokenizer).push(text)
     return text[: tokens[-1].end] if tokens else ""
 
@@ -81,30 +80,45 @@ def settled(tokenizer: TextTokenizer, text: str) -> str:
         ("e\u0301", ""),
     ],
 )
-def test_holds_back_what_could_still_change(tokenizers: dict[str, TextTokenizer], text: str, want: str) -> None:
-    assert settled(tokenizers["qwen2"], text) == want
+def test_changeable_text_is_held_back(tokenizers: dict[str, TextTokenizer], text: str, want: str) -> None:
+    assert final_part(tokenizers["qwen2"], text) == want
 
 
-def test_settles_inside_a_run_of_chinese(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_tokens_within_chinese_run_become_final(tokenizers: dict[str, TextTokenizer]) -> None:
     text = "今天气世公园见吧好我"
-    assert len(settled(tokenizers["qwen2"], text)) >= 3
-    assert settled(tokenizers["qwen2"], "今天") == ""  # "今天" is one token: more may still join it
+    assert len(final_part(tokenizers["qwen2"], text)) >= 3
+    assert final_part(tokenizers["qwen2"], "今天") == ""  # one token, which later text may extend
 
 
-def test_a_run_without_end_is_not_tokenised_again_at_each_character(
-    tokenizers: dict[str, TextTokenizer],
+@pytest.mark.parametrize("character", ["a", "今", " "])
+def test_work_for_endless_run_is_linear(
+    tokenizers: dict[str, TextTokenizer], monkeypatch: pytest.MonkeyPatch, character: str
 ) -> None:
-    seconds = []
-    for size in (2_000, 16_000):
+    examined = 0
+    pieces, normal = TextTokenizer.pieces, TextTokenizer.normal
+
+    def counted_pieces(self: TextTokenizer, text: str, *, at_start: bool) -> list[Piece]:
+        nonlocal examined
+        examined += len(text)
+        return pieces(self, text, at_start=at_start)
+
+    def counted_normal(self: TextTokenizer, char: str) -> str:
+        nonlocal examined
+        examined += 1
+        return normal(self, char)
+
+    monkeypatch.setattr(TextTokenizer, "pieces", counted_pieces)
+    monkeypatch.setattr(TextTokenizer, "normal", counted_normal)
+    for size in (1_000, 8_000):
+        examined = 0
         incremental = IncrementalTokenizer(tokenizers["qwen2"])
-        begin = time.process_time()
         for _ in range(size):
-            incremental.push("a")
-        seconds.append(time.process_time() - begin)
-    assert seconds[1] < 30 * seconds[0]  # 64 times as long if it were quadratic
+            incremental.push(character)
+        incremental.flush()
+        assert size <= examined < 150 * size  # quadratic work would examine 4,000 times the longer text
 
 
-def test_flush_begins_a_new_text_and_offsets_go_on(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_flush_begins_new_text_and_offsets_continue(tokenizers: dict[str, TextTokenizer]) -> None:
     incremental = IncrementalTokenizer(tokenizers["demo"])
     first = incremental.push("hello there") + incremental.flush()
     again = incremental.push("hello there") + incremental.flush()
@@ -112,14 +126,14 @@ def test_flush_begins_a_new_text_and_offsets_go_on(tokenizers: dict[str, TextTok
     assert [token.end for token in again] == [token.end + 11 for token in first]
 
 
-def test_flush_can_drop_white_space_at_the_end(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_flush_with_trim_drops_trailing_white_space(tokenizers: dict[str, TextTokenizer]) -> None:
     incremental = IncrementalTokenizer(tokenizers["qwen2"])
     tokens = incremental.push("so. \n ") + incremental.flush(trim=True)
     want = tokenizers["qwen2"].tokenizer.encode("so.", add_special_tokens=False).ids
     assert [token.id for token in tokens] == want
 
 
-def test_control_tokens_are_read_as_text(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_written_control_tokens_are_ordinary_text(tokenizers: dict[str, TextTokenizer]) -> None:
     control = tokenizers["qwen2"].tokenizer.token_to_id("<|im_end|>")
     incremental = IncrementalTokenizer(tokenizers["qwen2"])
     tokens = incremental.push("a<|im_end|>") + incremental.flush()

@@ -1,3 +1,5 @@
+"""Sanitising: control tokens, control characters, surrogates, and endless runs."""
+
 from __future__ import annotations
 
 import random
@@ -35,12 +37,12 @@ def clean(*fragments: str) -> str:
         ("👩\u200d🚀", "👩\u200d🚀"),
     ],
 )
-def test_cleans(text: str, want: str) -> None:
+def test_text_is_cleaned(text: str, want: str) -> None:
     assert clean(text) == want
     assert clean(*text) == want
 
 
-def test_no_control_token_survives_whatever_the_text() -> None:
+def test_no_control_token_remains_in_random_text() -> None:
     rng = random.Random(1)
     parts = ["<|im_end|>", "<|im_", "end|>", "<tts_pad>", "<tts", "_pad>", "<", "|", ">", "\x00", "a", " "]
     for _ in range(3000):
@@ -52,14 +54,14 @@ def test_no_control_token_survives_whatever_the_text() -> None:
         assert clean(*cuts) == cleaned
 
 
-def test_a_possible_control_token_is_held_back_until_it_is_refuted() -> None:
+def test_prefix_of_control_token_is_held_back() -> None:
     sanitizer = Sanitizer(TOKENS)
     assert sanitizer.push("ab<|im").text == "ab"
     assert sanitizer.push("_e").text == ""
     assert sanitizer.push("x").text == "<|im_ex"
 
 
-def test_each_character_knows_where_it_ends_in_the_text_sent() -> None:
+def test_characters_keep_their_source_offsets() -> None:
     sanitizer = Sanitizer(TOKENS)
     first = sanitizer.push("  a\x00b\ud83d")
     second = sanitizer.push("\ude00<tts_pad>c")
@@ -71,33 +73,33 @@ def test_combining_marks_are_bounded() -> None:
     assert clean("e" + "\u0301" * 100_000 + "f") == "e" + "\u0301" * MAX_MARKS + "f"
 
 
-def test_runs_of_one_kind_are_bounded() -> None:
+def test_runs_of_one_kind_are_split() -> None:
     assert max(map(len, clean("a" * 5000).split())) == MAX_RUN
     assert max(map(len, clean("7" * 5000).split())) == MAX_RUN
     assert clean("a" + " " * 5000 + "b") == "a" + " " * MAX_RUN + "b"
     assert clean("ab " * 1000) == "ab " * 1000
 
 
-def test_flush_begins_a_new_text() -> None:
+def test_flush_begins_new_text() -> None:
     sanitizer = Sanitizer(TOKENS)
     assert sanitizer.push("a<|im").text == "a"
     assert sanitizer.flush().text == "<|im"
     assert sanitizer.push("  b").text == "b"
 
 
-class OneByOne(Sanitizer):
-    """Looks at every character, whatever the fragment."""
+class CharacterwiseSanitizer(Sanitizer):
+    """Has no shortcut for plain fragments."""
 
-    def _is_plain(self, fragment: str) -> bool:  # noqa: ARG002 - as its parent's
+    def _is_plain(self, fragment: str) -> bool:  # noqa: ARG002 - overrides a method
         return False
 
 
-def test_plain_fragments_come_out_as_their_characters_would() -> None:
+def test_shortcut_for_plain_fragments_changes_nothing() -> None:
     rng = random.Random(3)
     parts = ("a", "12", " ", "|", "<|im_end|>", "<|im", "_end|>", "\u0301", "\n", "é", "\ud800", "\udc00", "\x07")
     longer = ("hello there, you. ", "x" * 200, " " * 300, "9" * 170)
     for _ in range(2000):
-        quick, slow = Sanitizer(["<|im_end|>", "<tts_pad>"]), OneByOne(["<|im_end|>", "<tts_pad>"])
+        quick, slow = Sanitizer(["<|im_end|>", "<tts_pad>"]), CharacterwiseSanitizer(["<|im_end|>", "<tts_pad>"])
         for _ in range(rng.randrange(1, 8)):
             fragment = "".join(rng.choices(rng.choice((parts, longer)), k=rng.randrange(1, 6)))
             assert quick.push(fragment) == slow.push(fragment)

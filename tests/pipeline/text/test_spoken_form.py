@@ -1,6 +1,8 @@
-from __future__ import annotations
+"""The forms of text for a voice: words and plain punctuation, or the text as written."""
 
 # ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
+from __future__ import annotations
+
 import random
 
 import pytest
@@ -12,7 +14,7 @@ from voxgate.pipeline.text.spoken_form import SpokenForm, Verbatim
     ("text", "mark"),
     [("go", "."), ("go. ", ""), ('"Go!" ', ""), ("好。", ""), ("go,", "."), ("", ""), (" ", "")],
 )
-def test_the_closing_mark_is_added_where_there_is_none(text: str, mark: str) -> None:
+def test_closing_mark_is_added_to_unclosed_text(text: str, mark: str) -> None:
     form = Verbatim(".")
     given = SourceMappedText(text, tuple(range(1, len(text) + 1)))
     assert form.push(given) == given
@@ -20,20 +22,20 @@ def test_the_closing_mark_is_added_where_there_is_none(text: str, mark: str) -> 
     assert form.flush() == EMPTY
 
 
-def test_without_a_closing_mark_nothing_is_added() -> None:
+def test_verbatim_without_closing_mark_adds_nothing() -> None:
     form = Verbatim()
     form.push(SourceMappedText("go", (1, 2)))
     assert form.flush() == EMPTY
 
 
-def traced(text: str, start: int = 0) -> SourceMappedText:
+def mapped(text: str, start: int = 0) -> SourceMappedText:
     return SourceMappedText(text, tuple(range(start + 1, start + len(text) + 1)))
 
 
 def spoken(*fragments: str) -> tuple[str, tuple[int, ...]]:
     form, at, text, ends = SpokenForm(), 0, "", ()
     for fragment in fragments:
-        out = form.push(traced(fragment, at))
+        out = form.push(mapped(fragment, at))
         at += len(fragment)
         text, ends = text + out.text, ends + out.ends
     out = form.flush()
@@ -70,7 +72,7 @@ def spoken(*fragments: str) -> tuple[str, tuple[int, ...]]:
         ("Done!\n\nNext", "done! next."),
     ],
 )
-def test_spoken_form(text: str, want: str) -> None:
+def test_text_has_spoken_form(text: str, want: str) -> None:
     assert spoken(text)[0] == want
     assert spoken(*text)[0] == want
 
@@ -82,7 +84,7 @@ PARTS = [
 ]
 
 
-def test_any_fragmentation_gives_the_spoken_form_of_the_whole_text() -> None:
+def test_spoken_form_does_not_depend_on_fragments() -> None:
     rng = random.Random(2)
     for _ in range(1500):
         text = "".join(rng.choices(PARTS, k=rng.randint(1, 12)))
@@ -110,11 +112,11 @@ def test_any_fragmentation_gives_the_spoken_form_of_the_whole_text() -> None:
         ("hello, ", "hello"),
     ],
 )
-def test_holds_back_what_could_still_change(text: str, want: str) -> None:
-    assert SpokenForm().push(traced(text)).text == want
+def test_changeable_text_is_held_back(text: str, want: str) -> None:
+    assert SpokenForm().push(mapped(text)).text == want
 
 
-def test_words_keep_their_place_in_the_text() -> None:
+def test_words_keep_their_source_offsets() -> None:
     text, ends = spoken("It is $4.50, ok")
     reached = {word: ends[text.index(word) + len(word) - 1] for word in text.rstrip(".").split()}
     assert reached["it"] == 2
@@ -123,10 +125,10 @@ def test_words_keep_their_place_in_the_text() -> None:
     assert reached["ok"] == 15
 
 
-def test_flush_begins_a_new_text() -> None:
+def test_flush_begins_new_text() -> None:
     form = SpokenForm()
-    assert form.push(traced("one 2")).text == "one"
+    assert form.push(mapped("one 2")).text == "one"
     assert form.flush().text == " two."
-    assert form.push(traced(" , three ", 5)).text == "three"
+    assert form.push(mapped(" , three ", 5)).text == "three"
     assert form.flush().text == "."
     assert form.flush().text == ""

@@ -1,3 +1,5 @@
+"""Loading a checkpoint's tokenizer, and its pieces."""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +23,7 @@ def written(tokenizer: TextTokenizer, folder: Path, *, added: dict[int, str]) ->
     return folder
 
 
-def test_vocabulary_and_merges_give_the_same_tokenizer(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
+def test_tokenizer_is_built_from_vocabulary_and_merges(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
     known = tokenizers["qwen2"]
     size = known.tokenizer.get_vocab_size(with_added_tokens=False)
     folder = written(known, tmp_path, added={size + 1: "<|im_end|>", size: "<|im_start|>"})
@@ -32,7 +34,7 @@ def test_vocabulary_and_merges_give_the_same_tokenizer(tokenizers: dict[str, Tex
     assert loaded.control_tokens == ("<|im_end|>", "<|im_start|>")
 
 
-def test_the_piece_pattern_is_a_named_option(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
+def test_piece_pattern_can_be_chosen(tokenizers: dict[str, TextTokenizer], tmp_path: Path) -> None:
     folder = written(tokenizers["qwen2"], tmp_path, added={})
     cuts = {
         pattern: [piece.symbols for piece in load_tokenizer(folder, pattern=pattern).pieces("OpenAI", at_start=True)]
@@ -44,22 +46,22 @@ def test_the_piece_pattern_is_a_named_option(tokenizers: dict[str, TextTokenizer
     assert [piece.symbols for piece in replaced] == ["i", "Phone"]
 
 
-def test_added_tokens_must_get_their_ids() -> None:
-    with pytest.raises(ValueError, match="does not get its id 7"):
+def test_added_token_with_other_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="must have the id 7"):
         build_tokenizer({"a": 0}, [], {"7": {"content": "<x>", "special": True}})
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_tokenizer(tmp_path)
 
 
-def test_only_byte_level_bpe_is_taken() -> None:
+def test_tokenizer_other_than_bpe_is_refused() -> None:
     with pytest.raises(ValueError, match="BPE"):
         TextTokenizer(Tokenizer(WordLevel({"a": 0}, "a")))
 
 
-def test_the_prefix_space_belongs_to_the_start_alone(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_prefix_space_is_added_at_start_only(tokenizers: dict[str, TextTokenizer]) -> None:
     demo = tokenizers["demo"]
     assert demo.adds_prefix_space
     assert not tokenizers["qwen2"].adds_prefix_space
@@ -67,17 +69,17 @@ def test_the_prefix_space_belongs_to_the_start_alone(tokenizers: dict[str, TextT
     assert [piece.symbols for piece in demo.pieces("Hé, a", at_start=False)] == ["he", ",", "Ġa"]
 
 
-def test_pieces_say_where_they_lie_in_the_text(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_pieces_have_their_spans(tokenizers: dict[str, TextTokenizer]) -> None:
     pieces = tokenizers["qwen2"].pieces("e\u0301t \u4eca", at_start=True)
     assert [(piece.start, piece.end) for piece in pieces] == [(0, 3), (3, 5)]
 
 
-def test_characters_that_share_a_token_can_join(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_characters_of_one_token_can_join(tokenizers: dict[str, TextTokenizer]) -> None:
     qwen2 = tokenizers["qwen2"]
     assert len(ids(qwen2, "今天")) == 1
     assert qwen2.can_join("今", "天")
     assert not qwen2.can_join("天", "公")
 
 
-def test_without_all_bytes_any_characters_may_join(tokenizers: dict[str, TextTokenizer]) -> None:
-    assert tokenizers["demo"].can_join("天", "公")  # both vanish, and what is beside them meets
+def test_any_characters_can_join_in_incomplete_vocabulary(tokenizers: dict[str, TextTokenizer]) -> None:
+    assert tokenizers["demo"].can_join("天", "公")  # both are dropped, which makes their neighbours adjacent

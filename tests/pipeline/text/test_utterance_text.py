@@ -1,9 +1,11 @@
+"""An utterance's text: tokens independent of fragments, sentence ends, flushes and limits."""
+
+# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
 
 import os
 import random
 
-# ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 import pytest
 from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.text.tokenizer import TextTokenizer
@@ -25,7 +27,7 @@ from voxgate.pipeline.voice_config import TextRules
         *["In 2019. |Then", "你好。|世界", "真的？！|好", "他说“好。”|然后"],
     ],
 )
-def test_ends_here(text: str) -> None:
+def test_sentence_ends_at_offset(text: str) -> None:
     at = text.index("|")
     assert ends_sentence(text.replace("|", ""), at)
 
@@ -37,7 +39,7 @@ def test_ends_here(text: str) -> None:
         *["word,| then", "example.|com", "Really?|!", "你好。|”他说", "It is.|", "so |it", "1. |First"],
     ],
 )
-def test_does_not_end_here(text: str) -> None:
+def test_sentence_does_not_end_at_offset(text: str) -> None:
     at = text.index("|")
     assert not ends_sentence(text.replace("|", ""), at)
 
@@ -65,9 +67,7 @@ def spoken(rules: TextRules, tokenizer: TextTokenizer, *fragments: str) -> list[
 
 
 @pytest.mark.parametrize(("name", "rules"), [("demo", ENGLISH), ("qwen2", TextRules()), ("mistral", ENGLISH)])
-def test_any_fragmentation_gives_the_same_tokens(
-    tokenizers: dict[str, TextTokenizer], name: str, rules: TextRules
-) -> None:
+def test_tokens_do_not_depend_on_fragments(tokenizers: dict[str, TextTokenizer], name: str, rules: TextRules) -> None:
     tokenizer = tokenizers[name]
     rng = random.Random(f"{name} {FRAGMENTATIONS}")
     done = 0
@@ -92,7 +92,7 @@ def test_any_fragmentation_gives_the_same_tokens(
         ("  It was 1998; so what", "it was nineteen ninety eight; so what."),
     ],
 )
-def test_the_demo_voice_gets_the_tokens_it_was_trained_on(
+def test_demo_voice_receives_tokens_it_was_trained_on(
     tokenizers: dict[str, TextTokenizer], text: str, as_trained: str
 ) -> None:
     demo = tokenizers["demo"]
@@ -100,13 +100,13 @@ def test_the_demo_voice_gets_the_tokens_it_was_trained_on(
     assert [token.id for token in spoken(ENGLISH, demo, *text)] == want
 
 
-def test_a_voice_without_rules_gets_the_text_as_it_is(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_voice_without_rules_receives_unchanged_text(tokenizers: dict[str, TextTokenizer]) -> None:
     qwen2 = tokenizers["qwen2"]
     want = qwen2.tokenizer.encode("It costs $4.50", add_special_tokens=False).ids
     assert [token.id for token in spoken(TextRules(), qwen2, "It costs", " $4.50 \n")] == want
 
 
-def test_tokens_come_as_soon_as_they_are_settled(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_tokens_are_returned_when_final(tokenizers: dict[str, TextTokenizer]) -> None:
     text = UtteranceText(ENGLISH, tokenizers["demo"], 1000)
     assert not text.push("Hello")
     assert [token.source_end for token in text.push(" there")] == []
@@ -123,7 +123,7 @@ def test_sentence_ends_are_marked(tokenizers: dict[str, TextTokenizer]) -> None:
         assert marked == [source[: source.index(" Then")], source[: source.index(" He")]]
 
 
-def test_flush_says_everything_and_what_follows_begins_anew(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_flush_returns_everything_and_begins_new_text(tokenizers: dict[str, TextTokenizer]) -> None:
     demo = tokenizers["demo"]
     text = UtteranceText(ENGLISH, demo, 1000)
     first = text.push("see you at 4") + text.flush()
@@ -137,21 +137,21 @@ def test_flush_says_everything_and_what_follows_begins_anew(tokenizers: dict[str
 
 
 @pytest.mark.parametrize("source", ["", "  \n", "Привет", "😀", "\x00", "<|im_end|>"])
-def test_nothing_to_say_is_an_error_at_the_end(tokenizers: dict[str, TextTokenizer], source: str) -> None:
+def test_end_of_text_without_tokens_raises_empty_text(tokenizers: dict[str, TextTokenizer], source: str) -> None:
     text = UtteranceText(ENGLISH, tokenizers["demo"], 1000)
     assert text.push(source) == []
     with pytest.raises(EmptyText):
         text.end()
 
 
-def test_what_a_flush_has_spoken_counts_at_the_end(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_flushed_tokens_prevent_empty_text(tokenizers: dict[str, TextTokenizer]) -> None:
     text = UtteranceText(ENGLISH, tokenizers["demo"], 1000)
     text.push("yes")
     assert text.flush()
     assert text.end() == []
 
 
-def test_too_long_a_text_is_refused_and_nothing_of_it_taken(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_fragment_beyond_limit_is_refused_completely(tokenizers: dict[str, TextTokenizer]) -> None:
     text = UtteranceText(ENGLISH, tokenizers["demo"], 10)
     text.push("hello ")
     with pytest.raises(TextTooLong) as error:
@@ -162,7 +162,7 @@ def test_too_long_a_text_is_refused_and_nothing_of_it_taken(tokenizers: dict[str
     assert text.push("you ")
 
 
-def test_normalisation_is_for_voices_without_a_spoken_form(tokenizers: dict[str, TextTokenizer]) -> None:
+def test_normalisation_applies_only_without_spoken_form(tokenizers: dict[str, TextTokenizer]) -> None:
     tokenizer = tokenizers["qwen2"]
 
     def ids(rules: TextRules, source: str, normalise: str | None) -> list[int]:

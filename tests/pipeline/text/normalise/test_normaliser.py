@@ -1,4 +1,4 @@
-"""Written expressions as words: what is said, what is left alone, and that cuts change nothing."""
+"""Text normalisation: words for expressions, text that stays unchanged, and independence of fragments."""
 
 # ruff: noqa: RUF001 - punctuation and letters of many scripts are the subject here.
 from __future__ import annotations
@@ -94,29 +94,29 @@ SENTENCES = {
 }
 
 
-def traced(text: str, start: int = 0) -> SourceMappedText:
+def mapped(text: str, start: int = 0) -> SourceMappedText:
     return SourceMappedText(text, tuple(range(start + 1, start + len(text) + 1)))
 
 
-def normal(language: str, *fragments: str) -> tuple[str, tuple[int, ...]]:
+def normalised(language: str, *fragments: str) -> tuple[str, tuple[int, ...]]:
     normaliser, at = Normaliser(language), 0
     parts = []
     for fragment in fragments:
-        parts.append(normaliser.push(traced(fragment, at)))
+        parts.append(normaliser.push(mapped(fragment, at)))
         at += len(fragment)
     parts.append(normaliser.flush())
     return "".join(part.text for part in parts), tuple(end for part in parts for end in part.ends)
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "said"), [(language, *pair) for language, pairs in SENTENCES.items() for pair in pairs]
+    ("language", "text", "spoken"), [(language, *pair) for language, pairs in SENTENCES.items() for pair in pairs]
 )
-def test_what_is_said(language: str, text: str, said: str) -> None:
-    assert normal(language, text)[0] == said
-    assert normal(language, *text)[0] == said, "character by character"
+def test_expressions_are_spelled_out(language: str, text: str, spoken: str) -> None:
+    assert normalised(language, text)[0] == spoken
+    assert normalised(language, *text)[0] == spoken, "character by character"
 
 
-def test_every_language_has_examples() -> None:
+def test_every_language_is_tested() -> None:
     assert SENTENCES.keys() == PHRASES.keys()
 
 
@@ -140,20 +140,20 @@ PARTS = [
 
 
 @pytest.mark.parametrize("language", ["auto", *PHRASES])
-def test_any_fragmentation_gives_the_words_of_the_whole_text(language: str) -> None:
+def test_output_does_not_depend_on_fragments(language: str) -> None:
     rng = random.Random(language)
     for _ in range(int(os.environ.get("VOXGATE_TEST_FUZZ", "4000")) // 10):
         text = "".join(rng.choices(PARTS, k=rng.randint(1, 12)))
-        want = normal(language, text)
+        want = normalised(language, text)
         assert list(want[1]) == sorted(want[1])
         assert len(want[0]) == len(want[1])
         places = sorted(rng.choices(range(len(text) + 1), k=rng.randint(1, 5)))
         cuts = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
-        assert normal(language, *cuts) == want, cuts
-        assert normal(language, *text) == want, text
+        assert normalised(language, *cuts) == want, cuts
+        assert normalised(language, *text) == want, text
 
 
-def test_text_without_expressions_is_not_touched() -> None:
+def test_text_without_expressions_is_unchanged() -> None:
     for text in (
         "Hello, how are you?",
         "It’s “fine” — no?",
@@ -164,7 +164,7 @@ def test_text_without_expressions_is_not_touched() -> None:
         "a\n\nb",
     ):
         for language in PHRASES:
-            assert normal(language, text) == (text, tuple(range(1, len(text) + 1)))
+            assert normalised(language, text) == (text, tuple(range(1, len(text) + 1)))
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_text_without_expressions_is_not_touched() -> None:
         ("it is 3 x", "it is three "),
     ],
 )
-def test_holds_back_what_could_still_change(text: str, out: str) -> None:
-    assert Normaliser("english").push(traced(text)).text == out
+def test_changeable_text_is_held_back(text: str, out: str) -> None:
+    assert Normaliser("english").push(mapped(text)).text == out
 
 
-def test_words_keep_their_place_in_the_text() -> None:
-    text, ends = normal("english", "It is $4.50, ok")
+def test_words_keep_their_source_offsets() -> None:
+    text, ends = normalised("english", "It is $4.50, ok")
     reached = {word: ends[text.index(word) + len(word) - 1] for word in text.split()}
     assert reached["is"] == 5
     assert 6 < reached["four"] < reached["dollars"] < reached["cents,"] == 12
@@ -197,7 +197,7 @@ def test_words_keep_their_place_in_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "spoken"),
     [
         ("5 km", "five kilometers"),
         ("5", "five"),
@@ -209,29 +209,29 @@ def test_words_keep_their_place_in_the_text() -> None:
         ("1" * MAX_WORD_CHARACTERS + "1 км", "1" * MAX_WORD_CHARACTERS + "one kilometer"),
     ],
 )
-def test_the_first_letter_chooses_the_language(text: str, said: str) -> None:
-    assert normal("auto", text)[0] == said
-    assert normal("auto", *text)[0] == said
+def test_first_letter_selects_language(text: str, spoken: str) -> None:
+    assert normalised("auto", text)[0] == spoken
+    assert normalised("auto", *text)[0] == spoken
 
 
-def test_a_flush_lets_the_next_text_choose_anew() -> None:
+def test_language_is_selected_again_after_flush() -> None:
     normaliser = Normaliser("auto")
-    normaliser.push(traced("да 5"))
+    normaliser.push(mapped("да 5"))
     assert normaliser.flush().text == "пять"
-    normaliser.push(traced("yes 5", 4))
+    normaliser.push(mapped("yes 5", 4))
     assert normaliser.flush().text == "five"
 
 
-def test_dialects_are_written_as_chinese_is() -> None:
+def test_dialects_are_normalised_as_chinese() -> None:
     assert can_normalise("sichuan_dialect")
     assert can_normalise("auto")
     assert not can_normalise("klingon")
-    assert normal("sichuan_dialect", "5")[0] == "五"
+    assert normalised("sichuan_dialect", "5")[0] == "五"
 
 
-def test_the_closing_mark_and_a_flush() -> None:
+def test_flush_adds_closing_mark() -> None:
     normaliser = Normaliser("english", ".")
-    assert normaliser.push(traced("one 2")).text == "one "
+    assert normaliser.push(mapped("one 2")).text == "one "
     assert normaliser.flush().text == "two."
-    assert normaliser.push(traced("3!", 5)).text + normaliser.flush().text == "three!"
+    assert normaliser.push(mapped("3!", 5)).text + normaliser.flush().text == "three!"
     assert normaliser.flush().text == ""
