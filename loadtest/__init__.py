@@ -1,1 +1,1 @@
-"""`voxgate bench ws`: virtual users against any supported speech server."""
+"""`voxgate bench ws`: virtual users put any supported speech server under load."""

@@ -1,4 +1,4 @@
-"""Who speaks when: the turns of one step of a load, drawn from a seed, and their split over processes."""
+"""The plan of one step: which utterances begin when, drawn from a seed, and how they are divided among processes."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ from dataclasses import dataclass, field
 
 from .results import ClientBehaviour
 from .targets.connection import TargetOptions
-from .virtual_user import PlannedUtterance, passage
+from .virtual_user import PlannedUtterance, random_text
 
 CUT_S = (0.5, 3.0)
-"""Interrupts and drops come between so many seconds after the first audio."""
+"""Range of the time from the first audio to an interrupt or a cut connection."""
+MAX_UTTERANCES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class BehaviourShares:
-    """Which part of the listeners misbehaves, each 0 to 1; the rest listens to the end."""
+    """The shares of utterances with each behaviour, 0 to 1; the rest is played to the end."""
 
     barge_in: float = 0.0
     slow: float = 0.0
     abrupt: float = 0.0
 
     def draw(self, choice: random.Random) -> ClientBehaviour:
-        at = choice.random()
+        value = choice.random()
         for behaviour, share in (
             (ClientBehaviour.BARGE_IN, self.barge_in),
             (ClientBehaviour.SLOW, self.slow),
             (ClientBehaviour.ABRUPT, self.abrupt),
         ):
-            if at < share:
+            if value < share:
                 return behaviour
-            at -= share
+            value -= share
         return ClientBehaviour.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """One step. Either `streams` listeners that speak turn after turn, or turns that arrive at `rate_per_s`.
+    """One step of a load test, of one of two kinds.
 
-    Arrivals are a Poisson process either way: `rate_per_s` is open loop, nobody waits for anybody; streams begin at
-    their own moments of the first `spread_s` seconds and stay until `seconds` are over.
+    With `streams`, so many virtual users speak one utterance after another: they begin at random times in the first
+    `spread_s` seconds, and begin no utterance after `seconds`. With `rate_per_s`, utterances begin as a Poisson process
+    for `seconds`, whatever becomes of earlier ones (an open loop).
     """
 
     target: str
@@ -53,25 +55,26 @@ class LoadStep:
     shares: BehaviourShares = field(default_factory=BehaviourShares)
     seed: int = 1
     spread_s: float = 2.0
+    utterances_per_stream: int = MAX_UTTERANCES
     part: int = 0
     parts: int = 1
-    """This process takes every `parts`-th listener, beginning with `part`."""
+    """A process runs every `parts`-th stream or arrival, starting with number `part`."""
 
     def arrivals_s(self) -> list[tuple[int, float]]:
-        """The listeners of this process: (number, seconds after the beginning)."""
+        """The streams or arrivals of this process: (number, seconds after the beginning)."""
         choice = random.Random(self.seed)
         times = list(_poisson(choice, self.rate_per_s, self.seconds)) if self.rate_per_s else self._starts(choice)
-        return [(number, at_s) for number, at_s in enumerate(times) if number % self.parts == self.part]
+        return [(number, start_s) for number, start_s in enumerate(times) if number % self.parts == self.part]
 
     def _starts(self, choice: random.Random) -> list[float]:
         return sorted(choice.uniform(0, self.spread_s) for _ in range(self.streams))
 
-    def turn(self, stream: int, index: int, intended_s: float) -> PlannedUtterance:
-        """PlannedUtterance `index` of a listener; the same for the same seed, however the listeners are split."""
+    def utterance(self, stream: int, index: int, intended_s: float) -> PlannedUtterance:
+        """Utterance `index` of a stream. It depends on the seed, not on how the streams are divided."""
         choice = random.Random(f"{self.seed}-{stream}-{index}")
         return PlannedUtterance(
             stream=stream,
-            text=passage(self.sentences, choice),
+            text=random_text(self.sentences, choice),
             intended_s=intended_s,
             words_per_s=self.words_per_s,
             behaviour=self.shares.draw(choice),
@@ -80,7 +83,7 @@ class LoadStep:
 
 
 def _poisson(choice: random.Random, rate_per_s: float, seconds: float) -> Iterator[float]:
-    at_s = choice.expovariate(rate_per_s)
-    while at_s < seconds:
-        yield at_s
-        at_s += choice.expovariate(rate_per_s)
+    time_s = choice.expovariate(rate_per_s)
+    while time_s < seconds:
+        yield time_s
+        time_s += choice.expovariate(rate_per_s)

@@ -10,7 +10,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """`memory_mb`: proportional set size, so that pages shared between the processes count once."""
+    """`memory_mb` is the proportional set size: pages shared between the processes count once."""
 
     processes: int
     memory_mb: float
@@ -18,7 +18,7 @@ class TreeUsage:
 
 
 def tree_usage(pid: int) -> TreeUsage:
-    """What the tree under `pid` uses now; processes that end meanwhile are left out."""
+    """The present usage of the process tree under `pid`, without processes that end meanwhile."""
     processes, memory = 0, 0
     for process in _tree(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -28,7 +28,7 @@ def tree_usage(pid: int) -> TreeUsage:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """CPU time alone, which disturbs nobody: to count a large process's memory holds it up."""
+    """The CPU time alone. Measuring the memory of a large process stops it for a moment; this does not."""
     cpu_s = 0.0
     for process in _tree(pid):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,6 +1,4 @@
-"""A player that only keeps time: when the audio of one utterance arrived, and where it would have run dry."""
-# TODO-DOC What is said under load, and how fast it is written.
-# TODO-DOC One simulated listener: writes text as a language model does, hears the speech, and keeps the times.
+"""A virtual user: writes text as a language model does, receives the speech on a simulated player, measures times."""
 
 from __future__ import annotations
 
@@ -17,68 +15,31 @@ import numpy as np
 from .results import BUFFERS_MS, ClientBehaviour, Outcome, UtteranceResult
 from .targets.connection import TargetConnection, TargetRefused
 
-_AUDIBLE_S = 0.001
-"""Nobody hears a shorter pause, and clocks are no better."""
-
-
-@dataclass(slots=True)
-class Playback:
-    """Fed with every audio message as it arrives; times in seconds of any one clock."""
-
-    sample_rate_hz: int
-    arrivals: list[tuple[float, int, int]] = field(default_factory=list)
-    """(when it arrived, its first sample, its samples)"""
-
-    def arrive(self, at_s: float, pts: int, samples: int) -> None:
-        if samples:
-            self.arrivals.append((at_s, pts, samples))
-
-    @property
-    def audio_s(self) -> float:
-        return sum(samples for _, _, samples in self.arrivals) / self.sample_rate_hz
-
-    @property
-    def longest_gap_ms(self) -> float:
-        """Longest pause between two messages."""
-        times = [at_s for at_s, _, _ in self.arrivals]
-        return max((1000 * (later - earlier) for earlier, later in pairwise(times)), default=0.0)
-
-    def underruns(self, buffer_ms: float) -> int:
-        """How often a player that starts after `buffer_ms` would have had nothing to play.
-
-        After an underrun it goes on as soon as there is audio, so that one late message counts once.
-        """
-        if not self.arrivals:
-            return 0
-        shift_s = self.arrivals[0][0] + buffer_ms / 1000
-        count = 0
-        for at_s, pts, _ in self.arrivals:
-            due_s = shift_s + pts / self.sample_rate_hz
-            if at_s - due_s > _AUDIBLE_S:
-                count += 1
-                shift_s += at_s - due_s
-        return count
-
-
 SENTENCES = (
     "The bakery on the corner sells fresh bread every morning, and the coffee is very good. ",
     "I found three restaurants near your hotel that are still open, and one of them has a garden. ",
     "Please remember to water the plants while I am away, and lock the door when you leave. ",
 )
+AUDIBLE_LEVEL = 0.01
+"""Softer samples count as silence; full scale is 1."""
+_MIN_UNDERRUN_S = 0.001
+"""Shorter pauses are inaudible, and clocks are no more precise."""
+_SLOW_PAUSE_S = 1.5
+"""Long enough to fill buffers, shorter than the gateway's slow-consumer timeout (2 s at the least)."""
+_SENTENCE_ENDS = (".", "!", "?")
 
 
-def passage(sentences: int, choice: random.Random) -> str:
-    """A text of so many sentences, another one for each state of `choice`."""
+def random_text(sentences: int, choice: random.Random) -> str:
     return "".join(choice.choice(SENTENCES) for _ in range(sentences))
 
 
-def fragments(text: str) -> Sequence[str]:
-    """`text` in the pieces a language model writes: a word with the space after it."""
+def split_words(text: str) -> Sequence[str]:
+    """Splits `text` into the pieces that a language model writes: words, each with the space after it."""
     return re.findall(r"\S+\s*", text)
 
 
-async def paced(pieces: Sequence[str], words_per_s: float) -> AsyncIterator[str]:
-    """`pieces` as they are written; all at once when `words_per_s` is 0. A slow reader does not slow the writer."""
+async def at_pace(pieces: Sequence[str], words_per_s: float) -> AsyncIterator[str]:
+    """Yields `pieces` at a constant pace; without pause when `words_per_s` is 0. Time lost is caught up."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     for index, piece in enumerate(pieces):
@@ -87,77 +48,35 @@ async def paced(pieces: Sequence[str], words_per_s: float) -> AsyncIterator[str]
         yield piece
 
 
-AUDIBLE = 0.01
-"""Full scale is 1; what is softer counts as silence."""
-_SLOW_PAUSE_S = 1.5
-"""Long enough to be noticed, not so long that our own gateway cuts the line for it (it may after 2 s)."""
-_ENDINGS = (".", "!", "?")
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedUtterance:
-    """One utterance to come. `intended_s` is on the loop's clock; `cut_s`: when, in the speech, it is cut off."""
+    """One utterance of the plan."""
 
     stream: int
     text: str
     intended_s: float
+    """When to begin, on the event loop's clock."""
     words_per_s: float = 25.0
     behaviour: ClientBehaviour = ClientBehaviour.PLAIN
     cut_s: float = 1.5
+    """Time from the first audio to the interrupt or the cut of the connection."""
     timeout_s: float = 120.0
 
 
-class ReceivedAudio:
-    """Notes what arrives; s16le samples at `rate_hz`."""
-
-    def __init__(self, rate_hz: int) -> None:
-        self._playback = Playback(rate_hz)
-        self._rate_hz = rate_hz
-        self._samples = 0
-        self.first_s = math.inf
-        self.last_s = -math.inf
-        self.audible_s = math.inf
-        """When the first sound that is not silence is heard, by a player that starts with the first audio."""
-
-    def add(self, pcm: bytes, at_s: float) -> None:
-        samples = len(pcm) // 2
-        self.first_s = min(self.first_s, at_s)
-        self.last_s = at_s
-        if self.audible_s == math.inf:
-            loud = np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE * 32768
-            if loud.any():
-                offset_s = (self._samples + int(loud.argmax())) / self._rate_hz
-                self.audible_s = max(at_s, self.first_s + offset_s)
-        self._playback.arrive(at_s, self._samples, samples)
-        self._samples += samples
-
-    @property
-    def audio_s(self) -> float:
-        return self._playback.audio_s
-
-    @property
-    def gaps_ms(self) -> list[float]:
-        times = [at_s for at_s, _, _ in self._playback.arrivals]
-        return [round(1000 * (later - earlier), 1) for earlier, later in pairwise(times)]
-
-    def underruns(self, buffer_ms: int) -> int:
-        return self._playback.underruns(buffer_ms)
-
-
 class VirtualUser:
-    """Speaks to one line for one turn. `run` never raises but for being cancelled: what went wrong is in the sample.
+    """Speaks one utterance over one connection.
 
-    `clock` is what speech is timed by, in seconds; the loop's own may tell no less than milliseconds.
+    `clock`, in seconds, times the speech; the event loop's own clock may be precise to milliseconds only.
     """
 
     def __init__(
         self,
-        turn: PlannedUtterance,
+        utterance: PlannedUtterance,
         open_connection: Callable[[], Awaitable[TargetConnection]],
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._turn = turn
-        self._open_line = open_connection
+        self._utterance = utterance
+        self._open_connection = open_connection
         self._loop = asyncio.get_running_loop()
         self._clock = clock or self._loop.time
         self._text_s = math.inf
@@ -165,88 +84,152 @@ class VirtualUser:
         self._cut_s = math.inf
 
     async def run(self) -> UtteranceResult:
-        sample = UtteranceResult(self._turn.stream, self._turn.behaviour)
-        await asyncio.sleep(max(0.0, self._turn.intended_s - self._loop.time()))
+        """Returns the result, also of a failure. Cancelling closes the connection."""
+        result = UtteranceResult(self._utterance.stream, self._utterance.behaviour)
+        await asyncio.sleep(max(0.0, self._utterance.intended_s - self._loop.time()))
         began_s = self._loop.time()
-        sample.late_ms = 1000 * (began_s - self._turn.intended_s)
+        result.late_ms = 1000 * (began_s - self._utterance.intended_s)
         try:
-            async with asyncio.timeout(self._turn.timeout_s):
-                line = await self._open_line()
-                sample.connect_ms = 1000 * (self._loop.time() - began_s)
-                await self._converse(line, sample)
+            async with asyncio.timeout(self._utterance.timeout_s):
+                connection = await self._open_connection()
+                result.connect_ms = 1000 * (self._loop.time() - began_s)
+                await self._converse(connection, result)
         except TargetRefused as refused:
-            sample.outcome, sample.code = Outcome.REFUSED, refused.code
+            result.outcome, result.code = Outcome.REFUSED, refused.code
         except TimeoutError:
-            sample.code = "timeout"
-        except Exception as error:  # whatever a library raises for a lost line
-            sample.code = type(error).__name__
-        return sample
+            result.code = "timeout"
+        except Exception as error:  # the targets' libraries raise errors of their own for a lost connection
+            result.code = type(error).__name__
+        return result
 
-    async def _converse(self, line: TargetConnection, sample: UtteranceResult) -> None:
+    async def _converse(self, connection: TargetConnection, result: UtteranceResult) -> None:
         received: ReceivedAudio | None = None
-        writing = asyncio.create_task(self._write(line))
+        writing = asyncio.create_task(self._write(connection))
         cutting: asyncio.Task[None] | None = None
         try:
-            async for pcm in line.audio():
+            async for pcm in connection.audio():
                 now_s = self._clock()
                 if received is None:
-                    received = ReceivedAudio(line.rate_hz)
-                    cutting = asyncio.create_task(self._cut(line))
-                    if self._turn.behaviour is ClientBehaviour.SLOW:
-                        await line.stall(_SLOW_PAUSE_S)
+                    received = ReceivedAudio(connection.rate_hz)
+                    cutting = asyncio.create_task(self._cut(connection))
+                    if self._utterance.behaviour is ClientBehaviour.SLOW:
+                        await connection.stall(_SLOW_PAUSE_S)
                 received.add(pcm, now_s)
             if self._cut_s == math.inf:
                 await writing
-                sample.outcome = Outcome.DONE if received is not None else Outcome.FAILED
-                sample.code = "" if received is not None else "no_audio"
+                result.outcome = Outcome.DONE if received is not None else Outcome.FAILED
+                result.code = "" if received is not None else "no_audio"
             else:
-                sample.outcome = Outcome.INTERRUPTED
-                sample.cancel_ms = 1000 * (self._clock() - self._cut_s)
+                result.outcome = Outcome.INTERRUPTED
+                result.cancel_ms = 1000 * (self._clock() - self._cut_s)
         except Exception:
-            if self._turn.behaviour is not ClientBehaviour.ABRUPT or self._cut_s == math.inf:
+            if self._utterance.behaviour is not ClientBehaviour.ABRUPT or self._cut_s == math.inf:
                 raise
-            sample.outcome = Outcome.DROPPED
+            result.outcome = Outcome.DROPPED
         finally:
             for task in filter(None, (writing, cutting)):
                 task.cancel()
             await asyncio.gather(*filter(None, (writing, cutting)), return_exceptions=True)
-            self._fill(sample, line, received)
-            await line.close()
+            self._fill(result, connection, received)
+            await connection.close()
 
-    async def _write(self, line: TargetConnection) -> None:
-        turn = self._turn
-        # Text that is known is one message.
-        pieces = fragments(turn.text) if turn.words_per_s else (turn.text,)
-        async for piece in paced(pieces, turn.words_per_s):
-            await line.send(piece)
+    async def _write(self, connection: TargetConnection) -> None:
+        text, words_per_s = self._utterance.text, self._utterance.words_per_s
+        pieces = split_words(text) if words_per_s else (text,)
+        async for piece in at_pace(pieces, words_per_s):
+            await connection.send(piece)
             self._text_s = min(self._text_s, self._clock())
-            if piece.rstrip().endswith(_ENDINGS):
+            if piece.rstrip().endswith(_SENTENCE_ENDS):
                 self._sentence_s = min(self._sentence_s, self._clock())
-        await line.end()
+        await connection.end()
 
-    async def _cut(self, line: TargetConnection) -> None:
-        """Interrupt, or leave, after so much of the speech was heard."""
-        if self._turn.behaviour not in (ClientBehaviour.BARGE_IN, ClientBehaviour.ABRUPT):
+    async def _cut(self, connection: TargetConnection) -> None:
+        """Interrupts the speech or cuts the connection at the planned time."""
+        if self._utterance.behaviour not in (ClientBehaviour.BARGE_IN, ClientBehaviour.ABRUPT):
             return
-        await asyncio.sleep(self._turn.cut_s)
+        await asyncio.sleep(self._utterance.cut_s)
         self._cut_s = self._clock()
-        if self._turn.behaviour is ClientBehaviour.ABRUPT:
-            line.abort()
+        if self._utterance.behaviour is ClientBehaviour.ABRUPT:
+            connection.abort()
         else:
-            await line.interrupt(round(1000 * self._turn.cut_s))
+            await connection.interrupt(round(1000 * self._utterance.cut_s))
 
-    def _fill(self, sample: UtteranceResult, line: TargetConnection, received: ReceivedAudio | None) -> None:
-        sample.queue_ms, sample.server_ms = line.queue_ms, line.server_ms
+    def _fill(self, result: UtteranceResult, connection: TargetConnection, received: ReceivedAudio | None) -> None:
+        result.queue_ms, result.server_ms = connection.queue_ms, connection.server_ms
         if received is None:
             return
         if self._text_s != math.inf:
-            sample.first_byte_ms = _ms(received.first_s - self._text_s)
-            sample.first_audible_ms = _ms(received.audible_s - self._text_s)
-        sample.after_sentence_ms = _ms(received.first_s - self._sentence_s)
-        sample.gaps_ms = received.gaps_ms
-        sample.underruns = {buffer_ms: received.underruns(buffer_ms) for buffer_ms in BUFFERS_MS}
-        sample.audio_s = received.audio_s
-        sample.playing_s = received.last_s - received.first_s
+            result.first_byte_ms = _ms(received.first_s - self._text_s)
+            result.first_audible_ms = _ms(received.audible_s - self._text_s)
+        result.after_sentence_ms = _ms(received.first_s - self._sentence_s)
+        result.gaps_ms = [round(gap_ms, 1) for gap_ms in received.playback.gaps_ms]
+        result.underruns = {buffer_ms: received.playback.underruns(buffer_ms) for buffer_ms in BUFFERS_MS}
+        result.audio_s = received.playback.audio_s
+        result.receiving_s = received.last_s - received.first_s
+
+
+class ReceivedAudio:
+    """Records arriving s16le mono samples: their times, and when the first one becomes audible."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self.playback = Playback(rate_hz)
+        self._rate_hz = rate_hz
+        self._samples = 0
+        self.first_s = math.inf
+        self.last_s = -math.inf
+        self.audible_s = math.inf
+        """When a player that starts with the first audio plays the first sample that is not silence."""
+
+    def add(self, pcm: bytes, arrival_s: float) -> None:
+        samples = len(pcm) // 2
+        self.first_s = min(self.first_s, arrival_s)
+        self.last_s = arrival_s
+        if self.audible_s == math.inf:
+            audible = np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE_LEVEL * 32768
+            if audible.any():
+                offset_s = (self._samples + int(audible.argmax())) / self._rate_hz
+                self.audible_s = max(arrival_s, self.first_s + offset_s)
+        self.playback.arrive(arrival_s, self._samples, samples)
+        self._samples += samples
+
+
+@dataclass(slots=True)
+class Playback:
+    """A simulated player, given the arrival of each audio message in seconds of any clock."""
+
+    sample_rate_hz: int
+    arrivals: list[tuple[float, int, int]] = field(default_factory=list)
+    """(arrival time, first sample, number of samples) of each message."""
+
+    def arrive(self, arrival_s: float, pts: int, samples: int) -> None:
+        if samples:
+            self.arrivals.append((arrival_s, pts, samples))
+
+    @property
+    def audio_s(self) -> float:
+        return sum(samples for _, _, samples in self.arrivals) / self.sample_rate_hz
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        """Times between consecutive messages."""
+        times = [arrival_s for arrival_s, _, _ in self.arrivals]
+        return [1000 * (later - earlier) for earlier, later in pairwise(times)]
+
+    def underruns(self, buffer_ms: float) -> int:
+        """How often a player that starts `buffer_ms` after the first message has nothing to play.
+
+        After an underrun it continues with the next audio, so that one late message counts once.
+        """
+        if not self.arrivals:
+            return 0
+        shift_s = self.arrivals[0][0] + buffer_ms / 1000
+        count = 0
+        for arrival_s, pts, _ in self.arrivals:
+            due_s = shift_s + pts / self.sample_rate_hz
+            if arrival_s - due_s > _MIN_UNDERRUN_S:
+                count += 1
+                shift_s += arrival_s - due_s
+        return count
 
 
 def _ms(seconds: float) -> float | None:

@@ -1,6 +1,8 @@
-"""The listeners of one process, all in one event loop."""
-# TODO-DOC A process of listeners: its load as JSON on standard input, samples as JSON lines on standard output. It
-# TODO-DOC says that it is ready, and begins at the time that it is told then.
+"""A client process of a load test: its virtual users share one event loop.
+
+It reads its part of the step as a line of JSON from standard input, writes READY, and reads the time to begin. Results
+go to standard output as lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -18,76 +20,47 @@ from .targets import opener
 from .targets.connection import TargetConnection, TargetOptions
 from .virtual_user import VirtualUser
 
-_MOST_TURNS = 10_000
-_RETRY_S = 0.5
-"""A stream that was refused, or failed, tries again after so long."""
-
-
-async def run_virtual_users(
-    load: LoadStep,
-    begin_s: float,
-    open_connection: Callable[[], Awaitable[TargetConnection]],
-    report: Callable[[UtteranceResult], None],
-    clock: Callable[[], float] | None = None,
-) -> None:
-    """Run this process's part of `load` from `begin_s` (the loop's clock) on; every turn's sample goes to `report`.
-
-    `clock`: see VirtualUser.
-    """
-
-    async def one_turn(stream: int, at_s: float) -> None:
-        report(await VirtualUser(load.turn(stream, 0, begin_s + at_s), open_connection, clock).run())
-
-    async def stream_of_turns(stream: int, at_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        next_s = begin_s + at_s
-        for index in range(_MOST_TURNS):
-            sample = await VirtualUser(load.turn(stream, index, next_s), open_connection, clock).run()
-            report(sample)
-            # What was sent ahead is played out before the listener's next turn; a file is not played.
-            plays = sample.outcome is Outcome.DONE and load.options.paced
-            lead_s = max(0.0, sample.audio_s - sample.playing_s) if plays else 0.0
-            pause_s = lead_s if sample.outcome in (Outcome.DONE, Outcome.INTERRUPTED) else _RETRY_S
-            next_s = loop.time() + pause_s
-            if next_s >= begin_s + load.seconds:
-                return
-
-    talk = one_turn if load.rate_per_s else stream_of_turns
-    async with asyncio.TaskGroup() as crowd:
-        for stream, at_s in load.arrivals_s():
-            crowd.create_task(talk(stream, at_s))
-
-
 READY = b"ready\n"
+_RETRY_S = 0.5
+"""Pause of a stream after an utterance that was refused or failed."""
 _LAG_PERIOD_S = 0.02
 
 
-def encode(load: LoadStep) -> str:
-    return json.dumps(asdict(load))
+def main() -> int:
+    import uvloop
+
+    step = decode_step(sys.stdin.readline())
+    open_connection = opener(step.target)
+    print(READY.decode(), end="", flush=True)
+    uvloop.run(_run(step, open_connection, float(sys.stdin.readline())))
+    return 0
 
 
-def decode(line: str) -> LoadStep:
+def encode_step(step: LoadStep) -> str:
+    return json.dumps(asdict(step))
+
+
+def decode_step(line: str) -> LoadStep:
     fields: dict[str, Any] = json.loads(line)
     nested = {"options": TargetOptions(**fields["options"]), "shares": BehaviourShares(**fields["shares"])}
     return LoadStep(**{**fields, **nested})
 
 
 async def _run(
-    load: LoadStep, open_connection: Callable[[TargetOptions], Awaitable[TargetConnection]], begin_s: float
+    step: LoadStep, open_connection: Callable[[TargetOptions], Awaitable[TargetConnection]], begin_s: float
 ) -> None:
-    """`begin_s` is on time.monotonic, which all processes of a machine share."""
+    """`begin_s` is a time of time.monotonic, which all processes of a machine share."""
     loop = asyncio.get_running_loop()
     lags_ms: list[float] = []
-    probing = loop.create_task(_probe(lags_ms))
+    measuring = loop.create_task(_measure_lag(lags_ms))
     begin_s += loop.time() - time.monotonic()
-    await run_virtual_users(load, begin_s, lambda: open_connection(load.options), _report, time.monotonic)
-    probing.cancel()
-    used = time.process_time()
-    print(json.dumps({"lags_ms": lags_ms, "cpu_s": used}), flush=True)
+    await run_virtual_users(step, begin_s, lambda: open_connection(step.options), _report, time.monotonic)
+    measuring.cancel()
+    print(json.dumps({"lags_ms": lags_ms, "cpu_s": time.process_time()}), flush=True)
 
 
-async def _probe(lags_ms: list[float]) -> None:
-    """How late this process's own event loop is: measured times are worth nothing when it is."""
+async def _measure_lag(lags_ms: list[float]) -> None:
+    """Measures the lag of this process's event loop: its other figures are wrong by as much."""
     loop = asyncio.get_running_loop()
     while True:
         due_s = loop.time() + _LAG_PERIOD_S
@@ -95,18 +68,43 @@ async def _probe(lags_ms: list[float]) -> None:
         lags_ms.append(round(1000 * (loop.time() - due_s), 2))
 
 
-def _report(sample: UtteranceResult) -> None:
-    print(sample.to_json(), flush=True)
+def _report(result: UtteranceResult) -> None:
+    print(result.to_json(), flush=True)
 
 
-def main() -> int:
-    import uvloop
+async def run_virtual_users(
+    step: LoadStep,
+    begin_s: float,
+    open_connection: Callable[[], Awaitable[TargetConnection]],
+    report: Callable[[UtteranceResult], None],
+    clock: Callable[[], float] | None = None,
+) -> None:
+    """Runs this process's part of `step` from `begin_s` on the loop's clock; `report` gets each result.
 
-    load = decode(sys.stdin.readline())
-    open_connection = opener(load.target)
-    print(READY.decode(), end="", flush=True)
-    uvloop.run(_run(load, open_connection, float(sys.stdin.readline())))
-    return 0
+    `clock`: see VirtualUser. Cancelling it closes every connection.
+    """
+
+    async def speak_once(stream: int, start_s: float) -> None:
+        report(await VirtualUser(step.utterance(stream, 0, begin_s + start_s), open_connection, clock).run())
+
+    async def speak_repeatedly(stream: int, start_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        next_s = begin_s + start_s
+        for index in range(step.utterances_per_stream):
+            result = await VirtualUser(step.utterance(stream, index, next_s), open_connection, clock).run()
+            report(result)
+            # Audio that was sent ahead is played before the next utterance; without pacing nothing is played.
+            plays = result.outcome is Outcome.DONE and step.options.paced
+            unplayed_s = max(0.0, result.audio_s - result.receiving_s) if plays else 0.0
+            pause_s = unplayed_s if result.outcome in (Outcome.DONE, Outcome.INTERRUPTED) else _RETRY_S
+            next_s = loop.time() + pause_s
+            if next_s >= begin_s + step.seconds:
+                return
+
+    speak = speak_once if step.rate_per_s else speak_repeatedly
+    async with asyncio.TaskGroup() as group:
+        for stream, start_s in step.arrivals_s():
+            group.create_task(speak(stream, start_s))
 
 
 if __name__ == "__main__":

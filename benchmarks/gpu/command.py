@@ -1,6 +1,6 @@
-"""`voxgate bench gpu`: what one GPU carries, with random weights of the published sizes, through a real socket.
+"""`voxgate bench gpu`: what one GPU or several can carry, with random weights of the published sizes.
 
-Random weights are as fast as real ones; what they say is noise. Every utterance is cut at a number of frames.
+Random weights are as fast as trained ones; their speech is noise. Every utterance is cut after a number of frames.
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from voxgate.loadtest.plan import LoadStep
-from voxgate.loadtest.process_tree import tree_cpu_s
-from voxgate.loadtest.processes import run_step
-from voxgate.loadtest.results import StepFigures, figures
+from voxgate.loadtest.processes import measure_step
+from voxgate.loadtest.results import StepFigures
 from voxgate.loadtest.targets.connection import TargetOptions
 
 from ..fleet import Fleet, GatewayStartError, balanced, gateways, on_cores, one_gateway
 from ..random_checkpoint import write_random_checkpoint
-from .report import GpuReport, SizeResult, gateways_plot, latency_plot, step_plot, table
+from .report import GpuReport, SizeResult, gateways_plot, latency_plot, markdown, step_plot
 
 UTTERANCE_FRAMES = 63
 """Five seconds."""
 LISTENER_FRAMES = 150
-"""Twelve seconds, for listeners who are all there at once."""
+"""Twelve seconds, for listeners that are all there at once."""
 LISTENERS_ARRIVE_S = 6.0
-LEAST_UTTERANCES = 30
-"""At a low rate utterances come until there are so many, so that the twentieth part of them is more than one."""
+MIN_UTTERANCES = 30
+"""A rate lasts until so many utterances are expected, so that its 95th percentile is not the maximum."""
 UNPACED_S = 20.0
-"""How long new utterances are begun where each is made as fast as it goes; the last ones, ever fewer, weigh little."""
+"""Time in which unpaced utterances begin. The last ones, of which ever fewer are left, then weigh little."""
 BUFFER_MS = 200
-"""A step of listeners is carried when no player with this much of a start buffer runs dry."""
+"""A step of listeners passes when no player with this start buffer has an underrun."""
 PART_TIMEOUT_S = 240.0
-PARTS = ("layers", "predictor", "codec", "engine")
+DEFAULT_PARTS = ("layers", "predictor", "codec", "engine")
 CLIENT_SHARE = 3 / 8
-"""Of the cores, for the listeners; a machine with few leaves it to its scheduler."""
+"""Share of the cores for the clients, on a machine with more than FEW_CORES."""
 FEW_CORES = 8
 
 
@@ -53,40 +52,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--sizes", default="0.6B,1.7B", help="published sizes to measure (default: %(default)s)")
     add(
         "--parts",
-        default=",".join(PARTS),
-        help="what to time without a socket; also engine-vllm, first (default: %(default)s)",
+        default=",".join(DEFAULT_PARTS),
+        help="parts to time without a socket; also engine-vllm, first (default: %(default)s)",
     )
-    add("--rates", default="1,10,20,40,60", help="utterances a second (default: %(default)s)")
-    add("--seconds", type=float, default=10.0, help="of each rate, or until some have come (default: %(default)s)")
+    add("--rates", default="1,10,20,40,60", help="utterances per second (default: %(default)s)")
+    add("--seconds", type=float, default=10.0, help="minimum duration of each rate (default: %(default)s)")
     add(
         "--listeners",
         default="128,256,384",
-        help="listeners at once, until one hears a gap; then once between (default: %(default)s)",
+        help="concurrent listeners, rising until a step fails, then once between (default: %(default)s)",
     )
-    add("--unpaced", default="64,256", help="utterances at once, as fast as it goes (default: %(default)s)")
-    add("--slots", type=int, default=384, help="talker slots of the gateway (default: %(default)s)")
-    add("--workers", help="processes of each gateway that serve sockets (default: its own choice)")
-    add("--serve", default="", metavar="FLAGS", help="further flags for the gateway")
+    add("--unpaced", default="64,256", help="concurrent utterances without pacing (default: %(default)s)")
+    add("--slots", type=int, default=384, help="talker slots of each gateway (default: %(default)s)")
+    add("--workers", help="socket processes of each gateway (default: the gateway's choice)")
+    add("--serve", default="", metavar="FLAGS", help="further flags for the gateways")
     add(
         "--replicas",
         default="",
         metavar="N,N,...",
-        help="gateways behind HAProxy, each on a GPU of its own and with all of the loads; one number after the other",
+        help="numbers of gateways behind HAProxy, each with a GPU of its own; the loads are multiplied",
     )
-    add("--clients", type=int, help="processes that listen (default: one for each of their cores)")
+    add("--clients", type=int, help="client processes (default: one per client core)")
     add("--checkpoints", type=Path, help="folder to keep the random checkpoints in")
-    add("--plot", type=Path, metavar="FOLDER", help="draw steps and latency there, as SVG")
-    add("--json", type=Path, metavar="FILE", help="write the figures there as well, as they come")
+    add("--plot", type=Path, metavar="FOLDER", help="write plots of steps and latency, as SVG")
+    add("--json", type=Path, metavar="FILE", help="write the figures as they are measured")
 
 
 def run(parsed: argparse.Namespace) -> int:
     if shutil.which("nvidia-smi") is None:
-        print("voxgate bench gpu: there is no NVIDIA GPU here", file=sys.stderr)
+        print("voxgate bench gpu: this machine has no NVIDIA GPU", file=sys.stderr)
         return 1
     report = GpuReport(_gpu(), date.today().isoformat(), " ".join(sys.argv[1:]), len(os.sched_getaffinity(0)))
 
-    def keep() -> None:
-        """Written as it grows: what was measured is not lost with what fails later."""
+    def save() -> None:
+        """Called after each measurement, so that a later failure loses nothing."""
         if parsed.json is not None:
             parsed.json.write_text(report.as_json(), encoding="utf-8")
 
@@ -95,27 +94,27 @@ def run(parsed: argparse.Namespace) -> int:
         for size in filter(None, parsed.sizes.split(",")):
             folder = (parsed.checkpoints or Path(name)) / size
             if not folder.exists():
-                say(f"{size}: making a checkpoint")
+                progress(f"{size}: making a checkpoint")
                 write_random_checkpoint(folder, size, device="cuda")
             counts = numbers(parsed.replicas) or [1]
             results = [SizeResult(size, gateways=count) for count in counts]
             report.sizes += results
-            time_parts(folder, [part for part in parsed.parts.split(",") if part], results[0], keep)
+            time_parts(folder, [part for part in parsed.parts.split(",") if part], results[0], save)
             try:
                 if parsed.rates or parsed.listeners or parsed.unpaced:
-                    asyncio.run(_serve(parsed, folder, results, keep))
+                    asyncio.run(_measure_loads(parsed, folder, results, save))
             except GatewayStartError as failure:
                 print(f"voxgate bench gpu: {failure}", file=sys.stderr)
                 failed = True
-            keep()
+            save()
             if parsed.plot is not None:
                 draw(parsed.plot, results)
-    print("\n".join(table(report)))
+    print("\n".join(markdown(report)))
     return int(failed)
 
 
 def draw(folder: Path, results: Sequence[SizeResult]) -> None:
-    """Whatever can be drawn of a size's figures, into `folder`."""
+    """Draws what was measured of one size into `folder`."""
     first = results[0]
     drawings = {"step": step_plot(first), "latency": latency_plot(first)}
     if len(results) > 1:
@@ -126,8 +125,8 @@ def draw(folder: Path, results: Sequence[SizeResult]) -> None:
             (folder / f"gpu_{name}_{first.size}.svg").write_text(drawing, encoding="utf-8")
 
 
-def time_parts(folder: Path, parts: Sequence[str], result: SizeResult, keep: Callable[[], None]) -> None:
-    """Each in a process of its own, which leaves no memory taken; the last line it printed counts, however it ended."""
+def time_parts(folder: Path, parts: Sequence[str], result: SizeResult, save: Callable[[], None]) -> None:
+    """Times each part in a process of its own, which leaves no memory allocated; the last line it prints counts."""
     for part in parts:
         began_s = time.monotonic()
         command = [sys.executable, "-m", f"{__package__}.parts", str(folder), part]
@@ -138,12 +137,12 @@ def time_parts(folder: Path, parts: Sequence[str], result: SizeResult, keep: Cal
                 process.kill()
                 output, _ = process.communicate()
         result.parts[part] = last_document(output)
-        say(f"{result.size}: {part} ({time.monotonic() - began_s:.0f} s) {result.parts[part]}")
-        keep()
+        progress(f"{result.size}: {part} ({time.monotonic() - began_s:.0f} s) {result.parts[part]}")
+        save()
 
 
 def last_document(output: str) -> Any:
-    """The last line that is a JSON object; what else libraries print is passed over. None without any."""
+    """The last line of `output` that is a JSON object, skipping what libraries print; None without any."""
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             try:
@@ -153,23 +152,23 @@ def last_document(output: str) -> Any:
     return None
 
 
-async def _serve(
-    parsed: argparse.Namespace, folder: Path, results: Sequence[SizeResult], keep: Callable[[], None]
+async def _measure_loads(
+    parsed: argparse.Namespace, folder: Path, results: Sequence[SizeResult], save: Callable[[], None]
 ) -> None:
-    """Fill in `results`, each with its number of gateways; all of them are started once."""
+    """Fills in `results`, each for its number of gateways; every gateway is started once."""
     began_s = time.monotonic()
     slots = str(parsed.slots)
-    # What is asked for is let in: how many are carried is to be heard, not foretold.
+    # Every utterance is admitted up to the slots: the capacity is to be measured, not to be predicted by the gateway.
     flags = ["--checkpoint", str(folder), "--slots", slots, "--active-utterances", slots, "--sockets", "8000"]
     flags += parsed.serve.split()
     if parsed.workers is not None:
         flags += ["--workers", parsed.workers]
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
 
-    async def put_loads(fleet: Fleet, result: SizeResult) -> None:
+    async def run_loads(fleet: Fleet, result: SizeResult) -> None:
         result.ready_s = ready_s
         with on_cores(clients):
-            loads = FleetLoads(fleet, parsed.clients or len(clients), result.loads, keep, result.gateways)
+            loads = FleetLoads(fleet, parsed.clients or len(clients), result.loads, save, result.gateways)
             await loads.warm_up()
             for rate in numbers(parsed.rates):
                 await loads.arrivals(rate, parsed.seconds)
@@ -181,42 +180,42 @@ async def _serve(
     async with AsyncExitStack() as stack:
         with on_cores(servers):
             if parsed.replicas:
-                most = max(result.gateways for result in results)
-                running = await stack.enter_async_context(gateways(most, flags))
+                count = max(result.gateways for result in results)
+                running = await stack.enter_async_context(gateways(count, flags))
             else:
                 alone = await stack.enter_async_context(one_gateway(flags))
         ready_s = round(time.monotonic() - began_s, 1)
-        say(f"{results[0].size}: ready after {ready_s} s")
+        progress(f"{results[0].size}: ready after {ready_s} s")
         if not parsed.replicas:
-            await put_loads(Fleet(alone.url, [alone.pid]), results[0])
+            await run_loads(Fleet(alone.url, [alone.pid]), results[0])
             return
         for result in results:
             async with AsyncExitStack() as front:
                 with on_cores(servers):
                     fleet = await front.enter_async_context(balanced(running[: result.gateways]))
-                await put_loads(fleet, result)
+                await run_loads(fleet, result)
 
 
 class FleetLoads:
-    """Puts loads on a fleet, one after another, `times` as large; adds what was heard to `rows`, then calls `keep`."""
+    """Runs loads on a fleet, each multiplied by `multiple`; appends the figures to `rows` and calls `save`."""
 
     def __init__(
-        self, fleet: Fleet, processes: int, rows: list[StepFigures], keep: Callable[[], None], times: int = 1
+        self, fleet: Fleet, processes: int, rows: list[StepFigures], save: Callable[[], None], multiple: int = 1
     ) -> None:
-        self._fleet, self._processes, self._rows, self._keep, self._times = fleet, processes, rows, keep, times
+        self._fleet, self._processes, self._rows, self._save, self._multiple = fleet, processes, rows, save, multiple
 
     async def warm_up(self) -> None:
         await self._run("warm-up", rate_per_s=4.0, seconds=1.0, frames=12)
         self._rows.clear()
 
     async def arrivals(self, rate_per_s: float, seconds: float) -> None:
-        """Utterances of five seconds that arrive by themselves, a Poisson process that waits for nobody."""
-        rate_per_s *= self._times
-        seconds = max(seconds, LEAST_UTTERANCES / rate_per_s)
+        """Starts utterances of five seconds as a Poisson process, whatever becomes of earlier ones."""
+        rate_per_s *= self._multiple
+        seconds = max(seconds, MIN_UTTERANCES / rate_per_s)
         await self._run(f"{rate_per_s:g}/s", rate_per_s=rate_per_s, seconds=seconds, frames=UTTERANCE_FRAMES)
 
     async def most_listeners(self, counts: Sequence[int]) -> int:
-        """Ever more listeners of each gateway, until too many; then once between. The most that were carried."""
+        """Tries rising numbers of listeners per gateway until one fails, then one between; returns the last to pass."""
         best = 0
         for count in counts:
             if not await self._listeners(count):
@@ -228,44 +227,39 @@ class FleetLoads:
         return best
 
     async def unpaced(self, count: int) -> None:
-        """So many at once, one utterance after the other, each made as fast as it goes."""
-        count *= self._times
+        """Keeps `count` utterances per gateway active, each made as fast as possible."""
+        count *= self._multiple
         await self._run(
             f"{count} unpaced", streams=count, seconds=UNPACED_S, frames=LISTENER_FRAMES, spread_s=0.5, paced=False
         )
 
     async def _listeners(self, count: int) -> bool:
         arrive_s = LISTENERS_ARRIVE_S
-        count *= self._times
+        count *= self._multiple
         step = await self._run(
             f"{count} listeners", streams=count, seconds=arrive_s, frames=LISTENER_FRAMES, spread_s=arrive_s
         )
-        return not (step.refused or step.failed or step.uneven[BUFFER_MS])
+        return not (step.refused or step.failed or step.utterances_with_underruns[BUFFER_MS])
 
     async def _run(self, name: str, *, frames: int, paced: bool = True, **load: Any) -> StepFigures:
         options = TargetOptions(self._fleet.url, frames=frames, paced=paced)
-        cpu_s, began_s = self._cpu_s(), time.monotonic()
         plan = LoadStep("voxgate", options, sentences=1, words_per_s=0, seed=1 + len(self._rows), **load)
-        heard = await run_step(plan, self._processes, lambda _: None)
-        cores = (self._cpu_s() - cpu_s) / (time.monotonic() - began_s)
-        step = figures(name, plan.streams or plan.rate_per_s, heard, (cores, 0.0))
+        step = await measure_step(name, plan, self._processes, server_pids=self._fleet.pids, memory=False)
         self._rows.append(step)
-        self._keep()
+        self._save()
         first = f"{step.first_byte.p50:.1f}/{step.first_byte.p95:.1f}/{step.first_byte.p99:.1f}"
-        told = f"{step.server.p50:.0f}/{step.server.p95:.0f}"
-        say(
-            f"{name}: {step.utterances} said, first {first} ms (server: {told}), uneven {step.uneven}, "
-            f"{step.audio_per_s:.0f} audio s/s, {cores:.1f} cores, refused {step.refused}, failed {step.failed}, "
-            f"client {heard.client_cpu_s:.1f} s CPU, {step.client_lag_p99_ms:.1f} ms late"
+        reported = f"{step.server.p50:.0f}/{step.server.p95:.0f}"
+        progress(
+            f"{name}: {step.utterances} utterances, first audio {first} ms (server: {reported}), "
+            f"underruns {step.utterances_with_underruns}, {step.audio_per_s:.0f} audio s/s, "
+            f"{step.server_cores or 0:.1f} cores, refused {step.refused}, failed {step.failed}, "
+            f"client {step.client_cpu_s:.1f} s CPU, lag {step.client_lag_p99_ms:.1f} ms"
         )
         return step
 
-    def _cpu_s(self) -> float:
-        return sum(tree_cpu_s(pid) for pid in self._fleet.pids)
-
 
 def split_cores(cores: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Cores for the servers and for the listeners: apart, unless there are few."""
+    """Divides the cores between servers and clients; with few cores, both get all of them."""
     if len(cores) <= FEW_CORES:
         return cores, cores
     clients = int(len(cores) * CLIENT_SHARE)
@@ -282,12 +276,12 @@ def _gpu() -> str:
 
 
 def _gpu_memory_mb() -> int:
-    """Used by everybody, on the first GPU that is ours."""
-    ours = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    query = ["nvidia-smi", "-i", ours, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    """Memory in use, by all processes, on the first GPU that this process may use."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    query = ["nvidia-smi", "-i", first, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     answer = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
     return int(answer[0]) if answer else 0
 
 
-def say(text: str) -> None:
+def progress(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)

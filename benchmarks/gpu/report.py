@@ -1,4 +1,4 @@
-"""What `voxgate bench gpu` found: as JSON, as Markdown, and as drawings."""
+"""Reports of `voxgate bench gpu`: JSON, Markdown and plots."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from voxgate.loadtest.plots import COLOURS, Points, line_plot
 from voxgate.loadtest.results import BUFFERS_MS, StepFigures, to_json
 
 HEADINGS = (
-    "load", "said", "refused", "failed", "first sample p50 / p95 / p99 ms",
+    "load", "utterances", "refused", "failed", "first audio p50 / p95 / p99 ms",
     "underruns at " + " / ".join(map(str, BUFFERS_MS)) + " ms", "longest gap ms", "audio s/s", "cores",
     "CPU ms / audio s",
 )  # fmt: skip  # one row
-BUSY = "the client could not keep time"
+OVERLOADED = "the client was overloaded"
 
 
 @dataclass(slots=True)
 class SizeResult:
-    """`parts`: by part, ms by batch; `loads`: through the socket of so many `gateways`, in the order they were run."""
+    """`parts`: by part, milliseconds by batch size. `loads`: steps through the sockets of `gateways`, in order."""
 
     size: str
     parts: dict[str, Any] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class GpuReport:
         return json.dumps(json.loads(to_json(asdict(self))), indent=1) + "\n"
 
 
-def table(report: GpuReport) -> list[str]:
-    """The figures as Markdown."""
+def markdown(report: GpuReport) -> list[str]:
+    """The figures as lines of Markdown."""
     lines = [f"{report.gpu}, {report.cores} cores, {report.day}, `voxgate {report.command}`", ""]
     for result in report.sizes:
         name = f"{result.size}, {result.gateways} gateways" if result.gateways > 1 else result.size
@@ -58,7 +58,7 @@ def table(report: GpuReport) -> list[str]:
 
 
 def _part(name: str, figures: Any) -> Iterable[str]:
-    """A line for each list of figures in it; `figures` is None where the part failed."""
+    """A line for each group of figures of a part; `figures` is None where the part failed."""
     if figures is None:
         yield f"{name}: failed"
     elif nested := {inner: each for inner, each in figures.items() if isinstance(each, Mapping)}:
@@ -73,13 +73,13 @@ def _cells(step: StepFigures) -> list[str]:
     first = (step.first_byte.p50, step.first_byte.p95, step.first_byte.p99)
     cores = math.nan if step.server_cores is None else step.server_cores
     return [
-        step.load if step.trustworthy else f"{step.load} ({BUSY})",
+        step.load if step.trustworthy else f"{step.load} ({OVERLOADED})",
         str(step.utterances),
         str(sum(step.refused.values())),
         str(sum(step.failed.values())),
         " / ".join(map(_number, first)),
-        " / ".join(str(step.uneven[ms]) for ms in BUFFERS_MS),
-        _number(step.gap.most),
+        " / ".join(str(step.utterances_with_underruns[ms]) for ms in BUFFERS_MS),
+        _number(step.gap.max),
         f"{step.audio_per_s:.0f}",
         _number(cores),
         _number(1000 * cores / step.audio_per_s if step.audio_per_s else math.nan),
@@ -97,7 +97,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def step_plot(result: SizeResult) -> str:
-    """A step's time by its utterances, of the whole talker and of what is in it: an SVG document."""
+    """Time of a talker step and of its parts by the number of utterances, as an SVG document."""
     engine = result.parts.get("engine") or {}
     shown = {
         "whole talker": engine.get("talker"),
@@ -109,21 +109,21 @@ def step_plot(result: SizeResult) -> str:
 
 
 def latency_plot(result: SizeResult) -> str:
-    """First sample through the socket by utterances a second: an SVG document."""
+    """Time to first audio by utterances per second, as an SVG document."""
     rates = [step for step in result.loads if step.load.endswith("/s") and not math.isnan(step.first_byte.p50)]
     series = {name: [(step.size, getattr(step.first_byte, name)) for step in rates] for name in ("p50", "p95", "p99")}
-    return document(f"First sample, {result.size}", "utterances a second", "ms", series)
+    return document(f"First audio, {result.size}", "utterances per second", "ms", series)
 
 
 def gateways_plot(results: Iterable[SizeResult]) -> str:
-    """The most audio seconds that came in a second, by gateways: an SVG document."""
-    tried = [each for each in results if each.loads]
-    most = sorted((float(each.gateways), max(load.audio_per_s for load in each.loads)) for each in tried)
-    return document("Behind HAProxy, a GPU each", "gateways", "audio s/s", {"as fast as it goes": most})
+    """Maximum of the audio received per second by the number of gateways, as an SVG document."""
+    measured = [each for each in results if each.loads]
+    maxima = sorted((float(each.gateways), max(load.audio_per_s for load in each.loads)) for each in measured)
+    return document("Gateways behind HAProxy, one GPU each", "gateways", "audio s/s", {"maximum": maxima})
 
 
 def document(title: str, x_label: str, y_label: str, series: Mapping[str, Points]) -> str:
-    """One drawing that stands by itself, its lines named in it; empty where there is nothing to draw."""
+    """A plot as a self-contained SVG document with a legend; empty where there is nothing to draw."""
     figure = line_plot(title, x_label, y_label, series)
     if not figure:
         return ""

@@ -1,4 +1,4 @@
-"""A line to a speech server: what the load needs of one, whatever it speaks; and the socket under most of them."""
+"""What a load test needs of a connection to a speech server, and the WebSocket that most targets share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode
 
 import websockets
+from voxgate.client.address import ServerAddress
 from websockets.asyncio.client import ClientConnection, connect
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -17,11 +18,7 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """Where the server is and what is asked of it. `voice` empty: the server's own, where it has one.
-
-    Where the target knows of such things: `frames`, every utterance is cut after so many of 80 ms; `paced`, audio comes
-    as it is played, and otherwise as fast as it is made.
-    """
+    """Address of the server, and the options of every utterance. Empty options leave the choice to the server."""
 
     url: str
     voice: str = ""
@@ -29,12 +26,14 @@ class TargetOptions:
     model: str = ""
     codec: str = "pcm"
     frames: int | None = None
+    """Frames of 80 ms after which an utterance is cut, for targets that support it."""
     paced: bool = True
+    """Whether audio arrives at the pace of playback, or as fast as it is made, for targets that support it."""
     open_timeout_s: float = 10.0
 
 
 class TargetRefused(Exception):
-    """The server said why it would not speak; `code` is its word for it, or an HTTP status."""
+    """The server refused an utterance; `code` is its reason, or an HTTP status."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -42,71 +41,44 @@ class TargetRefused(Exception):
 
 
 class TargetConnection(Protocol):
-    """One utterance on one connection. Methods raise TargetRefused, or OSError and the library's own for a lost line."""
+    """One utterance on one connection.
+
+    Methods raise TargetRefused, and OSError or an error of the target's library for a lost connection.
+    """
 
     rate_hz: int
 
     @property
     def queue_ms(self) -> float | None:
-        """How long the server had it wait, where it tells."""
+        """Time that the server had the utterance wait, where it reports it."""
 
     @property
     def server_ms(self) -> float | None:
-        """How long the server says it took from the first text to the first audio; known at the end."""
+        """Time from the first text to the first audio as the server reports it, known at the end."""
 
     async def send(self, text: str) -> None:
-        """The next piece of text."""
+        """Sends a piece of the text."""
 
     async def end(self) -> None:
-        """No more text follows."""
+        """Ends the text."""
 
     async def interrupt(self, played_ms: int) -> None:
-        """Stop speaking; what was heard until `played_ms` is told where the server wants to know."""
+        """Stops the speech at the playback position `played_ms`, where the server takes it."""
 
     def audio(self) -> AsyncIterator[bytes]:
-        """s16le mono samples as they come, to the end of the speech, or of what still came after an interrupt."""
+        """Yields s16le mono samples as they arrive, to the end of the speech or the confirmation of an interrupt."""
 
     async def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Cut the connection without a word."""
+        """Cuts the connection without closing it."""
 
     async def stall(self, seconds: float) -> None:
-        """Take nothing from the network for so long."""
-
-
-async def open_socket(options: TargetOptions, path: str, headers: Mapping[str, str], **query: str) -> ClientConnection:
-    """A WebSocket at `path` of the server. Raises TargetRefused when the handshake is answered with a status."""
-    try:
-        return await connect(
-            address(options.url, path, **query),
-            additional_headers=dict(headers),
-            open_timeout=options.open_timeout_s,
-            compression=None,
-            max_size=MAX_MESSAGE_BYTES,
-            proxy=None,
-        )
-    except websockets.InvalidStatus as refusal:
-        raise TargetRefused(_reason(refusal)) from refusal
-
-
-def address(url: str, path: str, **query: str) -> str:
-    """The WebSocket address for a server's base URL; a path in `url` comes before `path`."""
-    scheme, host, base, _, _ = urlsplit(url if "://" in url else f"ws://{url}")
-    scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
-    return urlunsplit((scheme, host, base.rstrip("/") + path, urlencode(query), ""))
-
-
-def _reason(refusal: websockets.InvalidStatus) -> str:
-    try:
-        code = json.loads(refusal.response.body or b"")["error"]
-    except (ValueError, KeyError, TypeError):
-        code = None
-    return code if isinstance(code, str) else f"http_{refusal.response.status_code}"
+        """Reads nothing from the network for `seconds`."""
 
 
 class WebSocketTargetConnection:
-    """A line over a WebSocket with JSON messages; the dialects add what they say."""
+    """A connection over a WebSocket with JSON messages; targets derive from it."""
 
     rate_hz = 24_000
     queue_ms: float | None = None
@@ -115,7 +87,7 @@ class WebSocketTargetConnection:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
 
-    async def say(self, **message: Any) -> None:
+    async def send_json(self, **message: Any) -> None:
         await self._socket.send(json.dumps(message))
 
     async def close(self) -> None:
@@ -128,8 +100,37 @@ class WebSocketTargetConnection:
         await stall(self._socket.transport, seconds)
 
 
+async def open_socket(options: TargetOptions, path: str, headers: Mapping[str, str], **query: str) -> ClientConnection:
+    """Opens a WebSocket at `path` of the server. Raises TargetRefused for an HTTP status other than 101."""
+    try:
+        return await connect(
+            socket_url(options.url, path, **query),
+            additional_headers=dict(headers),
+            open_timeout=options.open_timeout_s,
+            compression=None,
+            max_size=MAX_MESSAGE_BYTES,
+            proxy=None,
+        )
+    except websockets.InvalidStatus as refusal:
+        raise TargetRefused(_reason(refusal)) from refusal
+
+
+def socket_url(url: str, path: str, **query: str) -> str:
+    """The WebSocket URL of `path` under a server's base URL, which may have a path of its own."""
+    address = ServerAddress.parse(url)
+    return address.websocket_url(address.path.rstrip("/") + path, urlencode(query))
+
+
+def _reason(refusal: websockets.InvalidStatus) -> str:
+    try:
+        code = json.loads(refusal.response.body or b"")["error"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    return code if isinstance(code, str) else f"http_{refusal.response.status_code}"
+
+
 async def stall(transport: asyncio.Transport | None, seconds: float) -> None:
-    """Have `transport` read nothing for so long: what a library has buffered would hide a reader who merely waits."""
+    """Pauses reading at the transport: a client that merely waits still has its library read into a buffer."""
     if transport is not None and not transport.is_closing():
         transport.pause_reading()
         try:

@@ -1,4 +1,4 @@
-"""The Deepgram dialect, version 2 of its streaming speech; with `--model v1:NAME` version 1."""
+"""Target `deepgram`: version 2 of its streaming speech protocol; version 1 with `--model v1:NAME`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from websockets.asyncio.client import ClientConnection
 
 from .connection import TargetOptions, TargetRefused, WebSocketTargetConnection, open_socket
 
-_OVER = frozenset({"SpeechMetadata", "SpeechInterrupted"})
-_OVER_V1 = frozenset({"Flushed", "Cleared"})
+_END_TYPES = frozenset({"SpeechMetadata", "SpeechInterrupted"})
+_END_TYPES_V1 = frozenset({"Flushed", "Cleared"})
 
 
 class DeepgramConnection(WebSocketTargetConnection):
@@ -19,19 +19,19 @@ class DeepgramConnection(WebSocketTargetConnection):
         self._version = version
 
     async def send(self, text: str) -> None:
-        await self.say(type="Speak", text=text)
+        await self.send_json(type="Speak", text=text)
 
     async def end(self) -> None:
-        await self.say(type="Flush")
+        await self.send_json(type="Flush")
 
     async def interrupt(self, played_ms: int) -> None:
         if self._version == 1:
-            await self.say(type="Clear")
+            await self.send_json(type="Clear")
         else:
-            await self.say(type="Interrupt", playback_offset={"type": "time_ms", "value": played_ms})
+            await self.send_json(type="Interrupt", playback_offset={"type": "time_ms", "value": played_ms})
 
     async def audio(self) -> AsyncIterator[bytes]:
-        over = _OVER_V1 if self._version == 1 else _OVER
+        end_types = _END_TYPES_V1 if self._version == 1 else _END_TYPES
         async for raw in self._socket:
             if isinstance(raw, bytes):
                 if raw:
@@ -40,7 +40,7 @@ class DeepgramConnection(WebSocketTargetConnection):
             message = json.loads(raw)
             if message["type"] == "Error":
                 raise TargetRefused(str(message.get("code") or message.get("err_code") or "error"))
-            if message["type"] in over:
+            if message["type"] in end_types:
                 return
         raise TargetRefused("closed_early")
 

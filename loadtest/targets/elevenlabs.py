@@ -1,4 +1,4 @@
-"""The ElevenLabs dialect: one context of `multi-stream-input`."""
+"""Target `elevenlabs`: one context of its `multi-stream-input` protocol."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MODEL = "eleven_flash_v2_5"
 
 class ElevenLabsConnection(WebSocketTargetConnection):
     async def send(self, text: str) -> None:
-        await self.say(text=text, context_id=_CONTEXT)
+        await self.send_json(text=text, context_id=_CONTEXT)
 
     async def end(self) -> None:
-        await self.say(context_id=_CONTEXT, flush=True)
-        await self.say(context_id=_CONTEXT, close_context=True)
+        await self.send_json(context_id=_CONTEXT, flush=True)
+        await self.send_json(context_id=_CONTEXT, close_context=True)
 
-    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - this dialect does not ask
-        # The first could mean "done"; the second is "stop".
-        await self.say(context_id=_CONTEXT, close_context=True)
-        await self.say(context_id=_CONTEXT, close_context=True)
+    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - not part of this protocol
+        # The first may only end the text; the second stops the speech.
+        await self.send_json(context_id=_CONTEXT, close_context=True)
+        await self.send_json(context_id=_CONTEXT, close_context=True)
 
     async def audio(self) -> AsyncIterator[bytes]:
         async for raw in self._socket:
@@ -42,6 +42,6 @@ async def open_connection(options: TargetOptions) -> ElevenLabsConnection:
     path = f"/v1/text-to-speech/{options.voice or _VOICE}/multi-stream-input"
     headers = {"xi-api-key": options.key} if options.key else {}
     query = {"model_id": options.model or _MODEL, "output_format": "pcm_24000"}
-    line = ElevenLabsConnection(await open_socket(options, path, headers, **query))
-    await line.say(text=" ", context_id=_CONTEXT)
-    return line
+    connection = ElevenLabsConnection(await open_socket(options, path, headers, **query))
+    await connection.send_json(text=" ", context_id=_CONTEXT)
+    return connection

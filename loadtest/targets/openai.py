@@ -1,4 +1,4 @@
-"""OpenAI's speech endpoint over HTTP: the whole text goes at once, audio comes in chunks."""
+"""Target `openai`: the speech endpoint over HTTP, with the whole text in the request and audio in chunks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
+from voxgate.client.address import ServerAddress
 
 from .connection import TargetOptions, TargetRefused, stall
 
@@ -14,7 +15,7 @@ _VOICE = "alloy"
 
 
 class OpenAiConnection:
-    """First audio still counts from the first text: waiting until it is complete is what this endpoint costs."""
+    """Times count from the first piece of text: waiting for the complete text is a cost of this endpoint."""
 
     rate_hz = 24_000
     queue_ms: float | None = None
@@ -25,7 +26,7 @@ class OpenAiConnection:
         self._text: list[str] = []
         self._complete = asyncio.Event()
         self._response: aiohttp.ClientResponse | None = None
-        self._stopped = False
+        self._interrupted = False
 
     async def send(self, text: str) -> None:
         self._text.append(text)
@@ -33,8 +34,8 @@ class OpenAiConnection:
     async def end(self) -> None:
         self._complete.set()
 
-    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - HTTP has no word for it
-        self._stopped = True
+    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - not part of this protocol
+        self._interrupted = True
         self.abort()
 
     async def audio(self) -> AsyncIterator[bytes]:
@@ -46,18 +47,20 @@ class OpenAiConnection:
             "response_format": "pcm",
         }
         try:
-            url = self._options.url.rstrip("/") + "/v1/audio/speech"
+            address = ServerAddress.parse(self._options.url)
+            url = address.http_url(address.path.rstrip("/") + "/v1/audio/speech")
             self._response = await self._session.post(url, json=body)
             if self._response.status != 200:
                 raise TargetRefused(f"http_{self._response.status}")
-            odd = b""
+            remainder = b""  # half a sample
             async for chunk in self._response.content.iter_any():
-                whole = odd + chunk
-                odd = whole[len(whole) & ~1 :]
-                if len(whole) > 1:
-                    yield whole[: len(whole) & ~1]
+                received = remainder + chunk
+                even = len(received) & ~1
+                remainder = received[even:]
+                if even:
+                    yield received[:even]
         except aiohttp.ClientError:
-            if not self._stopped:
+            if not self._interrupted:
                 raise
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""vLLM-Omni's streaming speech: text pieces in, one generation for each sentence out."""
+"""Target `vllm-omni`: vLLM-Omni's streaming speech, which generates sentence by sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .connection import TargetOptions, TargetRefused, WebSocketTargetConnection,
 
 class VllmOmniConnection(WebSocketTargetConnection):
     async def send(self, text: str) -> None:
-        await self.say(type="input.text", text=text)
+        await self.send_json(type="input.text", text=text)
 
     async def end(self) -> None:
-        await self.say(type="input.done")
+        await self.send_json(type="input.done")
 
-    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - it has no word for it
-        # It reads nothing while it speaks; leaving is the only way to be heard.
+    async def interrupt(self, played_ms: int) -> None:  # noqa: ARG002 - not part of this protocol
+        # The server reads nothing while it speaks, so that only closing the connection stops it.
         await self._socket.close()
 
     async def audio(self) -> AsyncIterator[bytes]:
@@ -37,14 +37,14 @@ class VllmOmniConnection(WebSocketTargetConnection):
 
 async def open_connection(options: TargetOptions) -> VllmOmniConnection:
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
-    line = VllmOmniConnection(await open_socket(options, "/v1/audio/speech/stream", headers))
-    # One of its tokens is a frame.
+    connection = VllmOmniConnection(await open_socket(options, "/v1/audio/speech/stream", headers))
+    # A token of its talker is a frame.
     config = {"voice": options.voice, "model": options.model, "max_new_tokens": options.frames}
-    await line.say(
+    await connection.send_json(
         type="session.config",
         response_format="pcm",
         stream_audio=True,
         split_granularity="sentence",
         **{name: value for name, value in config.items() if value},
     )
-    return line
+    return connection

@@ -1,22 +1,24 @@
-"""This project's own protocol, through its own client: a gap in the numbering is a failure."""
+"""Target `voxgate`: the native protocol, through the Python client, which checks every message."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from voxgate.client import AudioFormat, Session, SpeechError, Utterance, connect
 from voxgate.client import Refused as ClientRefused
 from voxgate.client.events import Audio, Done, Queued, Started
-from voxgate.codecs.opus import OpusDecoder
-from voxgate.codecs.pcm import encode_s16le
 
 from .connection import TargetOptions, TargetRefused, stall
 
+if TYPE_CHECKING:
+    from voxgate.codecs.opus import OpusDecoder
+
 
 class VoxgateConnection:
-    """With codec "opus" the packets are decoded, so that silence can be told from sound."""
+    """Opus packets are decoded, so that silence can be distinguished from sound."""
 
     rate_hz = 24_000
 
@@ -49,13 +51,16 @@ class VoxgateConnection:
                     case Done():
                         self.server_ms = event.ttfa_ms
                     case Audio() if event.samples:
-                        yield (
-                            event.payload
-                            if self._decoder is None
-                            else encode_s16le(self._decoder.decode(event.payload))
-                        )
+                        yield self._decode(event.payload)
         except SpeechError as error:
             raise TargetRefused(error.code) from error
+
+    def _decode(self, payload: bytes) -> bytes:
+        if self._decoder is None:
+            return payload
+        from voxgate.codecs.pcm import encode_s16le
+
+        return encode_s16le(self._decoder.decode(payload))
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -68,24 +73,28 @@ class VoxgateConnection:
 
 
 async def open_connection(options: TargetOptions) -> VoxgateConnection:
-    headers = {"Authorization": f"Bearer {options.key}"} if options.key else None
-    opus = options.codec == "opus"
+    format = AudioFormat(codec="opus" if options.codec == "opus" else "pcm")
+    decoder = _opus_decoder(format.sample_rate) if format.codec == "opus" else None
     async with AsyncExitStack() as opening:
         try:
             session = await opening.enter_async_context(
-                connect(options.url, headers=headers, open_timeout_s=options.open_timeout_s)
+                connect(options.url, key=options.key or None, open_timeout_s=options.open_timeout_s)
             )
         except ClientRefused as refusal:
             raise TargetRefused(refusal.code or f"http_{refusal.status}") from refusal
-        wanted = AudioFormat(codec="opus" if opus else "pcm")
         utterance = await opening.enter_async_context(
             session.utterance(
                 voice=options.voice or None,
-                format=wanted,
+                format=format,
                 sampling=None if options.frames is None else {"max_frames": options.frames},
                 pacing="playback" if options.paced else "none",
             )
         )
-        return VoxgateConnection(
-            opening.pop_all(), session, utterance, OpusDecoder(wanted.sample_rate) if opus else None
-        )
+        return VoxgateConnection(opening.pop_all(), session, utterance, decoder)
+
+
+def _opus_decoder(sample_rate_hz: int) -> OpusDecoder:
+    """Imports libopus only where it is needed."""
+    from voxgate.codecs.opus import OpusDecoder
+
+    return OpusDecoder(sample_rate_hz)

@@ -1,4 +1,4 @@
-"""A server without a network: what it says and when is a script."""
+"""A target connection without a network, with scripted messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SILENT = bytes(3840)
 
 
 class FakeConnection:
-    """Sends `messages` of 80 ms, each after its pause in seconds; the first counts from the first text."""
+    """Yields `messages` (pause in seconds, samples); the first pause counts from the first text."""
 
     rate_hz = 24_000
     queue_ms: float | None = 3.0

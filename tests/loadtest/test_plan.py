@@ -1,5 +1,3 @@
-"""Who speaks when: repeatable, whole however it is split, and as random as it claims."""
-
 from __future__ import annotations
 
 import random
@@ -11,14 +9,14 @@ import pytest
 from voxgate.loadtest.plan import BehaviourShares, LoadStep
 from voxgate.loadtest.results import ClientBehaviour
 from voxgate.loadtest.targets.connection import TargetOptions
-from voxgate.loadtest.virtual_user import fragments, passage
-from voxgate.loadtest.worker import decode, encode
+from voxgate.loadtest.virtual_user import random_text, split_words
+from voxgate.loadtest.worker import decode_step, encode_step
 
 LOAD = LoadStep("voxgate", TargetOptions("http://127.0.0.1:1"), seconds=100, rate_per_s=20)
 
 
 def test_arrivals_are_a_poisson_process() -> None:
-    times = [at_s for _, at_s in LOAD.arrivals_s()]
+    times = [start_s for _, start_s in LOAD.arrivals_s()]
     assert len(times) == pytest.approx(2000, rel=0.08)
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] < 100
@@ -36,9 +34,9 @@ def test_virtual_users_are_divided_among_processes(load: LoadStep) -> None:
 
 def test_same_seed_plans_the_same_utterances() -> None:
     shared = replace(LOAD, shares=BehaviourShares(0.3, 0.1, 0.1))
-    assert shared.turn(3, 1, 0.0) == replace(shared, part=1, parts=2).turn(3, 1, 0.0)
-    assert len({shared.turn(stream, 0, 0.0).cut_s for stream in range(20)}) == 20
-    assert shared.turn(0, 0, 0.0) != replace(shared, seed=2).turn(0, 0, 0.0)
+    assert shared.utterance(3, 1, 0.0) == replace(shared, part=1, parts=2).utterance(3, 1, 0.0)
+    assert len({shared.utterance(stream, 0, 0.0).cut_s for stream in range(20)}) == 20
+    assert shared.utterance(0, 0, 0.0) != replace(shared, seed=2).utterance(0, 0, 0.0)
 
 
 def test_behaviours_are_drawn_by_their_shares() -> None:
@@ -54,12 +52,12 @@ def test_behaviours_are_drawn_by_their_shares() -> None:
 
 
 def test_text_is_split_into_words_without_loss() -> None:
-    text = passage(3, random.Random(1))
-    pieces = fragments(text)
+    text = random_text(3, random.Random(1))
+    pieces = split_words(text)
     assert "".join(pieces) == text
     assert len(pieces) == len(text.split())
 
 
 def test_step_survives_its_encoding() -> None:
     load = replace(LOAD, shares=BehaviourShares(0.5), part=1, parts=2)
-    assert decode(encode(load)) == load
+    assert decode_step(encode_step(load)) == load

@@ -1,5 +1,3 @@
-"""From samples to figures, and from figures to what people read."""
-
 from __future__ import annotations
 
 import json
@@ -19,21 +17,21 @@ from voxgate.loadtest.results import (
     StepFigures,
     StepResult,
     UtteranceResult,
-    figures,
     percentile,
+    summarise_step,
     to_json,
 )
 
 
-def heard(first_ms: float = 60.0, **fields: Any) -> UtteranceResult:
-    plain = {"outcome": Outcome.DONE, "underruns": {0: 0, 80: 0, 200: 0}, "audio_s": 5.0, "gaps_ms": [80.0, 90.0]}
+def result(first_ms: float = 60.0, **fields: Any) -> UtteranceResult:
+    defaults = {"outcome": Outcome.DONE, "underruns": {0: 0, 80: 0, 200: 0}, "audio_s": 5.0, "gaps_ms": [80.0, 90.0]}
     return UtteranceResult(
-        0, first_byte_ms=first_ms, first_audible_ms=first_ms + 20, connect_ms=2.0, **{**plain, **fields}
+        0, first_byte_ms=first_ms, first_audible_ms=first_ms + 20, connect_ms=2.0, **{**defaults, **fields}
     )
 
 
-def step(*samples: UtteranceResult, load: str = "4 streams", size: float = 4, **result: Any) -> StepFigures:
-    return figures(load, size, StepResult(list(samples), seconds=10.0, **result), (1.25, 900.0))
+def step(*results: UtteranceResult, load: str = "4 streams", size: float = 4, **result: Any) -> StepFigures:
+    return summarise_step(load, size, StepResult(list(results), seconds=10.0, **result), 1.25, 900.0)
 
 
 def test_percentiles_are_measured_values() -> None:
@@ -45,40 +43,40 @@ def test_percentiles_are_measured_values() -> None:
 
 
 def test_step_figures_summarise_results() -> None:
-    uneven = heard(80.0, underruns={0: 2, 80: 1, 200: 0})
-    slow = heard(behaviour=ClientBehaviour.SLOW, underruns={0: 9, 80: 9, 200: 9})
+    uneven = result(80.0, underruns={0: 2, 80: 1, 200: 0})
+    slow = result(behaviour=ClientBehaviour.SLOW, underruns={0: 9, 80: 9, 200: 9})
     cut = UtteranceResult(0, ClientBehaviour.BARGE_IN, Outcome.INTERRUPTED, audio_s=1.0, cancel_ms=12.0)
     turned = UtteranceResult(0, outcome=Outcome.REFUSED, code="at_capacity")
-    seen = step(heard(), uneven, slow, cut, turned)
-    assert (seen.utterances, seen.listened) == (5, 2)
-    assert (seen.uneven, seen.underruns[0]) == ({0: 1, 80: 1, 200: 0}, 2)
+    seen = step(result(), uneven, slow, cut, turned)
+    assert (seen.utterances, seen.played) == (5, 2)
+    assert (seen.utterances_with_underruns, seen.underruns[0]) == ({0: 1, 80: 1, 200: 0}, 2)
     assert seen.refused == {"at_capacity": 1}
     assert seen.audio_per_s == pytest.approx(1.6)
-    assert seen.cancel.most == 12.0
+    assert seen.cancel.max == 12.0
     assert seen.first_byte.p95 == 80.0
 
 
 @pytest.mark.parametrize(
-    ("samples", "why"),
+    ("results", "why"),
     [
-        ([heard()], None),
-        ([heard(), heard(underruns={0: 1, 80: 1, 200: 0})], None),
-        ([heard(), heard(underruns={0: 1, 80: 1, 200: 1})], "1 of 2 with underruns at 200 ms"),
-        ([heard(900.0)], "p95 time to first audio 900 ms"),
-        ([heard(), UtteranceResult(0, outcome=Outcome.REFUSED, code="draining")], "refused: 1 draining"),
-        ([heard(), UtteranceResult(0, code="timeout")], "failed: 1 timeout"),
-        ([], "nobody listened to the end"),
+        ([result()], None),
+        ([result(), result(underruns={0: 1, 80: 1, 200: 0})], None),
+        ([result(), result(underruns={0: 1, 80: 1, 200: 1})], "1 of 2 with underruns at 200 ms"),
+        ([result(900.0)], "p95 time to first audio 900 ms"),
+        ([result(), UtteranceResult(0, outcome=Outcome.REFUSED, code="draining")], "refused: 1 draining"),
+        ([result(), UtteranceResult(0, code="timeout")], "failed: 1 timeout"),
+        ([], "no utterance was played to the end"),
     ],
 )
-def test_verdict_names_the_violated_objective(samples: list[UtteranceResult], why: str | None) -> None:
-    assert Slo().verdict(step(*samples)) == why
+def test_verdict_names_the_violated_objective(results: list[UtteranceResult], why: str | None) -> None:
+    assert Slo().violation(step(*results)) == why
 
 
 def test_overloaded_client_is_not_trustworthy() -> None:
-    late = step(heard(), lags_ms=[1.0] * 90 + [45.0] * 10)
+    late = step(result(), lags_ms=[1.0] * 90 + [45.0] * 10)
     assert not late.trustworthy
-    assert "could not keep time" in summary([late], Slo(), None)
-    assert step(heard(), lags_ms=[1.0]).trustworthy
+    assert "was overloaded" in summary([late], Slo(), None)
+    assert step(result(), lags_ms=[1.0]).trustworthy
 
 
 def test_results_are_json_without_nan() -> None:
@@ -87,9 +85,9 @@ def test_results_are_json_without_nan() -> None:
 
 
 def test_summary_names_every_step_and_the_maximum() -> None:
-    text = summary([step(heard()), step(heard(70.0), load="8 streams", size=8)], Slo(), 8)
+    text = summary([step(result()), step(result(70.0), load="8 streams", size=8)], Slo(), 8)
     assert "4 streams" in text
-    assert "8 streams without an underrun at 200 ms of buffer, first audio in 500 ms (p95)" in text
+    assert "8 streams without an underrun with 200 ms of buffer, first audio within 500 ms (p95)" in text
 
 
 class Page(HTMLParser):
@@ -107,7 +105,7 @@ class Page(HTMLParser):
 
 
 def test_html_report_is_one_file_with_plots() -> None:
-    steps = [step(heard()), step(heard(600.0), load="8 streams", size=8)]
+    steps = [step(result()), step(result(600.0), load="8 streams", size=8)]
     page = Page()
     text = html_report("voxgate <under> load", {"server": "http://x/?a=1&b=2"}, steps, Slo(), 8)
     page.feed(text)

@@ -1,4 +1,4 @@
-"""The k6 script parses as the module it is, and speaks the protocol as it is documented."""
+"""The k6 script `storm.js`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every target's line against a server that speaks its protocol over a real loopback socket."""
+"""Every target against a server that speaks its protocol over a loopback socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fakes.gateway.protocol_server import error_message, fake_gateway, respond
 from fakes.waiting import DEADLINE_S
 from voxgate.client import SessionLost
 from voxgate.loadtest.targets import TARGETS, opener
-from voxgate.loadtest.targets.connection import TargetConnection, TargetOptions, TargetRefused, address
+from voxgate.loadtest.targets.connection import TargetConnection, TargetOptions, TargetRefused, socket_url
 from websockets.asyncio.server import ServerConnection, serve
 
 from .fake_connection import LOUD
@@ -30,13 +30,13 @@ async def server(talk: Talk) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{served.sockets[0].getsockname()[1]}"
 
 
-async def speak(line: TargetConnection, text: str = "Hello there.") -> bytes:
+async def speak(connection: TargetConnection, text: str = "Hello there.") -> bytes:
     async with asyncio.timeout(DEADLINE_S):
         for word in text.split(" "):
-            await line.send(word + " ")
-        await line.end()
-        heard = b"".join([pcm async for pcm in line.audio()])
-    await line.close()
+            await connection.send(word + " ")
+        await connection.end()
+        heard = b"".join([pcm async for pcm in connection.audio()])
+    await connection.close()
     return heard
 
 
@@ -57,22 +57,22 @@ async def test_every_target_can_be_loaded() -> None:
 
 
 def test_target_urls_keep_the_base_path() -> None:
-    assert address("http://h:1", "/v1/x", a="b c") == "ws://h:1/v1/x?a=b+c"
-    assert address("https://h/base/", "/v1/x") == "wss://h/base/v1/x"
-    assert address("h:1", "/v1/x") == "ws://h:1/v1/x"
+    assert socket_url("http://h:1", "/v1/x", a="b c") == "ws://h:1/v1/x?a=b+c"
+    assert socket_url("https://h/base/", "/v1/x") == "wss://h/base/v1/x"
+    assert socket_url("h:1", "/v1/x") == "ws://h:1/v1/x"
 
 
 @pytest.mark.parametrize("codec", ["pcm", "opus"])
 async def test_voxgate_target_speaks(codec: str) -> None:
     async with fake_gateway() as gateway:
         gateway.queue = [2, 1]
-        line = await opener("voxgate")(TargetOptions(gateway.url, codec=codec))
-        assert len(await speak(line, "abc")) >= 3 * 3840
-        assert line.queue_ms is not None
+        connection = await opener("voxgate")(TargetOptions(gateway.url, codec=codec))
+        assert len(await speak(connection, "abc")) >= 3 * 3840
+        assert connection.queue_ms is not None
         gateway.script["refuse me "] = [error_message("at_capacity")]
-        line = await opener("voxgate")(TargetOptions(gateway.url))
+        connection = await opener("voxgate")(TargetOptions(gateway.url))
         with pytest.raises(TargetRefused, match="at_capacity"):
-            await speak(line, "refuse me")
+            await speak(connection, "refuse me")
         gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "draining", "message": ""})
         with pytest.raises(TargetRefused, match="draining"):
             await opener("voxgate")(TargetOptions(gateway.url))
@@ -80,40 +80,40 @@ async def test_voxgate_target_speaks(codec: str) -> None:
 
 async def test_voxgate_target_limits_frames_without_pacing() -> None:
     async with fake_gateway() as gateway:
-        line = await opener("voxgate")(TargetOptions(gateway.url, frames=63, paced=False))
-        await speak(line, "abc")
+        connection = await opener("voxgate")(TargetOptions(gateway.url, frames=63, paced=False))
+        await speak(connection, "abc")
         (start,) = (message for message in gateway.received if message["type"] == "start")
         assert (start["sampling"], start["pacing"]) == ({"max_frames": 63}, "none")
-        assert line.server_ms is not None
+        assert connection.server_ms is not None
 
 
 async def test_voxgate_target_aborts() -> None:
     async with fake_gateway(paced=True) as gateway:
-        line = await opener("voxgate")(TargetOptions(gateway.url))
-        await line.send("a long text " * 20)
-        heard = line.audio()
+        connection = await opener("voxgate")(TargetOptions(gateway.url))
+        await connection.send("a long text " * 20)
+        heard = connection.audio()
         await anext(heard)
-        line.abort()
+        connection.abort()
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(SessionLost):
                 await drain(heard)
-        await line.close()
+        await connection.close()
 
 
 async def test_voxgate_target_stalls() -> None:
     async with fake_gateway(paced=True) as gateway:
-        line = await opener("voxgate")(TargetOptions(gateway.url))
-        await line.send("a long text " * 20)
-        heard = line.audio()
+        connection = await opener("voxgate")(TargetOptions(gateway.url))
+        await connection.send("a long text " * 20)
+        heard = connection.audio()
         await anext(heard)
-        stalling = asyncio.create_task(line.stall(0.2))
+        stalling = asyncio.create_task(connection.stall(0.2))
         await asyncio.sleep(0)
-        transport = line._session.transport  # type: ignore[attr-defined]  # the line of this target
+        transport = connection._session.transport  # type: ignore[attr-defined]  # of this target
         assert not transport.is_reading()
         await stalling
         assert transport.is_reading()
-        await line.close()
-        await line.stall(10)  # nothing to stall any more
+        await connection.close()
+        await connection.stall(10)  # has no effect on a closed connection
 
 
 async def test_elevenlabs_target_speaks() -> None:
@@ -131,8 +131,8 @@ async def test_elevenlabs_target_speaks() -> None:
         await socket.wait_closed()
 
     async with server(talk) as url:
-        line = await opener("elevenlabs")(TargetOptions(url, voice="ada", key="k"))
-        assert await speak(line) == LOUD
+        connection = await opener("elevenlabs")(TargetOptions(url, voice="ada", key="k"))
+        assert await speak(connection) == LOUD
 
 
 @pytest.mark.parametrize(("model", "path", "over"), [("", "/v2/", "SpeechMetadata"), ("v1:x", "/v1/", "Flushed")])
@@ -155,15 +155,15 @@ async def test_deepgram_target_speaks(model: str, path: str, over: str) -> None:
 async def test_deepgram_target_reports_playback_and_errors() -> None:
     async def talk(socket: ServerConnection) -> None:
         await message(socket, type="Interrupt", playback_offset={"type": "time_ms", "value": 700})
-        await socket.send(json.dumps({"type": "Error", "code": "NO_ROOM"}))
+        await socket.send(json.dumps({"type": "Error", "code": "AT_CAPACITY"}))
         await socket.wait_closed()
 
     async with server(talk) as url:
-        line = await opener("deepgram")(TargetOptions(url))
-        await line.interrupt(700)
-        with pytest.raises(TargetRefused, match="NO_ROOM"):
-            await anext(line.audio())
-        await line.close()
+        connection = await opener("deepgram")(TargetOptions(url))
+        await connection.interrupt(700)
+        with pytest.raises(TargetRefused, match="AT_CAPACITY"):
+            await anext(connection.audio())
+        await connection.close()
 
 
 async def test_vllm_omni_target_speaks() -> None:
@@ -180,9 +180,9 @@ async def test_vllm_omni_target_speaks() -> None:
         await socket.wait_closed()
 
     async with server(talk) as url:
-        line = await opener("vllm-omni")(TargetOptions(url, voice="vivian"))
-        assert await speak(line) == 2 * LOUD
-        assert line.rate_hz == 16_000
+        connection = await opener("vllm-omni")(TargetOptions(url, voice="vivian"))
+        assert await speak(connection) == 2 * LOUD
+        assert connection.rate_hz == 16_000
 
 
 async def test_openai_target_joins_chunks_of_any_size() -> None:
@@ -210,6 +210,6 @@ async def test_openai_target_joins_chunks_of_any_size() -> None:
         assert await speak(await opener("openai")(TargetOptions(url, voice="ada"))) == LOUD
         assert seen[0] == {"model": "tts-1", "voice": "ada", "input": "Hello there. ", "response_format": "pcm"}
         with pytest.raises(TargetRefused, match="http_429"):
-            await speak(await opener("openai")(TargetOptions(url)), "no room")
+            await speak(await opener("openai")(TargetOptions(url)), "no slot")
     finally:
         await runner.cleanup()

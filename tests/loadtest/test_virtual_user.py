@@ -1,4 +1,4 @@
-"""One listener's measurements, in virtual time, against a line whose timing is known."""
+"""Measurements in virtual time, on a connection with known timing."""
 
 from __future__ import annotations
 
@@ -19,81 +19,76 @@ TEXT = "One two three. Four five."
 EVEN = [(0.1, LOUD), *[(0.08, LOUD)] * 30]
 
 
-def listen(line: FakeConnection | None = None, **turn: Any) -> tuple[UtteranceResult, FakeConnection]:
+def speak(connection: FakeConnection | None = None, **utterance: Any) -> tuple[UtteranceResult, FakeConnection]:
     async def scene() -> tuple[UtteranceResult, FakeConnection]:
-        served = line or FakeConnection(EVEN)
+        served = connection or FakeConnection(EVEN)
 
         async def open_connection() -> FakeConnection:
             await asyncio.sleep(0.05)
             return served
 
-        options = {"stream": 4, "text": TEXT, "intended_s": 1.0, **turn}
+        options = {"stream": 4, "text": TEXT, "intended_s": 1.0, **utterance}
         return await VirtualUser(PlannedUtterance(**options), open_connection).run(), served
 
     return run(scene())
 
 
-def in_loop(messages: list[tuple[float, bytes]], **options: Any) -> FakeConnection:
-    """A line may be made before its loop is: it only keeps events."""
-    return FakeConnection(messages, **options)
-
-
 def test_virtual_user_measures_times() -> None:
-    sample, line = listen()
-    assert (sample.outcome, sample.stream, sample.code) == (Outcome.DONE, 4, "")
-    assert "".join(line.text) == TEXT
-    assert line.ended
-    assert line.closed
-    assert sample.connect_ms == pytest.approx(50)
-    assert sample.first_byte_ms == sample.first_audible_ms == pytest.approx(100)
-    # The third word ends the first sentence, two fortieths of a second after the first.
-    assert sample.after_sentence_ms == pytest.approx(100 - 80)
-    assert sample.audio_s == pytest.approx(31 * 0.08)
-    assert sample.playing_s == pytest.approx(30 * 0.08)
-    assert sample.gaps_ms == [80.0] * 30
-    assert (sample.queue_ms, sample.server_ms) == (3.0, 2.0)
-    assert sample.underruns == {0: 0, 80: 0, 200: 0}
-    assert sample.late_ms == 0.0
+    result, connection = speak()
+    assert (result.outcome, result.stream, result.code) == (Outcome.DONE, 4, "")
+    assert "".join(connection.text) == TEXT
+    assert connection.ended
+    assert connection.closed
+    assert result.connect_ms == pytest.approx(50)
+    assert result.first_byte_ms == result.first_audible_ms == pytest.approx(100)
+    # The third word, 80 ms after the first, ends the first sentence.
+    assert result.after_sentence_ms == pytest.approx(100 - 80)
+    assert result.audio_s == pytest.approx(31 * 0.08)
+    assert result.receiving_s == pytest.approx(30 * 0.08)
+    assert result.gaps_ms == [80.0] * 30
+    assert (result.queue_ms, result.server_ms) == (3.0, 2.0)
+    assert result.underruns == {0: 0, 80: 0, 200: 0}
+    assert result.late_ms == 0.0
 
 
 def test_leading_silence_is_not_audible() -> None:
     half = (np.r_[np.zeros(960), np.ones(960)] * 8000).astype("<i2").tobytes()
-    sample, _ = listen(in_loop([(0.1, SILENT), (0.0, SILENT), (0.0, half), *EVEN[1:]]))
-    assert sample.first_byte_ms == pytest.approx(100)
-    assert sample.first_audible_ms == pytest.approx(100 + 2 * 80 + 40)
+    result, _ = speak(FakeConnection([(0.1, SILENT), (0.0, SILENT), (0.0, half), *EVEN[1:]]))
+    assert result.first_byte_ms == pytest.approx(100)
+    assert result.first_audible_ms == pytest.approx(100 + 2 * 80 + 40)
 
 
 def test_late_message_is_an_underrun_for_smaller_buffers() -> None:
-    sample, _ = listen(in_loop([(0.1, LOUD), (0.08, LOUD), (0.2, LOUD), (0.08, LOUD)]))
-    assert sample.underruns == {0: 1, 80: 1, 200: 0}
+    result, _ = speak(FakeConnection([(0.1, LOUD), (0.08, LOUD), (0.2, LOUD), (0.08, LOUD)]))
+    assert result.underruns == {0: 1, 80: 1, 200: 0}
 
 
 def test_interrupting_user_measures_time_to_silence() -> None:
-    sample, line = listen(behaviour=ClientBehaviour.BARGE_IN, cut_s=0.5)
-    assert (sample.outcome, line.interrupted_ms) == (Outcome.INTERRUPTED, 500)
-    assert sample.cancel_ms == pytest.approx(60), "the line ends where its next message would have come"
-    assert not sample.listened
+    result, connection = speak(behaviour=ClientBehaviour.BARGE_IN, cut_s=0.5)
+    assert (result.outcome, connection.interrupted_ms) == (Outcome.INTERRUPTED, 500)
+    assert result.cancel_ms == pytest.approx(60), "the connection ends when its next message is due"
+    assert not result.played
 
 
 def test_aborting_user_drops_the_connection() -> None:
-    sample, line = listen(behaviour=ClientBehaviour.ABRUPT, cut_s=0.5)
-    assert line.aborted
-    assert sample.outcome is Outcome.DROPPED
+    result, connection = speak(behaviour=ClientBehaviour.ABRUPT, cut_s=0.5)
+    assert connection.aborted
+    assert result.outcome is Outcome.DROPPED
 
 
 def test_slow_user_is_not_counted_for_gaps() -> None:
-    sample, _ = listen(behaviour=ClientBehaviour.SLOW)
-    assert (sample.outcome, sample.listened) == (Outcome.DONE, False)
-    assert sample.gaps_ms[0] == pytest.approx(1580)
+    result, _ = speak(behaviour=ClientBehaviour.SLOW)
+    assert (result.outcome, result.played) == (Outcome.DONE, False)
+    assert result.gaps_ms[0] == pytest.approx(1580)
 
 
 def test_refusals_and_failures_keep_their_code() -> None:
-    sample, _ = listen(in_loop(EVEN[:2], refuse="at_capacity"))
-    assert (sample.outcome, sample.code) == (Outcome.REFUSED, "at_capacity")
-    sample, _ = listen(in_loop([]))
-    assert (sample.outcome, sample.code) == (Outcome.FAILED, "no_audio")
-    sample, _ = listen(in_loop([(500.0, LOUD)]), timeout_s=10.0)
-    assert (sample.outcome, sample.code) == (Outcome.FAILED, "timeout")
+    result, _ = speak(FakeConnection(EVEN[:2], refuse="at_capacity"))
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "at_capacity")
+    result, _ = speak(FakeConnection([]))
+    assert (result.outcome, result.code) == (Outcome.FAILED, "no_audio")
+    result, _ = speak(FakeConnection([(500.0, LOUD)]), timeout_s=10.0)
+    assert (result.outcome, result.code) == (Outcome.FAILED, "timeout")
 
 
 def test_failed_connection_is_a_failure() -> None:
@@ -116,12 +111,12 @@ def test_utterance_without_audio_is_a_failure() -> None:
     assert UtteranceResult.from_fields({**_plain(UtteranceResult(1)), "underruns": {"80": 2}}).underruns == {80: 2}
 
 
-def _plain(sample: UtteranceResult) -> dict[str, Any]:
+def _plain(result: UtteranceResult) -> dict[str, Any]:
     import json
 
-    return dict(json.loads(sample.to_json()))
+    return dict(json.loads(result.to_json()))
 
 
 def test_text_without_pace_is_one_message() -> None:
-    _, line = listen(in_loop(EVEN[:2]), words_per_s=0.0)
-    assert line.text == [TEXT]
+    _, connection = speak(FakeConnection(EVEN[:2]), words_per_s=0.0)
+    assert connection.text == [TEXT]

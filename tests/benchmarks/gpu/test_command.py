@@ -1,5 +1,3 @@
-"""`voxgate bench gpu`: its checkpoints, loads, table and plots; what a GPU itself takes needs one."""
-
 from __future__ import annotations
 
 import json
@@ -10,12 +8,20 @@ from xml.dom import minidom
 
 import pytest
 from voxgate.benchmarks.fleet import Fleet
-from voxgate.benchmarks.gpu import command as bench_gpu
 from voxgate.benchmarks.gpu.command import FleetLoads, draw, last_document, split_cores
-from voxgate.benchmarks.gpu.report import BUSY, GpuReport, SizeResult, gateways_plot, latency_plot, step_plot, table
+from voxgate.benchmarks.gpu.report import (
+    OVERLOADED,
+    GpuReport,
+    SizeResult,
+    gateways_plot,
+    latency_plot,
+    markdown,
+    step_plot,
+)
 from voxgate.benchmarks.random_checkpoint import talker_shapes
+from voxgate.loadtest import processes
 from voxgate.loadtest.plan import LoadStep
-from voxgate.loadtest.results import Outcome, StepFigures, StepResult, UtteranceResult, figures
+from voxgate.loadtest.results import Outcome, StepFigures, StepResult, UtteranceResult, summarise_step
 
 
 @pytest.mark.parametrize(("size", "tensors", "parameters"), [("0.6B", 402, 905_788_672), ("1.7B", 404, 1_916_676_352)])
@@ -25,24 +31,24 @@ def test_random_checkpoints_have_the_published_sizes(size: str, tensors: int, pa
     assert sum(math.prod(shape) for shape in shapes.values()) == parameters
 
 
-def heard(count: int, *, first_ms: float = 20.0, uneven: int = 0, lag_ms: float = 1.0) -> StepResult:
-    samples = [
+def step_result(count: int, *, first_ms: float = 20.0, underruns: int = 0, lag_ms: float = 1.0) -> StepResult:
+    results = [
         UtteranceResult(
             number,
             outcome=Outcome.DONE,
             first_byte_ms=first_ms,
             server_ms=15.0,
             gaps_ms=[80.0],
-            underruns={0: 0, 80: 0, 200: int(number < uneven)},
+            underruns={0: 0, 80: 0, 200: int(number < underruns)},
             audio_s=5.0,
         )
         for number in range(count)
     ]
-    return StepResult(samples, [lag_ms], 0.5, 10.0)
+    return StepResult(results, [lag_ms], 0.5, 10.0)
 
 
 def step(load: str, size: float, **of: Any) -> StepFigures:
-    return figures(load, size, heard(4, **of), (1.5, 0.0))
+    return summarise_step(load, size, step_result(4, **of), 1.5, 0.0)
 
 
 @pytest.fixture
@@ -51,18 +57,18 @@ def result() -> SizeResult:
     engine["profile"] = {"12": {"busy": 0.9}}
     parts = {"predictor": {"1": 1.6, "8": 2.1}, "codec": None, "engine": engine}
     busy = step("60/s", 60, first_ms=30.0, lag_ms=50.0)
-    return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, uneven=1)])
+    return SizeResult("1.7B", parts, 44.0, 1000, [step("10/s", 10), busy, step("400 listeners", 400, underruns=1)])
 
 
 def test_table_shows_parts_loads_and_failures(result: SizeResult) -> None:
-    lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result]))
+    lines = markdown(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result]))
     assert "- predictor, ms: 1: 1.6, 8: 2.1" in lines
     assert "- codec: failed" in lines
     assert "- first, alone, ms: p50: 5.5" in lines
     assert "- talker, ms: 1: 3.9, 8: 4.5" in lines
     assert "- profile, 12, share: busy: 0.9" in lines
     assert "| 10/s | 4 | 0 | 0 | 20.0 / 20.0 / 20.0 | 0 / 0 / 0 | 80.0 | 2 | 1.5 | 750 |" in lines
-    assert any(f"60/s ({BUSY})" in line for line in lines), "figures of a busy client are marked"
+    assert any(f"60/s ({OVERLOADED})" in line for line in lines), "an overloaded client is not marked"
 
 
 def test_unmeasured_values_are_null_in_json(result: SizeResult) -> None:
@@ -77,7 +83,7 @@ def test_plots_draw_the_measured_values(result: SizeResult) -> None:
     assert len(steps.getElementsByTagName("polyline")) == 3
     latency = minidom.parseString(latency_plot(result))
     points = latency.getElementsByTagName("polyline")[0].getAttribute("points")
-    assert len(points.split()) == 2, "listeners are no rate"
+    assert len(points.split()) == 2, "a step of listeners is not a rate"
     assert latency_plot(SizeResult("0.6B")) == ""
 
 
@@ -93,61 +99,61 @@ def test_clients_get_separate_cores_where_there_are_enough() -> None:
     assert not set(servers) & set(clients)
 
 
-class Crowd:
-    """Stands for the processes of listeners; more than `carries` at once hear gaps."""
+class FakeClients:
+    """Replaces the client processes; more than `capacity` listeners have underruns."""
 
-    def __init__(self, carries: int) -> None:
+    def __init__(self, capacity: int) -> None:
         self.loads: list[LoadStep] = []
-        self._carries = carries
+        self._capacity = capacity
 
     async def __call__(self, load: LoadStep, *_: object) -> StepResult:
         self.loads.append(load)
-        return heard(max(1, load.streams), uneven=int(load.streams > self._carries))
+        return step_result(max(1, load.streams), underruns=int(load.streams > self._capacity))
 
 
 @pytest.mark.parametrize(
-    ("carries", "tried", "best"),
+    ("capacity", "tried", "best"),
     [(1000, [100, 200, 400], 400), (250, [100, 200, 400, 300], 200), (310, [100, 200, 400, 300], 300), (50, [100], 0)],
 )
 async def test_listener_counts_rise_until_one_fails(
-    monkeypatch: pytest.MonkeyPatch, carries: int, tried: list[int], best: int
+    monkeypatch: pytest.MonkeyPatch, capacity: int, tried: list[int], best: int
 ) -> None:
-    crowd = Crowd(carries)
-    monkeypatch.setattr(bench_gpu, "run_step", crowd)
-    kept: list[int] = []
+    clients = FakeClients(capacity)
+    monkeypatch.setattr(processes, "run_step", clients)
+    saved: list[int] = []
     rows: list[StepFigures] = []
-    loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: kept.append(len(rows)))
+    loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: saved.append(len(rows)))
     assert await loads.most_listeners([100, 200, 400]) == best
-    assert [load.streams for load in crowd.loads] == tried
-    assert kept == list(range(1, len(tried) + 1)), "every load is kept when it has ended"
+    assert [load.streams for load in clients.loads] == tried
+    assert saved == list(range(1, len(tried) + 1)), "figures are not saved after each load"
 
 
 async def test_loads_have_duration_and_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd = Crowd(1000)
-    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    clients = FakeClients(1000)
+    monkeypatch.setattr(processes, "run_step", clients)
     rows: list[StepFigures] = []
     loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None)
     await loads.warm_up()
     await loads.arrivals(20, 8.0)
     await loads.arrivals(1, 8.0)
     await loads.unpaced(64)
-    arrivals, rare, unpaced = crowd.loads[1:]
+    arrivals, rare, unpaced = clients.loads[1:]
     assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
     assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
-    assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "so few tell nothing"
+    assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "too few utterances"
     assert (unpaced.streams, unpaced.options.paced) == (64, False)
-    assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is none of them"
+    assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is not reported"
 
 
 async def test_load_is_multiplied_by_the_number_of_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd = Crowd(1000)
-    monkeypatch.setattr(bench_gpu, "run_step", crowd)
+    clients = FakeClients(1000)
+    monkeypatch.setattr(processes, "run_step", clients)
     rows: list[StepFigures] = []
     loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, 4)
     await loads.arrivals(20, 8.0)
-    assert await loads.most_listeners([200, 300]) == 250, "of each"
+    assert await loads.most_listeners([200, 300]) == 250, "per gateway"
     await loads.unpaced(64)
-    arrivals, *listeners, unpaced = crowd.loads
+    arrivals, *listeners, unpaced = clients.loads
     assert arrivals.rate_per_s == 80
     assert [load.streams for load in listeners] == [800, 1200, 1000]
     assert unpaced.streams == 256
@@ -156,7 +162,7 @@ async def test_load_is_multiplied_by_the_number_of_gateways(monkeypatch: pytest.
 
 def test_results_of_several_gateways_are_distinguished(result: SizeResult, tmp_path: Path) -> None:
     four = SizeResult("1.7B", {}, 44.0, 1000, [step("400 unpaced", 400)], gateways=4)
-    lines = table(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, four]))
+    lines = markdown(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result, four]))
     assert [line.partition(":")[0] for line in lines if line.startswith("**")] == ["**1.7B**", "**1.7B, 4 gateways**"]
     points = minidom.parseString(gateways_plot([result, four])).getElementsByTagName("polyline")[0]
     assert len(points.getAttribute("points").split()) == 2
