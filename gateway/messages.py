@@ -53,7 +53,7 @@ class FormatFields(_Message):
         )
 
     def audio_format(self) -> OutputFormat:
-        """Raises codecs.format.FormatError when no encoder offers the format."""
+        """Returns the requested format. Raises codecs.format.FormatError when it is not offered."""
         return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -143,15 +142,14 @@ class Gateway:
         await self._synthesizer.close()
 
     def _state(self) -> GatewayState:
-        now_s = asyncio.get_running_loop().time()
         return GatewayState.now(
             self._settings,
             self._admission,
             self._synthesizer,
-            sockets=dict.fromkeys(PROTOCOL_NAMES, 0) | Counter(session.protocol_name for session in self._sessions),
+            sockets=dict.fromkeys(PROTOCOL_NAMES, 0) | self._sessions.count_by_protocol(),
             engine=self._synthesizer.state,
             draining=self._sessions.draining,
-            leads_s=[lead_s for session in self._sessions for lead_s in session.leads_s(now_s)],
+            leads_s=self._sessions.leads_s(),
         )
 
     async def _exposition(self) -> bytes:

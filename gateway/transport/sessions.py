@@ -8,6 +8,7 @@ import itertools
 import logging
 import random
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
@@ -66,6 +67,15 @@ class Sessions:
     def total_open(self) -> int:
         """Sockets of this gateway, over all its processes."""
         return self._reserved if self._shared_usage is None else self._shared_usage.open_sockets
+
+    def count_by_protocol(self) -> Counter[str]:
+        """Returns the number of this process's sessions by the name of their wire protocol."""
+        return Counter(session.protocol_name for session in self._open)
+
+    def leads_s(self) -> list[float]:
+        """Returns, for each utterance that plays, the seconds of audio sent and not played yet."""
+        now_s = asyncio.get_running_loop().time()
+        return [lead_s for session in self._open for lead_s in session.leads_s(now_s)]
 
     @property
     def draining(self) -> bool:

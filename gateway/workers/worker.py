@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -193,11 +192,11 @@ class GatewayWorker:
         return b""
 
     def _counts(self) -> WorkerMetrics:
-        sessions, now_s = self._listener.sessions, asyncio.get_running_loop().time()
+        sessions = self._listener.sessions
         return WorkerMetrics(
             samples=additive_samples(self._metrics.registry),
-            sockets=dict(Counter(session.protocol_name for session in sessions)),
-            leads_s=[lead_s for session in sessions for lead_s in session.leads_s(now_s)],
+            sockets=dict(sessions.count_by_protocol()),
+            leads_s=sessions.leads_s(),
         )
 
     async def _exposition(self) -> bytes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
-from fakes.gateway.in_process import InProcessGateway
+from fakes.gateway.in_process import InProcessGateway, say
+from fakes.gateway.websocket import FakeSocket
 from fakes.virtual_time import run
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.usage import Caller, SharedUsage
 from voxgate.gateway.errors import Draining, KeyLimit
 from voxgate.gateway.observability.events import Observer
+from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.transport.sessions import ConnectionSlot, Sessions
 from voxgate.pipeline.errors import AtCapacity
 
@@ -89,3 +92,22 @@ def test_limit_counts_sockets_of_all_processes() -> None:
         assert sessions.total_open == 0
 
     in_loop(scene, ours, sockets=2)
+
+
+def test_sessions_are_counted_by_protocol_and_their_leads_listed() -> None:
+    async def main() -> None:
+        async with InProcessGateway() as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            socket = FakeSocket()
+            slot = sessions.reserve_slot(Caller("ada", KeyLimits()))
+            running = asyncio.create_task(sessions.run(socket, slot, NativeProtocol()))
+            await socket.until("session")
+            assert (sessions.count_by_protocol(), sessions.leads_s()) == ({"native": 1}, [])
+            say(socket, "a", "Some text to speak, and some more.")
+            await asyncio.sleep(0.2)
+            assert sessions.leads_s() == [pytest.approx(0.4, abs=0.081)]
+            socket.disconnect()
+            await running
+            assert (len(sessions), sessions.count_by_protocol(), sessions.total_open) == (0, {}, 0)
+
+    run(main())
