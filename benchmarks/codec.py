@@ -1,4 +1,4 @@
-"""How long a frame takes by the shape of the batch: `python -m voxgate.benchmarks.codec CHECKPOINT`."""
+"""Times the codec's decoder on a CPU by batch shape: `python -m voxgate.benchmarks.codec CHECKPOINT`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class CodecTiming:
-    """One batch shape: `frames` of each of `rows` streams. Times are of the fastest quarter's slowest run."""
+    """Timing of a batch of `frames` frames of each of `rows` streams: the 25th percentile of its runs."""
 
     rows: int
     frames: int
@@ -31,7 +31,7 @@ class CodecTiming:
 
     @property
     def streams(self) -> float:
-        """Streams that could be kept playing if the processor did nothing else."""
+        """Streams that could be decoded in real time if the processor did nothing else."""
         return FRAME_MS / self.frame_ms
 
 
@@ -44,7 +44,7 @@ def bench_codec(
     threads: int = 1,
     rounds: int = 20,
 ) -> list[CodecTiming]:
-    """Time every (rows, frames) in `shapes`, of streams in full swing; sets this process's torch threads.
+    """Times every (rows, frames) in `shapes`, with full left context. Sets the number of torch threads of the process.
 
     Raises CodecFormatError.
     """
@@ -53,24 +53,24 @@ def bench_codec(
     decoder = load_slot_decoder(checkpoint_dir, max(rows for rows, _ in shapes), codec_mode, left_context)
     timings = []
     for rows, frames in shapes:
-        slots, old = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
-        # Fills the left context, so that every run has all of it.
-        begin_codes = torch.zeros(rows, max(left_context, 1), decoder.codebooks, dtype=torch.int64)
-        decoder.decode(begin_codes, slots, torch.ones_like(old))
+        slots, not_fresh = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
+        # Fills the left context.
+        context = torch.zeros(rows, max(left_context, 1), decoder.codebooks, dtype=torch.int64)
+        decoder.decode(context, slots, torch.ones_like(not_fresh))
         codes = torch.randint(0, decoder.codebook_size, (rows, frames, decoder.codebooks))
         spans = []
         for _ in range(rounds + 2):
             begin = time.perf_counter()
-            decoder.decode(codes, slots, old)
+            decoder.decode(codes, slots, not_fresh)
             spans.append(time.perf_counter() - begin)
         timings.append(CodecTiming(rows, frames, 1000 * sorted(spans[2:])[rounds // 4]))
     return timings
 
 
 def timing_table(timings: Sequence[CodecTiming]) -> str:
-    """The timings as a Markdown table, with each shape's cost a frame as a ratio to the first one's."""
+    """The timings as a Markdown table; the ratio compares the time per frame with that of the first shape."""
     lines = [
-        "| streams | frames | ms a batch | ms a frame | ratio | real-time streams |",
+        "| streams | frames | ms per batch | ms per frame | ratio | real-time streams |",
         "|---|---|---|---|---|---|",
     ]
     for timing in timings:
@@ -89,7 +89,7 @@ def timing_table(timings: Sequence[CodecTiming]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m voxgate.benchmarks.codec", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a voice's speech_tokenizer folder")
+    parser.add_argument("checkpoint", type=Path, help="the speech_tokenizer folder of a checkpoint")
     parser.add_argument("--codec-mode", choices=("stateful", "overlap"), default="stateful")
     parser.add_argument("--left-context", type=int, default=25)
     parser.add_argument("--threads", type=int, default=1)

@@ -1,6 +1,6 @@
-"""What too little left context costs: `python -m voxgate.benchmarks.overlap_error CHECKPOINT [CODES]`.
+"""Error of overlap decoding by left context: `python -m voxgate.benchmarks.overlap_error CHECKPOINT [CODES]`.
 
-CODES is an .npz of int arrays [T, 16], one an utterance; without it the codes are random.
+CODES is an .npz file of int arrays [T, 16], one per utterance; without it the codes are random.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LEFT_CONTEXTS = (0, 10, 16, 25, 48, 72, 104, 120)
 
 
 def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_context: int, chunk_frames: int) -> float:
-    """Signal to error of chunked overlap decoding, in dB over all `utterances` (int64 [T, 16]).
+    """Signal-to-error ratio, in dB, of chunked overlap decoding over all `utterances` (int64 [T, 16] each).
 
-    The signal is the single pass. Rounding alone leaves some 110 to 130 dB in float32.
+    The signal is the output of decoding each utterance in a single pass. Float32 rounding alone gives 110 to 130 dB.
     """
     overlap = OverlapDecoder(decoder, 1, left_context)
     slot = torch.zeros(1, dtype=torch.int64)
@@ -29,7 +29,7 @@ def overlap_snr_db(decoder: CodecDecoder, utterances: Sequence[Tensor], left_con
     for codes in utterances:
         whole = decoder.decode_all(codes.unsqueeze(0))
         runs: list[Tensor] = []
-        for chunk in codes.unsqueeze(0).split(chunk_frames, dim=1):  # type: ignore[no-untyped-call]  # torch has no types for it
+        for chunk in codes.unsqueeze(0).split(chunk_frames, dim=1):  # type: ignore[no-untyped-call]  # untyped in torch
             fresh = torch.tensor([not runs], dtype=torch.int64)
             runs.append(overlap.decode(chunk, slot, fresh))
         signal += float(whole.double().square().sum())
@@ -43,7 +43,7 @@ def snr_table(
     left_contexts: Iterable[int],
     chunk_sizes: Sequence[int],
 ) -> str:
-    """A Markdown table: one row a left context, one column a chunk size."""
+    """A Markdown table with one row per left context and one column per chunk size."""
     head = "".join(f" chunks of {frames} |" for frames in chunk_sizes)
     lines = [f"| left context |{head}", "|---|" + "---|" * len(chunk_sizes)]
     for left_context in left_contexts:
@@ -54,8 +54,8 @@ def snr_table(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m voxgate.benchmarks.overlap_error", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a voice's speech_tokenizer folder")
-    parser.add_argument("codes", type=Path, nargs="?", help="an .npz of int arrays [T, 16]")
+    parser.add_argument("checkpoint", type=Path, help="the speech_tokenizer folder of a checkpoint")
+    parser.add_argument("codes", type=Path, nargs="?", help="an .npz file of int arrays [T, 16]")
     parser.add_argument("--left-contexts", type=int, nargs="+", default=LEFT_CONTEXTS)
     parser.add_argument("--chunks", type=int, nargs="+", default=(1, 4, 8))
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""How long a frame's codes take by batch size: `python -m voxgate.benchmarks.predictor CHECKPOINT`.
+"""Times both code predictors on a CPU by batch size: `python -m voxgate.benchmarks.predictor CHECKPOINT`.
 
-For both predictors, on one thread, in processor time of the process, sampling included.
+Times are CPU times on one thread, with sampling.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ROWS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class PredictorTiming:
-    """A frame of each of `rows` utterances; times are of the fastest quarter's slowest run."""
+    """Times of one frame of each of `rows` utterances: the 25th percentile of the runs."""
 
     rows: int
-    native_ms: float
+    compiled_ms: float
     torch_ms: float
 
 
@@ -34,21 +34,21 @@ class PredictorTiming:
 def bench_predictors(
     checkpoint: TalkerCheckpoint, rows: Iterable[int] = ROWS, *, top_k: int = 50, top_p: float = 1.0, rounds: int = 40
 ) -> list[PredictorTiming]:
-    """Time both predictors with a checkpoint's weights, in turn; sets this process's torch threads to one."""
+    """Times both predictors with the weights of `checkpoint`. Sets the number of torch threads to one."""
     torch.set_num_threads(1)
     rows = tuple(rows)
     stored = load_file(checkpoint.folder / "model.safetensors")
     weights = {name: tensor.float() for name, tensor in stored.items()}
     first = weights["talker.model.codec_embedding.weight"]
-    native, torch_based = (
+    compiled, torch_based = (
         kind(weights, first, checkpoint.predictor, checkpoint.groups, max(rows))
         for kind in (CpuCodePredictor, CodePredictor)
     )
     timings = []
     for count in rows:
-        spans = [_frame(predictor, checkpoint, count, top_k, top_p) for predictor in (native, torch_based)]
-        native_ms, torch_ms = (_time_ms(span, rounds) for span in spans)
-        timings.append(PredictorTiming(count, native_ms, torch_ms))
+        spans = [_frame(predictor, checkpoint, count, top_k, top_p) for predictor in (compiled, torch_based)]
+        compiled_ms, torch_ms = (_time_ms(span, rounds) for span in spans)
+        timings.append(PredictorTiming(count, compiled_ms, torch_ms))
     return timings
 
 
@@ -73,18 +73,18 @@ def _time_ms(run: Callable[[], object], rounds: int) -> float:
 
 
 def timing_table(timings: Sequence[PredictorTiming]) -> str:
-    """The timings as a Markdown table, with what the native predictor gains."""
-    lines = ["| rows | native ms | torch ms | ratio |", "|---|---|---|---|"]
+    """The timings as a Markdown table, with the ratio of both."""
+    lines = ["| rows | compiled ms | torch ms | ratio |", "|---|---|---|---|"]
     for timing in timings:
-        ratio = timing.torch_ms / timing.native_ms
-        lines.append(f"| {timing.rows} | {timing.native_ms:.2f} | {timing.torch_ms:.2f} | {ratio:.1f} |")
+        ratio = timing.torch_ms / timing.compiled_ms
+        lines.append(f"| {timing.rows} | {timing.compiled_ms:.2f} | {timing.torch_ms:.2f} | {ratio:.1f} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m voxgate.benchmarks.predictor", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a voice's folder")
-    parser.add_argument("--top-k", type=int, default=50, help="candidates a code is drawn from; 0 means all")
+    parser.add_argument("checkpoint", type=Path, help="folder of a checkpoint")
+    parser.add_argument("--top-k", type=int, default=50, help="candidates per code; 0 for all")
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A checkpoint of a published size with random weights, to measure a machine with: it is as fast as a real one."""
+"""Makes checkpoints of the published sizes with random weights, which are as fast as trained ones."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
 def write_random_checkpoint(folder: Path, size: str, device: str = "cpu", seed: int = 0) -> None:
-    """Write a custom-voice checkpoint of `size`, with the demo voice's tokenizer, into the empty or new `folder`.
+    """Writes a custom-voice checkpoint of `size`, with the demo voice's tokenizer, into the empty or new `folder`.
 
-    Its speech does not end by itself: the head's row for end of speech is zero, and never among the likely ones.
+    Its speech ends at the maximum length only: the head's row for the end of speech is zero and never likely.
     """
     import torch
     from safetensors.torch import save_file
@@ -40,10 +40,10 @@ def write_random_checkpoint(folder: Path, size: str, device: str = "cpu", seed: 
     (folder / "speech_tokenizer").mkdir(parents=True)
     shutil.copy(demo / "tokenizer.json", folder)
     config = _config(json.loads((demo / "config.json").read_text(encoding="utf-8")), size)
-    _write(folder / "config.json", config)
-    _write(folder / "generation_config.json", GENERATION)
+    write_json(folder / "config.json", config)
+    write_json(folder / "generation_config.json", GENERATION)
     codec = {"decoder_config": CODEC, "output_sample_rate": 24_000, "decode_upsample_rate": 1920}
-    _write(folder / "speech_tokenizer" / "config.json", codec)
+    write_json(folder / "speech_tokenizer" / "config.json", codec)
 
     generator = torch.Generator(device).manual_seed(seed)
     weights: dict[str, Tensor] = {}
@@ -56,9 +56,9 @@ def write_random_checkpoint(folder: Path, size: str, device: str = "cpu", seed: 
             weights[name] = (drawn * shape[-1] ** -0.5).cpu()
     weights["talker.codec_head.weight"][config["talker_config"]["codec_eos_token_id"]] = 0
     save_file(weights, folder / "model.safetensors")
-    sounds = random_tensors(DecoderConfig.from_document(codec), seed)
+    codec_tensors = random_tensors(DecoderConfig.from_document(codec), seed)
     save_file(
-        {f"decoder.{name}": tensor.float() for name, tensor in sounds.items()},
+        {f"decoder.{name}": tensor.float() for name, tensor in codec_tensors.items()},
         folder / "speech_tokenizer" / "model.safetensors",
     )
 
@@ -71,7 +71,7 @@ GENERATION = {
 
 
 def talker_shapes(size: str) -> Shapes:
-    """Every tensor of the talker and its code predictor, by its published name (section D.1)."""
+    """Every tensor of the talker and its code predictor, by its published name (docs/qwen3_tts.md, section 11.1)."""
     hidden, inner = WIDTHS[size]
     yield "talker.model.text_embedding.weight", (TEXT_VOCAB, 2048)
     yield "talker.model.codec_embedding.weight", (CODEC_VOCAB, hidden)
@@ -109,7 +109,7 @@ def _stack(prefix: str, layers: int, hidden: int, inner: int) -> Shapes:
 
 
 def _config(demo: dict[str, Any], size: str) -> dict[str, Any]:
-    """The demo voice's text ids, which its tokenizer knows, with the published sizes and codec ids."""
+    """The demo voice's config.json, whose text ids its tokenizer has, with the published sizes and codec ids."""
     hidden, inner = WIDTHS[size]
     attention = {
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "rms_norm_eps": 1e-6,
@@ -130,5 +130,5 @@ def _config(demo: dict[str, Any], size: str) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=2), encoding="utf-8")

@@ -141,7 +141,7 @@ def html_report(
         )
     parts.append(_table(("", ""), [(name, value) for name, value in facts.items()]))
     parts += [
-        f'<p class="warn">{html.escape(step.load)}: the client was overloaded; the figures of this step are not trustworthy.</p>'
+        f'<p class="warn">{html.escape(step.load)}: the client was overloaded; its figures are not trustworthy.</p>'
         for step in steps
         if not step.trustworthy
     ]

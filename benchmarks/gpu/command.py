@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--parts",
         default=",".join(DEFAULT_PARTS),
-        help="parts to time without a socket; also engine-vllm, first (default: %(default)s)",
+        help="parts to time without a socket; also layers-streamed, engine-vllm, first (default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances per second (default: %(default)s)")
     add("--seconds", type=float, default=10.0, help="minimum duration of each rate (default: %(default)s)")

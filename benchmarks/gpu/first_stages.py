@@ -1,10 +1,9 @@
-"""Where the time goes from an utterance's text to its first PCM: moments noted in the gateway and in its engine.
+"""Part `first` of `voxgate bench gpu`: the stages of an utterance from its text to its first PCM, without a socket.
 
-Calls on the way are wrapped while they are measured, in both processes, so that serving pays nothing for it. All clocks
-are the machine's own (`time.monotonic`), which every process reads alike.
+While they are measured, calls on the way are wrapped in the gateway's and in the engine's process, so that serving pays
+nothing for the measurement. All timestamps are of `time.monotonic`, which all processes of a machine share. The wrapped
+functions are internal to the pipeline and to vLLM; `test_watched_functions_exist` reports those that were renamed.
 """
-# TODO-DOC The way of an utterance from its text to its first PCM, stage by stage, in an engine without a socket in
-# TODO-DOC front.
 
 from __future__ import annotations
 
@@ -32,70 +31,66 @@ from voxgate.pipeline.talker import engine, generation
 from voxgate.pipeline.talker.vllm.compat import engine_classes
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from .engine import CACHE_BYTES, FIRST_FRAMES, SHORT_FRAMES, arrive, play
+from .engine import CACHE_BYTES, FIRST_FRAMES, SHORT_FRAMES, acknowledge_playback, arrive
 
-STAGES = (
-    "asked",
-    "sent",
-    "read",
-    "taken",
-    "ordered",
-    "backbone",
-    "launched",
-    "made",
-    "heard of",
-    "decoded",
-    "codec asked",
-    "codec begins",
-    "codec ends",
-    "pcm",
-)
-"""asked: the text's first tokens are in the tables; sent: vLLM's front has passed it on; read: the engine's process has
-it; taken: its loop does, between two steps (these three are not there where the prompt had been read); ordered: a
-step with it is; backbone, launched: so far has the host come
-with that step's kernels; made: its frame is on the host; heard of: the gateway has it; decoded: its sound is on the
-host, where the engine decoded it itself, and the codec's three are missing; pcm: the first sound."""
+STAGES = {
+    "submitted": "the text's first tokens are in the tables",
+    "sent": "vLLM's front end has sent the request",
+    "engine_received": "the engine's process has received it",
+    "engine_accepted": "the engine's loop has accepted it, between two steps",
+    "scheduled": "a step with it is scheduled",
+    "backbone": "the host has launched the backbone of that step",
+    "launched": "the host has launched all of that step",
+    "frame_done": "the first frame is on the host",
+    "frame_received": "the gateway has the frame",
+    "decoded": "its PCM is on the host, where the engine's step decodes it; the codec's stages are then missing",
+    "codec_submitted": "the codec has the job",
+    "codec_started": "the codec has started its batch",
+    "codec_done": "the codec has finished its batch",
+    "pcm": "the gateway has the first PCM",
+}
+"""Stages in order, with what is true at the timestamp. With a prefilled prompt nothing is sent to the engine."""
 
 Key = tuple[str, int]
-"""("epoch", of a generation) or ("slot", of a codec's stream)."""
+"""("epoch", epoch of a generation) or ("slot", slot of a codec stream)."""
 
 
 @dataclass(slots=True)
 class StageTimestamps:
-    """Moments in one process, as they came: seconds, stage, key. `steps`: of each step of the engine's, what it had."""
+    """Timestamps of one process in order, `rows` of (seconds, stage, key), and the engine's `steps`."""
 
     rows: list[tuple[float, str, Key]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StepTimes] = field(default_factory=list)
 
-    def note(self, stage: str, keys: Iterable[Key], at_s: float | None = None) -> None:
-        at_s = time.monotonic() if at_s is None else at_s
-        self.rows.extend((at_s, stage, key) for key in keys)
+    def record(self, stage: str, keys: Iterable[Key], time_s: float | None = None) -> None:
+        time_s = time.monotonic() if time_s is None else time_s
+        self.rows.extend((time_s, stage, key) for key in keys)
 
-    def take(self) -> tuple[list[tuple[float, str, Key]], list[Step]]:
-        """Everything so far; from here on anew."""
+    def take(self) -> tuple[list[tuple[float, str, Key]], list[StepTimes]]:
+        """Returns everything recorded and clears it."""
         rows, steps, self.rows, self.steps = self.rows, self.steps, [], []
         return rows, steps
 
 
 @dataclass(slots=True)
-class Step:
-    """One step: how many rows and positions, and when the host had come how far with it (seconds)."""
+class StepTimes:
+    """One step of the engine: its rows and positions, and when the host passed each point, in seconds."""
 
     rows: int
     positions: int
-    begun_s: float
-    ordered_s: float
+    began_s: float
+    scheduled_s: float
     backbone_s: float = 0.0
     launched_s: float = 0.0
     outcome_s: float = 0.0
 
 
 TIMESTAMPS = StageTimestamps()
-"""Of this process."""
+"""The timestamps of this process."""
 
 
 def wrap(owner: Any, name: str, around: Callable[[Callable[..., Any], Any, Any], Any]) -> None:
-    """Have `owner.name(...)` go through `around(call, args, kwargs)`."""
+    """Replaces `owner.name` by a function that calls `around(call, args, kwargs)`."""
     inner = getattr(owner, name)
 
     @functools.wraps(inner)
@@ -106,69 +101,69 @@ def wrap(owner: Any, name: str, around: Callable[[Callable[..., Any], Any, Any],
 
 
 def before(owner: Any, name: str, stage: str, keys: Callable[..., Iterable[Key]]) -> None:
-    """Note the call's beginning; `keys` of its arguments."""
+    """Records the beginning of each call; `keys` maps its arguments to keys."""
 
     def around(call: Callable[..., Any], args: Any, _: Any) -> Any:
-        TIMESTAMPS.note(stage, keys(*args))
+        TIMESTAMPS.record(stage, keys(*args))
         return call()
 
     wrap(owner, name, around)
 
 
 def after(owner: Any, name: str, stage: str, keys: Callable[..., Iterable[Key]]) -> None:
-    """Note the call's end; `keys` of what it returned and its arguments."""
+    """Records the end of each call; `keys` maps its result and arguments to keys."""
 
     def around(call: Callable[..., Any], args: Any, _: Any) -> Any:
         result = call()
-        TIMESTAMPS.note(stage, keys(result, *args))
+        TIMESTAMPS.record(stage, keys(result, *args))
         return result
 
     wrap(owner, name, around)
 
 
 def watch_gateway(llm: Any) -> None:
-    """In the gateway's process, once; `llm` is vLLM's front."""
-    before(engine.TalkerEngine, "run", "asked", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005 - as in what is watched
-    # It is sent when the coroutine is first run, which is at once.
+    """Wraps the calls of the gateway's process; `llm` is vLLM's front end. To be called once."""
+    before(engine.TalkerEngine, "run", "submitted", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005 - the wrapped function's arguments
+    # The coroutine sends when it first runs, which is at once.
     before(llm.engine_core, "add_request_async", "sent", lambda request: [_epoch(request.request_id)])
     before(
         generation.Generation,
         "take",
-        "heard of",
+        "frame_received",
         lambda made, number, flags, _: [("epoch", made.epoch)] if number == 0 and not flags & RecordFlag.END else [],
     )
     before(
         client.CodecClient,
         "_submit",
-        "codec asked",
-        lambda _, job, about: [("slot", slot) for slot in job.slots],  # noqa: ARG005 - as in what is watched
+        "codec_submitted",
+        lambda _, job, about: [("slot", slot) for slot in job.slots],  # noqa: ARG005 - the wrapped function's arguments
     )
 
 
 def watch_engine(worker_of_vllm: Any) -> None:
-    """In the engine's process, once; the argument is vLLM's worker."""
+    """Wraps the calls of the engine's process; the argument is vLLM's worker. To be called once."""
     from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
 
     core, executor = engine_classes()
-    after(core, "preprocess_add_request", "read", lambda got, *_: [_epoch(got[0].request_id)])
-    before(core, "add_request", "taken", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005 - as in what is watched
+    after(core, "preprocess_add_request", "engine_received", lambda got, *_: [_epoch(got[0].request_id)])
+    before(core, "add_request", "engine_accepted", lambda _, request, *more: [_epoch(request.request_id)])  # noqa: ARG005 - the wrapped function's arguments
     fresh: list[Key] = []
 
-    def order(call: Callable[..., Any], args: Any, _: Any) -> Any:
-        begun_s = time.monotonic()
+    def schedule(call: Callable[..., Any], args: Any, _: Any) -> Any:
+        began_s = time.monotonic()
         result = call()
         now_s = time.monotonic()
-        fresh[:] = [_epoch(each.req_id) for each in result.scheduled_new_reqs] + _heirs(args[0], result)
-        TIMESTAMPS.note("ordered", fresh, now_s)
+        fresh[:] = [_epoch(each.req_id) for each in result.scheduled_new_reqs] + _successors(args[0], result)
+        TIMESTAMPS.record("scheduled", fresh, now_s)
         if result.total_num_scheduled_tokens:
             rows = len(result.num_scheduled_tokens)
-            TIMESTAMPS.steps.append(Step(rows, result.total_num_scheduled_tokens, begun_s, now_s))
+            TIMESTAMPS.steps.append(StepTimes(rows, result.total_num_scheduled_tokens, began_s, now_s))
         return result
 
     def run(call: Callable[..., Any], _: Any, __: Any) -> Any:
         result = call()
         now_s = time.monotonic()
-        TIMESTAMPS.note("backbone", fresh, now_s)
+        TIMESTAMPS.record("backbone", fresh, now_s)
         if TIMESTAMPS.steps:
             TIMESTAMPS.steps[-1].backbone_s = now_s
         return result
@@ -176,13 +171,13 @@ def watch_engine(worker_of_vllm: Any) -> None:
     def finish(call: Callable[..., Any], _: Any, __: Any) -> Any:
         result = call()
         now_s = time.monotonic()
-        TIMESTAMPS.note("launched", fresh, now_s)
+        TIMESTAMPS.record("launched", fresh, now_s)
         fresh.clear()
         if TIMESTAMPS.steps:
             TIMESTAMPS.steps[-1].launched_s = now_s
         return result
 
-    def outcome(call: Callable[..., Any], _: Any, __: Any) -> Any:
+    def update(call: Callable[..., Any], _: Any, __: Any) -> Any:
         now_s = time.monotonic()
         for step in TIMESTAMPS.steps:
             if not step.outcome_s:
@@ -190,23 +185,23 @@ def watch_engine(worker_of_vllm: Any) -> None:
                 break
         return call()
 
-    wrap(CreditScheduling, "schedule", order)
-    wrap(CreditScheduling, "update_from_output", outcome)
+    wrap(CreditScheduling, "schedule", schedule)
+    wrap(CreditScheduling, "update_from_output", update)
     wrap(executor, "execute_model", run)
     wrap(executor, "sample_tokens", finish)
     step = getattr(worker_of_vllm.model_runner.model, "_step", None)
     sender = getattr(getattr(step, "_send", None), "__self__", None)
     if sender is not None:
         width = sender._free.queue[0][0].shape[1]
-        before(sender, "_send", "made", lambda message: _firsts(message, width - HEADER))
-        before(sender, "_send", "decoded", _sounds)
-        # On a GPU the codec is a thread of this process.
-        before(answering._WorkerLoop, "_launch", "codec begins", lambda _, batch: _slots(batch))
-        after(answering._WorkerLoop, "_answer", "codec ends", lambda _, __, done: _slots(done.jobs))
+        before(sender, "_send", "frame_done", lambda message: _first_frame_keys(message, width - HEADER))
+        before(sender, "_send", "decoded", _pcm_keys)
+        # On a GPU the codec runs in a thread of this process.
+        before(answering._WorkerLoop, "_launch", "codec_started", lambda _, batch: _slots(batch))
+        after(answering._WorkerLoop, "_answer", "codec_done", lambda _, __, done: _slots(done.jobs))
 
 
 def take_timestamps(_: Any) -> bytes:
-    """In the engine's process: what was noted there since the last call, pickled."""
+    """Returns the timestamps of the engine's process since the last call, pickled."""
     return pickle.dumps(TIMESTAMPS.take())
 
 
@@ -214,8 +209,8 @@ def _slots(batch: Iterable[QueuedJob]) -> list[Key]:
     return [("slot", slot) for queued in batch for slot in queued.job.slots]
 
 
-def _firsts(message: bytes, groups: int) -> Iterable[Key]:
-    if _sounds(message):
+def _first_frame_keys(message: bytes, groups: int) -> Iterable[Key]:
+    if _pcm_keys(message):
         return []
     records = unpack_records(message, groups)
     if records.shape[1] == HEADER:
@@ -224,45 +219,45 @@ def _firsts(message: bytes, groups: int) -> Iterable[Key]:
     return [("epoch", epoch) for epoch in first[:, 1].tolist()]
 
 
-def _sounds(message: bytes) -> list[Key]:
-    sound = unpack_pcm(message)
-    return [] if sound is None else [("epoch", sound[1])]
+def _pcm_keys(message: bytes) -> list[Key]:
+    pcm = unpack_pcm(message)
+    return [] if pcm is None else [("epoch", pcm[1])]
 
 
 def _epoch(request_id: str) -> Key:
-    """vLLM puts letters of its own behind the name that it was given. Who reads a prompt for later has no epoch."""
+    """The epoch in a request id, to which vLLM appends characters; 0 for a request that prefills a prompt."""
     name = request_id.partition("-")[0]
     return "epoch", int(name) if name.isdecimal() else 0
 
 
-def _heirs(scheduler: Any, order: Any) -> list[Key]:
-    """Generations that go on in this step from a prompt that had been read."""
+def _successors(scheduler: Any, output: Any) -> list[Key]:
+    """The generations that continue, in this step, from a prefilled prompt."""
     control, rows = scheduler._control, scheduler._prefill_rows
-    going_on = [rows[name] for name in scheduler._handed_over if name in order.num_scheduled_tokens]
-    heirs = [int(control[row, Field.SUCCESSOR]) - 1 for row in going_on]
-    return [("epoch", int(control[heir, Field.EPOCH])) for heir in heirs if heir >= 0]
+    continued = [rows[name] for name in scheduler._handed_over if name in output.num_scheduled_tokens]
+    successors = [int(control[row, Field.SUCCESSOR]) - 1 for row in continued]
+    return [("epoch", int(control[row, Field.EPOCH])) for row in successors if row >= 0]
 
 
 def stages_ms(
     rows: Sequence[tuple[float, str, Key]], began_s: float, ended_s: float, epoch: int, slot: int
 ) -> dict[str, float]:
-    """Of one utterance, ms from its beginning to each stage, in their order; those that nobody noted are left out.
+    """Milliseconds from the beginning of one utterance to each stage, in order, without stages that were not recorded.
 
-    `rows`: of all processes, by time. Of moments that fit the first counts that is not before the stage before it.
+    `rows` are those of all processes by time. The first matching row not before the previous stage counts.
     """
-    mine = {("epoch", epoch), ("slot", slot)}
+    keys = {("epoch", epoch), ("slot", slot)}
     last_s, reached = began_s, {}
-    for stage in STAGES[:-1]:
-        at_s = next((at for at, name, key in rows if name == stage and key in mine and at >= last_s), None)
-        if at_s is not None and at_s <= ended_s:
-            last_s, reached[stage] = at_s, 1000 * (at_s - began_s)
+    for stage in list(STAGES)[:-1]:
+        time_s = next((at_s for at_s, name, key in rows if name == stage and key in keys and at_s >= last_s), None)
+        if time_s is not None and time_s <= ended_s:
+            last_s, reached[stage] = time_s, 1000 * (time_s - began_s)
     return reached | {"pcm": 1000 * (ended_s - began_s)}
 
 
-def spread_of(timelines: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """For each stage: when it was reached, p50 and p95, and how long after the one before it, ms."""
+def summarise_stages(timelines: Iterable[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """For each stage, in ms: p50 and p95 of the time it was reached, and of the time since the previous stage."""
     timelines = list(timelines)
-    told: dict[str, dict[str, float]] = {}
+    summary: dict[str, dict[str, float]] = {}
     for stage in STAGES:
         reached = [line for line in timelines if stage in line]
         if not reached:
@@ -271,8 +266,8 @@ def spread_of(timelines: Iterable[Mapping[str, float]]) -> dict[str, dict[str, f
             Percentiles.of(line[stage] for line in reached),
             Percentiles.of(_took(line, stage) for line in reached),
         )
-        told[stage] = {"at": at.p50, "at95": at.p95, "took": took.p50, "took95": took.p95}
-    return {stage: {name: round(ms, 2) for name, ms in each.items()} for stage, each in told.items()}
+        summary[stage] = {"at": at.p50, "at95": at.p95, "took": took.p50, "took95": took.p95}
+    return {stage: {name: round(ms, 2) for name, ms in each.items()} for stage, each in summary.items()}
 
 
 def _took(line: Mapping[str, float], stage: str) -> float:
@@ -281,8 +276,8 @@ def _took(line: Mapping[str, float], stage: str) -> float:
     return line[stage] - (line[passed[at - 1]] if at else 0.0)
 
 
-def step_spread(steps: Sequence[Step]) -> dict[str, float]:
-    """What the host spends on a step and how long steps are apart, ms; rows of a step on average and at most."""
+def summarise_steps(steps: Sequence[StepTimes]) -> dict[str, float]:
+    """Host time of a step by phase and the interval between steps, in ms, and the rows of a step."""
     steps = [step for step in steps if step.launched_s and step.outcome_s]
     if len(steps) < 2:
         return {}
@@ -290,8 +285,8 @@ def step_spread(steps: Sequence[Step]) -> dict[str, float]:
     apart = Percentiles.of(gap for gap, step in zip(outcomes, steps[1:], strict=False) if gap < 1000 and step.rows)
     rows = Percentiles.of(float(step.rows) for step in steps)
     spans = {
-        "schedule": Percentiles.of(1000 * (step.ordered_s - step.begun_s) for step in steps).p50,
-        "backbone": Percentiles.of(1000 * (step.backbone_s - step.ordered_s) for step in steps).p50,
+        "schedule": Percentiles.of(1000 * (step.scheduled_s - step.began_s) for step in steps).p50,
+        "backbone": Percentiles.of(1000 * (step.backbone_s - step.scheduled_s) for step in steps).p50,
         "launch": Percentiles.of(1000 * (step.launched_s - step.backbone_s) for step in steps).p50,
         "flight": Percentiles.of(1000 * (step.outcome_s - step.launched_s) for step in steps).p50,
         "apart": apart.p50,
@@ -310,11 +305,11 @@ Figures = dict[str, Any]
 async def first_figures(
     folder: Path, rates: tuple[float, ...], report: Callable[[Figures], None], **options: Any
 ) -> None:
-    """Measure alone and at `rates` utterances a second, each for RATE_S; `report` has all so far each time.
+    """Measures utterances alone and at `rates` per second, each for RATE_S; `report` gets all figures after each.
 
-    `options`: of `SynthesizerOptions`, besides those of a GPU.
+    `options` are further fields of `SynthesizerOptions`.
     """
-    # Functions are sent to the engine's process, which takes none otherwise.
+    # vLLM refuses functions sent to the engine's process otherwise.
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     began_s = time.monotonic()
     chosen: Figures = {"slots": 384, "device": "cuda", "kv_cache_bytes": CACHE_BYTES}
@@ -339,40 +334,39 @@ async def first_figures(
 
 
 class UtteranceTimelines:
-    """Utterances that are begun, and of each the moments that `stages_ms` needs."""
+    """Speaks utterances and keeps, for each, the arguments of `stages_ms`."""
 
     def __init__(self, synthesizer: QwenSynthesizer) -> None:
         self._synthesizer = synthesizer
-        self._heard: list[tuple[float, float, int, int]] = []
+        self._utterances: list[tuple[float, float, int, int]] = []
 
     async def one_by_one(self, count: int) -> None:
         for _ in range(count):
-            await self._hear(SHORT_FRAMES)
-            # As a request a second would find it: at rest.
+            await self._run_utterance(SHORT_FRAMES)
+            # Lets the engine become idle.
             await asyncio.sleep(0.05)
 
     async def at(self, rate_per_s: float, seconds: float) -> None:
-        await arrive(lambda: self._hear(FIRST_FRAMES), rate_per_s, seconds)
+        await arrive(lambda: self._run_utterance(FIRST_FRAMES), rate_per_s, seconds)
 
     async def figures(self) -> Figures:
         rows, steps = pickle.loads(await self._synthesizer.talker.ask_worker(take_timestamps))
         rows = sorted(rows + TIMESTAMPS.take()[0])
-        timelines = [stages_ms(rows, *heard) for heard in self._heard]
-        return {"count": len(timelines), "stages": spread_of(timelines), "steps": step_spread(steps)}
+        timelines = [stages_ms(rows, *utterance) for utterance in self._utterances]
+        return {"count": len(timelines), "stages": summarise_stages(timelines), "steps": summarise_steps(steps)}
 
-    async def _hear(self, frames: int) -> None:
-        """One utterance at a listener's pace."""
+    async def _run_utterance(self, frames: int) -> None:
+        """Speaks one utterance, with acknowledged playback."""
         speech = self._synthesizer.open(SpeechRequest(self._synthesizer.default_voice, max_frames=frames))
         began_s = time.monotonic()
         speech.push_text(SENTENCES[0])
         speech.end()
-        playing = asyncio.create_task(play(speech))
+        playing = asyncio.create_task(acknowledge_playback(speech))
         try:
             async for chunk in speech:
                 if not chunk.first_frame and speech._generation is not None:
-                    # The stream of a codec, whichever it is, has a slot.
-                    slot: int = speech._codec.slot  # type: ignore[attr-defined]
-                    self._heard.append((began_s, time.monotonic(), speech._generation.epoch, slot))
+                    slot: int = speech._codec.slot  # type: ignore[attr-defined]  # every codec's streams have a slot
+                    self._utterances.append((began_s, time.monotonic(), speech._generation.epoch, slot))
         finally:
             playing.cancel()
             await speech.aclose()

@@ -1,7 +1,7 @@
-"""How long each part of a step takes on this GPU by size of batch: layers, predictor, codec, and the whole engine.
+"""Times the parts of a talker step on this GPU by batch size: layers, code predictor, codec, and the whole engine.
 
-`python -m voxgate.benchmarks.gpu.parts CHECKPOINT PART` prints JSON, of which the last line counts; a process for each part,
-which leaves no memory taken.
+`python -m voxgate.benchmarks.gpu.parts CHECKPOINT PART` prints JSON, of which the last line counts. Each part is timed
+in a process of its own, which leaves no memory allocated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
 CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8), (32, 8))
 LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
 PAST, PAGE = 120, 16
-"""Positions of each session's past, and of a page of the cache, when layers are timed."""
+"""Past positions of each row, and positions of a page of the KV cache, when layers are timed."""
 ROUNDS = 30
 RATES = (10, 20, 40, 60)
-"""Utterances a second, for the first PCM."""
+"""Utterances per second, for the first PCM."""
 
 
 def predictor_ms(folder: Path) -> dict[str, float]:
-    """A frame's codes for so many rows, without head and first draw, as one graph and as serving makes them; median."""
+    """Median time of a frame's codes by rows, in ms, as one graph, without head and first code."""
     import torch
     from safetensors import safe_open
     from voxgate.pipeline.checkpoint import load_checkpoint
@@ -56,31 +56,40 @@ def predictor_ms(folder: Path) -> dict[str, float]:
             hidden = torch.randn(rows, checkpoint.talker.hidden, device="cuda", dtype=first.dtype)
             codes = torch.randint(checkpoint.codebook, (rows,), device="cuda")
             noise = torch.rand(rows, checkpoint.groups - 1, device="cuda")
-            heat = torch.full((rows,), 0.9, device="cuda")
-            limit = torch.full((rows,), 50, device="cuda")
-            candidates = Candidates.on_device(heat, limit, torch.ones(rows, device="cuda"), checkpoint.codebook)
+            temperature = torch.full((rows,), 0.9, device="cuda")
+            top_k = torch.full((rows,), 50, device="cuda")
+            candidates = Candidates.on_device(temperature, top_k, torch.ones(rows, device="cuda"), checkpoint.codebook)
             times[str(rows)] = _graph_ms(lambda: predictor(hidden, codes, candidates, noise))  # noqa: B023  # run at once
     return times
 
 
-def layers_ms(folder: Path) -> dict[str, float]:
-    """The talker's layers, ours, with random weights, for so many sessions PAST positions on, as one graph; median."""
+def layers_ms(folder: Path, *, streamed: bool | None = None) -> dict[str, float]:
+    """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, as served by default."""
     import torch
     from voxgate.pipeline.checkpoint import load_checkpoint
 
     with torch.inference_mode():
-        run = random_layers(load_checkpoint(folder).talker, max(LAYER_BATCHES), PAST, torch.device("cuda"))
+        size = load_checkpoint(folder).talker
+        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"), streamed=streamed)
         return {str(rows): _graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
 
 
-def random_layers(size: TransformerSize, most: int, past: int, device: torch.device) -> Callable[[int], Tensor]:
-    """A step of up to `most` sessions, each `past` positions on, through all layers as served, in bfloat16 on a GPU."""
+def random_layers(
+    size: TransformerSize, max_rows: int, past: int, device: torch.device, *, streamed: bool | None = None
+) -> Callable[[int], Tensor]:
+    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long.
+
+    `streamed`: whether steps of few rows take the streamed layers; None as served by default.
+    """
     import torch
     from voxgate.pipeline.talker.cuda.backbone import backbone_for
     from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
     from voxgate.pipeline.talker.reference.predictor_weights import rotary
+    from voxgate.pipeline.talker.vllm.config import GpuOptions
 
-    # Triton's interpreter cannot multiply bfloat16.
+    if streamed is None:
+        streamed = GpuOptions().streamed_layers
+    # Triton's interpreter does not support bfloat16.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
 
     def random(*shape: int) -> Tensor:
@@ -100,22 +109,22 @@ def random_layers(size: TransformerSize, most: int, past: int, device: torch.dev
     ]
     angles = torch.cat([part.chunk(2, -1)[0] for part in rotary(torch.arange(past + 1, device=device), size)], -1)
     pages = -(-(past + 1) // PAGE)
-    caches = [random(most * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
-    owned = torch.randperm(most * pages, device=device).int().view(most, pages)
-    gpu = backbone_for(layers, random(size.hidden) * 0 + 1, angles, size, most, streamed_layers=True)
-    embedded = random(most, size.hidden)
+    caches = [random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
+    owned = torch.randperm(max_rows * pages, device=device).int().view(max_rows, pages)
+    gpu = backbone_for(layers, random(size.hidden) * 0 + 1, angles, size, max_rows, streamed_layers=streamed)
+    embedded = random(max_rows, size.hidden)
 
     def run(rows: int) -> Tensor:
         numbers = torch.arange(rows, device=device)
-        places = owned[:rows, past // PAGE].long() * PAGE + past % PAGE
+        positions = owned[:rows, past // PAGE].long() * PAGE + past % PAGE
         starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
-        return gpu(embedded[:rows], BatchRows(numbers, numbers * 0 + past, places, owned[:rows], starts), caches)
+        return gpu(embedded[:rows], BatchRows(numbers, numbers * 0 + past, positions, owned[:rows], starts), caches)
 
     return run
 
 
 def codec_ms(folder: Path) -> dict[str, float]:
-    """A batch of (streams, frames) as one graph, in the precision that serving would choose; median."""
+    """Median time of a batch by "streams x frames", in ms, as one graph, in the precision that serving chooses."""
     import torch
     from voxgate.pipeline.codec.gpu_worker import load_gpu_decoder
 
@@ -144,21 +153,21 @@ def _graph_ms(run: Callable[[], object]) -> float:
 
 
 def engine_figures(folder: Path, *, voxgate_kernels: bool = True) -> None:
-    """Everything that needs an engine (`gpu_engine.py`)."""
+    """Prints the figures of `engine.py`."""
     import uvloop
 
-    from . import engine as gpu_engine
+    from . import engine
 
-    uvloop.run(gpu_engine.engine_figures(folder, RATES, _print, voxgate_kernels=voxgate_kernels))
+    uvloop.run(engine.engine_figures(folder, RATES, _print, voxgate_kernels=voxgate_kernels))
 
 
 def first_figures(folder: Path) -> None:
-    """The way to the first PCM, stage by stage (`gpu_first.py`)."""
+    """Prints the figures of `first_stages.py`."""
     import uvloop
 
-    from . import first_stages as gpu_first
+    from . import first_stages
 
-    uvloop.run(gpu_first.first_figures(folder, RATES, _print))
+    uvloop.run(first_stages.first_figures(folder, RATES, _print))
 
 
 def _print(figures: object) -> None:
@@ -167,13 +176,14 @@ def _print(figures: object) -> None:
 
 PARTS: dict[str, Callable[[Path], object]] = {
     "layers": layers_ms,
+    "layers-streamed": partial(layers_ms, streamed=True),
     "predictor": predictor_ms,
     "codec": codec_ms,
     "engine": engine_figures,
     "engine-vllm": partial(engine_figures, voxgate_kernels=False),
     "first": first_figures,
 }
-"""engine-vllm: with `--gpu-kernels vllm`; all others with Voxgate's kernels."""
+"""layers-streamed: with `--streamed-layers`; engine-vllm: with `--gpu-kernels vllm`; others with the defaults."""
 
 
 if __name__ == "__main__":

@@ -1,5 +1,3 @@
-"""Kernels that ran, as shares of the time."""
-
 from __future__ import annotations
 
 import pytest
@@ -14,8 +12,8 @@ def test_overlapping_kernels_count_once_as_busy() -> None:
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("nvjet_sm90_tst_128x16_64x11_4x1_v_bz_TNT", "the library's products"),
-        ("void cublasLt::splitKreduce_kernel<32, 16, int>(float)", "the library's products"),
+        ("nvjet_sm90_tst_128x16_64x11_4x1_v_bz_TNT", "matrix library"),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int>(float)", "matrix library"),
         ("void at::native::vectorized_gather_kernel<16, long>(char*)", "vectorized_gather_kernel"),
         ("few_rows", "few_rows"),
         ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH "),

@@ -1,19 +1,25 @@
-"""Where the time of a first PCM goes: how moments of several processes become one utterance's stages."""
-
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from voxgate.benchmarks.gpu import first_stages
-from voxgate.benchmarks.gpu.first_stages import StageTimestamps, Step, after, before, spread_of, stages_ms, step_spread
+from voxgate.benchmarks.gpu.first_stages import (
+    StageTimestamps,
+    StepTimes,
+    after,
+    before,
+    stages_ms,
+    summarise_stages,
+    summarise_steps,
+)
 from voxgate.pipeline.ipc.records import RecordFlag, pack_step
 
 
 @pytest.fixture
-def stamps(monkeypatch: pytest.MonkeyPatch) -> StageTimestamps:
-    stamps = StageTimestamps()
-    monkeypatch.setattr(first_stages, "TIMESTAMPS", stamps)
-    return stamps
+def timestamps(monkeypatch: pytest.MonkeyPatch) -> StageTimestamps:
+    timestamps = StageTimestamps()
+    monkeypatch.setattr(first_stages, "TIMESTAMPS", timestamps)
+    return timestamps
 
 
 class Talker:
@@ -21,48 +27,52 @@ class Talker:
         return epoch + 1
 
 
-def test_watched_call_returns_and_records_timestamps(stamps: StageTimestamps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watched_call_returns_and_records_timestamps(
+    timestamps: StageTimestamps, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Talker, "run", Talker.run)
-    before(Talker, "run", "asked", lambda _, epoch: [("epoch", epoch)])
+    before(Talker, "run", "submitted", lambda _, epoch: [("epoch", epoch)])
     after(Talker, "run", "sent", lambda result, _, epoch: [("epoch", result), ("epoch", epoch)])
     assert Talker().run(5) == 6
-    rows, _ = stamps.take()
+    rows, _ = timestamps.take()
     assert [(stage, key) for _, stage, key in rows] == [
-        ("asked", ("epoch", 5)),
+        ("submitted", ("epoch", 5)),
         ("sent", ("epoch", 6)),
         ("sent", ("epoch", 5)),
     ]
-    assert stamps.take() == ([], [])
+    assert timestamps.take() == ([], [])
 
 
 def test_utterance_passes_its_stages_in_order() -> None:
     rows = [
-        (0.9, "codec asked", ("slot", 3)),
-        (1.001, "asked", ("epoch", 64)),
-        (1.002, "asked", ("epoch", 128)),
-        (1.004, "made", ("epoch", 64)),
-        (1.005, "codec asked", ("slot", 4)),
-        (1.006, "codec asked", ("slot", 3)),
-        (1.009, "codec asked", ("slot", 3)),
+        (0.9, "codec_submitted", ("slot", 3)),
+        (1.001, "submitted", ("epoch", 64)),
+        (1.002, "submitted", ("epoch", 128)),
+        (1.004, "frame_done", ("epoch", 64)),
+        (1.005, "codec_submitted", ("slot", 4)),
+        (1.006, "codec_submitted", ("slot", 3)),
+        (1.009, "codec_submitted", ("slot", 3)),
     ]
     reached = stages_ms(rows, 1.0, 1.008, 64, 3)
-    # The slot's job of before is another utterance's, and the second one is not for the first sound.
-    assert reached == pytest.approx({"asked": 1.0, "made": 4.0, "codec asked": 6.0, "pcm": 8.0})
+    # The slot's first job belongs to an earlier utterance, the last one to later PCM.
+    assert reached == pytest.approx({"submitted": 1.0, "frame_done": 4.0, "codec_submitted": 6.0, "pcm": 8.0})
 
 
 def test_stages_are_reported_as_times_and_durations() -> None:
-    told = spread_of([{"asked": 1.0, "made": 4.0, "pcm": 6.0}, {"asked": 1.0, "made": 5.0, "pcm": 9.0}])
-    assert told["made"] == {"at": 4.0, "at95": 5.0, "took": 3.0, "took95": 4.0}
-    assert told["pcm"] == {"at": 6.0, "at95": 9.0, "took": 2.0, "took95": 4.0}
-    assert "sent" not in told
+    summary = summarise_stages(
+        [{"submitted": 1.0, "frame_done": 4.0, "pcm": 6.0}, {"submitted": 1.0, "frame_done": 5.0, "pcm": 9.0}]
+    )
+    assert summary["frame_done"] == {"at": 4.0, "at95": 5.0, "took": 3.0, "took95": 4.0}
+    assert summary["pcm"] == {"at": 6.0, "at95": 9.0, "took": 2.0, "took95": 4.0}
+    assert "sent" not in summary
 
 
 def test_steps_are_reported_by_host_time() -> None:
-    steps = [Step(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
-    told = step_spread(steps)
-    assert (told["schedule"], told["backbone"], told["launch"], told["flight"]) == (1.0, 1.0, 0.5, 2.5)
-    assert (told["apart"], told["rows50"], told["steps"]) == (4.0, 2.0, 3)
-    assert step_spread(steps[:1]) == {}
+    steps = [StepTimes(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
+    summary = summarise_steps(steps)
+    assert (summary["schedule"], summary["backbone"], summary["launch"], summary["flight"]) == (1.0, 1.0, 0.5, 2.5)
+    assert (summary["apart"], summary["rows50"], summary["steps"]) == (4.0, 2.0, 3)
+    assert summarise_steps(steps[:1]) == {}
 
 
 def test_only_a_first_frame_is_recorded() -> None:
@@ -70,8 +80,8 @@ def test_only_a_first_frame_is_recorded() -> None:
     frame[:, 1] = 64, 128, 192, 256
     frame[1, 2] = 1
     frame[2, 3] = RecordFlag.END
-    assert first_stages._firsts(frame.tobytes(), 2) == [("epoch", 64), ("epoch", 256)]
-    assert first_stages._firsts(pack_step(3, 0.1), 2) == []
+    assert first_stages._first_frame_keys(frame.tobytes(), 2) == [("epoch", 64), ("epoch", 256)]
+    assert first_stages._first_frame_keys(pack_step(3, 0.1), 2) == []
 
 
 def test_watched_functions_exist() -> None:
