@@ -113,9 +113,8 @@ async def test_caller_hears_mu_law_and_a_digit_interrupts(served: Gateway) -> No
                     audio += payload
                 assert loud(decode_mulaw(audio))
                 await phone.send(json.dumps({"event": "dtmf", "dtmf": {"digit": "1"}}))
-                events = [json.loads(await phone.recv())["event"]]
-                while events[-1] != "clear" or len(events) < 2:
-                    events.append(json.loads(await phone.recv())["event"])
+                while json.loads(await phone.recv())["event"] != "clear":
+                    pass  # audio that was already on its way
                 assert (await bridge.stdout.readline()).startswith(b"digit 1 after ")
                 while json.loads(await phone.recv())["event"] != "media":
                     pass

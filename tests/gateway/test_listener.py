@@ -200,6 +200,7 @@ async def test_invalid_frame_closes_with_its_code(frame: bytes, code: int) -> No
         writer.close()
 
 
+@pytest.mark.nightly  # fills the socket buffers of the kernel; test_ping_flood_is_bounded runs with every commit
 async def test_ping_flood_of_a_client_that_does_not_read_is_aborted() -> None:
     async with gateway() as served:
         _, writer = await raw(served)
@@ -233,7 +234,11 @@ async def test_admission_follows_the_capacity_of_the_engine() -> None:
     synthesizer.capacity = 2
     async with gateway(synthesizer, start=False) as served, dial(served) as socket:
         supervising = asyncio.create_task(served.run_engine())
-        await asyncio.sleep(0.05)
+
+        async def ready() -> bool:
+            return (await get(served.port, "/readyz"))[0] == 200
+
+        await until(ready)
         for name in "abc":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
         assert (await next_of(socket, "queued"))["utterance"] == "c"

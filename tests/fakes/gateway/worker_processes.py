@@ -55,9 +55,9 @@ async def gateway(
 
 
 async def ready(served: SpeechProcess) -> None:
+    """Wait until the engine speaks and every worker is attached to it."""
     await until(lambda: served.state.speaks)
-    # Workers are told a moment later.
-    await asyncio.sleep(0.1)
+    await until(lambda: all(worker.attached for worker in served._workers.values()))
 
 
 def url(served: SpeechProcess) -> str:

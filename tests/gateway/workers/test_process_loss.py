@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 
 import aiohttp
 import psutil
@@ -25,13 +24,16 @@ from fakes.gateway.worker_processes import (
 )
 from fakes.pipeline.tone_engine import ToneEngine
 from fakes.waiting import DEADLINE_S, until
-from voxgate.client import SessionLost, SpeechError, connect
+from voxgate.client import SessionLost, SpeechError
 from voxgate.gateway.engine import RestartBackoff
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers import worker_process as process
 from voxgate.gateway.workers.speech_process import SpeechProcess
 from voxgate.pipeline.errors import EngineError
-from voxgate.pipeline.ipc.watchdog import MAX_LOOK_DELAY_S
+
+HEARTBEAT_TIMEOUT_S = 3.0
+"""Shorter than in operation, and long enough for a healthy worker on a busy machine; the rule itself is tested with
+numbers in tests/pipeline/ipc/test_watchdog.py."""
 
 
 async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
@@ -57,8 +59,8 @@ async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
 
 
 async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", HEARTBEAT_TIMEOUT_S)
+    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", HEARTBEAT_TIMEOUT_S / 10)
     async with gateway() as served:
         stopped = served.pids[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -68,28 +70,9 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
         await everybody_speaks(served)
 
 
-async def test_a_process_that_was_held_up_itself_kills_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with gateway() as served, connect(url(served)) as session:
-        monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.2)
-        living = [asyncio.create_task(worker.wait_until_lost()) for worker in served._workers.values()]
-        # Right after they were asked for a sign of life, before anybody can answer.
-        asyncio.get_running_loop().call_soon(_hold_up, 0.2 + 2 * MAX_LOOK_DELAY_S)
-        assert (await say(session, "Still here."))[1].reason == "end"
-        assert not any(each.done() for each in living)
-        for each in living:
-            each.cancel()
-
-
-def _hold_up(seconds: float) -> None:
-    """As if the process had been stopped."""
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        pass
-
-
 async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", HEARTBEAT_TIMEOUT_S)
+    monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", HEARTBEAT_TIMEOUT_S / 10)
     async with gateway(before=lambda served: os.kill(served.pids[0], signal.SIGSTOP)) as served:
         assert served.state.speaks
         await everybody_speaks(served)
