@@ -1,4 +1,4 @@
-"""The codec worker's arithmetic on a GPU: one CUDA graph for each batch shape, with the streams' state on the device."""
+"""The codec worker's arithmetic on a GPU: a CUDA graph for each batch shape; the streams' state is on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programmatic dependent launch in Triton: a kernel starts while its predecessor still runs, where the GPU can (PDL)."""
+"""Programmatic dependent launch in Triton: with PDL, a kernel starts while its predecessor still runs."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_only_what_does_as_the_library_does_is_trusted() -> None:
 
         def run(embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
             for cache in caches:
-                cache.transpose(1, 2).flatten(0, 1)[rows.places] = torch.nan if spoilt else 1.0
+                cache.transpose(1, 2).flatten(0, 1)[rows.cache_slots] = torch.nan if spoilt else 1.0
             return embedded.float() * next(scale)
 
         return run
@@ -140,13 +140,13 @@ def test_only_what_does_as_the_library_does_is_trusted() -> None:
 
 def few_layers(layers: list[LayerWeights], angles: Tensor, rows: int, folder: Path) -> StreamedLayers:
     """The kernels for a few rows: of this GPU where there is one, else compiled for the CPU."""
-    cuts = [replace(CUT, eights=eights) for eights in (1, 2, 4)]
+    cuts = [replace(CUT, row_blocks=row_blocks) for row_blocks in (1, 2, 4)]
     if angles.is_cuda:
         return StreamedLayers(layers, angles, FEW, [OutMlpQkv(cut) for cut in cuts], StreamedAttention(FEW))
     rest = []
     for cut in cuts:
-        (folder / str(cut.eights)).mkdir()
-        rest.append(OutMlpQkv(cut, cpu_launch(OUT_MLP_QKV_SOURCE, cut.macros(), folder / str(cut.eights))))
+        (folder / str(cut.row_blocks)).mkdir()
+        rest.append(OutMlpQkv(cut, cpu_launch(OUT_MLP_QKV_SOURCE, cut.macros(), folder / str(cut.row_blocks))))
     attend = StreamedAttention(FEW, launch=lambda *argument: launch(*argument), blocks=rows * FEW.kv_heads)
     launch = cpu_launch(ATTENTION_SOURCE, attend.macros, folder)
     return StreamedLayers(layers, angles, FEW, rest, attend, pdl=False)
@@ -217,7 +217,7 @@ def compare(
     ]
     angles = angles_of(size.head_dim).to(device)
     way = few_layers(given, angles, count + case.padding, few) if few else None
-    gpu = GpuBackbone(given, norm.to(device, dtype), angles, size, 64, few=way)
+    gpu = GpuBackbone(given, norm.to(device, dtype), angles, size, 64, streamed=way)
     padded = torch.cat([embedded, torch.full((case.padding, hidden), 7.0)]).to(device, dtype)
     states, slots, at = split_row_tags(gpu(padded, rows, [cache.permute(0, 2, 1, 3) for cache in own])[:count].cpu())
     assert torch.allclose(states.float(), expected, atol=0.05)

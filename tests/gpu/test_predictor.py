@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
-from voxgate.pipeline.talker.cuda.predictor_kernels import ADD, GATED, STORE
+from voxgate.pipeline.talker.cuda.predictor_kernels import ADD, STORE, SWIGLU
 from voxgate.pipeline.talker.reference.predictor import CodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
@@ -56,7 +56,7 @@ def test_codes_are_those_of_the_plain_predictor(
 
 
 @pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])
-@pytest.mark.parametrize("end", [STORE.value, ADD.value, GATED.value], ids=["store", "add", "gated"])
+@pytest.mark.parametrize("end", [STORE.value, ADD.value, SWIGLU.value], ids=["store", "add", "gated"])
 def test_products_of_few_and_of_many_rows(
     checkpoint: TalkerCheckpoint, device: torch.device, height: int, end: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_products_of_few_and_of_many_rows(
     size, layer = small.predictor, gpu._layers[0]
     generator = torch.Generator().manual_seed(height)
     x = torch.randn(height, size.hidden, generator=generator).to(device, half)
-    gpu._begin(x)
+    gpu._start_pass(x)
     if end == ADD.value:
         weight = layer.out
         source = torch.randn(height, weight.shape[1], generator=generator).to(device, half)
@@ -80,10 +80,10 @@ def test_products_of_few_and_of_many_rows(
         assert torch.allclose(gpu._sum_sq[:height].sum(1), expected.square().sum(1), rtol=0.02)
         made: Tensor = gpu._x[:height]
     else:
-        weight = layer.gate_up if end == GATED.value else layer.qkv
+        weight = layer.gate_up if end == SWIGLU.value else layer.qkv
         normed = x.float() * torch.rsqrt(x.float().square().mean(1, keepdim=True) + size.norm_eps)
         expected = normed @ weight.float().t()
-        if end == GATED.value:
+        if end == SWIGLU.value:
             gate, up = expected.chunk(2, 1)
             expected = torch.nn.functional.silu(gate) * up
         made = torch.full_like(expected, torch.nan).to(half)

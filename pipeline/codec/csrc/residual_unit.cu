@@ -1,54 +1,54 @@
-// A residual unit of the codec's last blocks, from one layer's input to the next one's: a convolution of seven taps, a snake,
-// a pointwise product, the sum of it and what the unit has begun with, and the snake ahead of the next layer.
+// A residual unit of the codec's last vocoder blocks: a dilated convolution of seven taps, a snake, a pointwise
+// product, the residual sum, and the snake of the next layer.
 //
-// A block has its inputs brought once, not once a tap: a tile is some steps of eight streams, `dilation` apart, so that taps
-// are the same inputs a step further on. Weights stay in shared memory where all of them fit (RING is how many of their
-// parts do), else they come by for every tile. Four warps fetch while two groups of four multiply; one group may be at
-// the sines when the other is at the products.
+// A block loads its inputs once instead of once a tap: a tile is some steps of eight streams, `dilation` apart, so that
+// the inputs of the next tap are those of the next step. Weights stay in shared memory where all of them fit (RING
+// equals their number of blocks); otherwise they are loaded again for every tile. Four warps load while two groups of
+// four warps multiply; one group may compute sines while the other multiplies.
 
 #include "wgmma.h"
 
-// All in half precision but `constants`. `source`: [(TAPS - 1) * dilation + steps, rows, CHANNELS]; `weights`: pieces of the
-// taps and of the pointwise product, columns in the order of `Multiplier::channel`; `constants`: six for each channel, see
-// `Of`; `kept`: [steps, rows, CHANNELS], what the unit has begun with, and then its sum; `onward`: [room + steps, rows,
+// float16 but for `constants`. `source`: [(TAPS - 1) * dilation + steps, rows, CHANNELS]; `weights`: core matrices of
+// the taps and of the pointwise product, columns in the order of `Worker::channel`; `constants`: float32 [6, CHANNELS],
+// in the order of `Constant`; `residual`: [steps, rows, CHANNELS], added to; `output`: [history_steps + steps, rows,
 // CHANNELS].
 struct Params {
     const u16 *source, *weights;
     const float *constants;
-    u16 *kept, *onward;
-    i64 steps, rows, dilation, room, tiles, blocks;
+    u16 *residual, *output;
+    i64 steps, rows, dilation, history_steps, tiles, blocks;
 };
 
 constexpr int TAPS = 7, STREAMS = 8, GROUPS = 2, STEPS = GROUPS * 8, WINDOW = STEPS + TAPS - 1;
-constexpr int STEP_BYTES = CHANNELS / 8 * PIECE_BYTES;
-// Weights come in parts of so many inputs.
-constexpr int PART_DEPTHS = DEPTH / 16, PART_BYTES = DEPTH / 8 * STEP_BYTES, TAP_PARTS = CHANNELS / DEPTH;
-constexpr int UNIT_PARTS = (TAPS + 1) * TAP_PARTS;
-// What a tile has begun with is asked for ahead, where there are registers for it.
-constexpr bool PREFETCHED = CHANNELS == STRETCH;
-constexpr bool STAYS = RING == UNIT_PARTS;
-constexpr int BLOCKS_A_STRETCH = STRETCH / 32;
-// Of the fetching warps the last one fetches weights.
+constexpr int STEP_BYTES = CHANNELS / 8 * CORE_MATRIX_BYTES;
+// Weights are loaded in blocks of DEPTH inputs.
+constexpr int BLOCK_DEPTHS = DEPTH / 16, BLOCK_BYTES = DEPTH / 8 * STEP_BYTES, TAP_BLOCKS = CHANNELS / DEPTH;
+constexpr int UNIT_BLOCKS = (TAPS + 1) * TAP_BLOCKS;
+// The residual is prefetched where the registers suffice.
+constexpr bool PREFETCHED = CHANNELS == COLUMN_BLOCK;
+constexpr bool RESIDENT = RING == UNIT_BLOCKS;
+constexpr int CHANNEL_GROUPS = COLUMN_BLOCK / 32;
+// The last loading warp loads weights, the others load windows of inputs.
 constexpr int WINDOW_THREADS = (LOAD_WARPS - 1) * 32;
-enum Of { TAPS_BIAS, TAPS_FREQUENCY, TAPS_GAIN, POINT_BIAS, NEXT_FREQUENCY, NEXT_GAIN, CONSTANTS };
+enum Constant { TAPS_BIAS, TAPS_FREQUENCY, TAPS_GAIN, POINT_BIAS, NEXT_FREQUENCY, NEXT_GAIN, CONSTANTS };
 
 struct Shared {
-    alignas(128) unsigned char weights[RING][PART_BYTES];
+    alignas(128) unsigned char weights[RING][BLOCK_BYTES];
     alignas(128) unsigned char windows[BUFFERS][WINDOW * STEP_BYTES];
     alignas(16) float constants[CONSTANTS * CHANNELS];
-    Arrival come[RING], gone[RING], full[BUFFERS], empty[BUFFERS];
+    Mbarrier weights_full[RING], weights_empty[RING], window_full[BUFFERS], window_empty[BUFFERS];
 };
 static_assert(sizeof(Shared) <= SHARED, "");
 static_assert(WARPS == 4 * GROUPS && CHANNELS % 32 == 0 && DEPTH % 16 == 0 && CHANNELS % DEPTH == 0, "");
-// All parts of the pointwise product are there at once.
-static_assert(RING > TAP_PARTS, "");
+// All blocks of the pointwise product are in the ring at the same time.
+static_assert(RING > TAP_BLOCKS, "");
 
-DEVICE void await(Arrival &arrival, int turn) {
-    for (int spins = 0; !all_lanes(arrived_here(arrival, turn)); ++spins)
-        if (spins > SPINS) give_up();
+DEVICE void wait(Mbarrier &barrier, int round) {
+    for (int spins = 0; !all_lanes(mbarrier_try_wait_cta(barrier, round)); ++spins)
+        if (spins > SPINS) trap();
 }
 
-// Where a tile is.
+// Streams and steps of a tile.
 struct Tile {
     int stream, step;
     const Params &p;
@@ -58,177 +58,181 @@ struct Tile {
         stream = number % groups * STREAMS;
         step = rest / dilation * (STEPS * dilation) + rest % dilation;
     }
-    // Of the source, and of the output.
+    // In the source and in the output.
     DEVICE_MEMBER int step_at(int i) const { return step + i * (int)p.dilation; }
     DEVICE_MEMBER size_t line(i64 step, int row) const { return (size_t)(step * p.rows + stream + row) * CHANNELS; }
 };
 
-// Where something is that goes round.
-template <int SIZE> struct Place {
-    int at = 0, turn = 0;
+// Position in a ring, and the number of rounds.
+template <int SIZE> struct RingCursor {
+    int at = 0, round = 0;
     DEVICE_MEMBER void advance() {
         if (++at == SIZE) {
             at = 0;
-            ++turn;
+            ++round;
         }
     }
 };
 
-DEVICE void fetch_windows(const Params &p, Shared &shared, int thread) {
-    // Neighbouring threads fetch the same pieces of neighbouring streams: so they lie in shared memory.
-    constexpr int AT_ONCE = WINDOW_THREADS / STREAMS;
-    static_assert(CHANNELS / 8 % AT_ONCE == 0, "");
+DEVICE void load_windows(const Params &p, Shared &shared, int thread) {
+    // Neighbouring threads load the same channels of neighbouring streams, which are adjacent in a core matrix.
+    constexpr int CHUNKS = WINDOW_THREADS / STREAMS;
+    static_assert(CHANNELS / 8 % CHUNKS == 0, "");
     const int row = thread % STREAMS, chunk = thread / STREAMS;
     const int inputs = (int)p.steps + (TAPS - 1) * (int)p.dilation;
-    const size_t apart = (size_t)(p.dilation * p.rows) * CHANNELS;
-    Place<BUFFERS> buffer;
+    const size_t tap_stride = (size_t)(p.dilation * p.rows) * CHANNELS;
+    RingCursor<BUFFERS> buffer;
     for (int number = block_index(); number < p.tiles; number += (int)p.blocks) {
         const Tile tile(p, number);
         const u16 *from = p.source + tile.line(tile.step, row) + chunk * 8;
-        unsigned char *to = shared.windows[buffer.at] + chunk * PIECE_BYTES + row * 16;
-        // The first time round all are empty.
-        await(shared.empty[buffer.at], buffer.turn + 1);
+        unsigned char *to = shared.windows[buffer.at] + chunk * CORE_MATRIX_BYTES + row * 16;
+        // The first round does not wait.
+        wait(shared.window_empty[buffer.at], buffer.round + 1);
 #pragma unroll 4
         for (int at = 0; at < WINDOW; ++at) {
-            const bool there = tile.step_at(at) < inputs;
+            const bool real = tile.step_at(at) < inputs;
 #pragma unroll
-            for (int more = 0; more < CHANNELS / 8; more += AT_ONCE)
-                copy_piece(to + more * PIECE_BYTES, there ? from + more * 8 : p.source, there);
-            from += apart;
+            for (int more = 0; more < CHANNELS / 8; more += CHUNKS)
+                cp_async_16(to + more * CORE_MATRIX_BYTES, real ? from + more * 8 : p.source, real);
+            from += tap_stride;
             to += STEP_BYTES;
         }
-        await_pieces();
-        arrive(shared.full[buffer.at]);
+        cp_async_wait_all();
+        mbarrier_arrive(shared.window_full[buffer.at]);
         buffer.advance();
     }
 }
 
-DEVICE void fetch_weights(const Params &p, Shared &shared) {
-    Place<RING> slot;
+DEVICE void load_weights(const Params &p, Shared &shared) {
+    RingCursor<RING> slot;
     for (int number = block_index(); number < p.tiles; number += (int)p.blocks) {
-        for (int part = 0; part < UNIT_PARTS; ++part) {
-            await(shared.gone[slot.at], slot.turn + 1);
+        for (int weight_block = 0; weight_block < UNIT_BLOCKS; ++weight_block) {
+            wait(shared.weights_empty[slot.at], slot.round + 1);
             if (thread_index() % 32 == 0) {
-                expect(shared.come[slot.at], PART_BYTES);
-                copy_kept(
-                    shared.weights[slot.at], p.weights + (size_t)part * (PART_BYTES / 2), PART_BYTES, shared.come[slot.at]
+                mbarrier_expect_tx(shared.weights_full[slot.at], BLOCK_BYTES);
+                tma_load_keep(
+                    shared.weights[slot.at], p.weights + (size_t)weight_block * (BLOCK_BYTES / 2), BLOCK_BYTES,
+                    shared.weights_full[slot.at]
                 );
             }
             sync_warp();
             slot.advance();
         }
-        if (STAYS) return;
+        if (RESIDENT) return;
     }
 }
 
-// The hardware's sine is the less exact the more turns there are; a thousand of them are lost in half precision's rounding.
+// The hardware's sine loses accuracy with the number of turns; at a thousand turns the error is still below the
+// rounding of float16.
 DEVICE float snake(float x, float frequency, float gain) {
-    const float wave = fast_sine(x * frequency);
-    return x + gain * wave * wave;
+    const float sine = fast_sine(x * frequency);
+    return x + gain * sine * sine;
 }
 
-// Four neighbours of a constant.
-DEVICE float4 four(const Shared &shared, Of which, int channel) {
+// A constant of four neighbouring channels.
+DEVICE float4 constant4(const Shared &shared, Constant which, int channel) {
     return *(const float4 *)&shared.constants[which * CHANNELS + channel];
 }
 
-struct Multiplier {
+struct Worker {
     const Params &p;
     Shared &shared;
     const int group, warp, lane;
-    Place<RING> slot{};
-    Place<BUFFERS> buffer{};
+    RingCursor<RING> slot{};
+    RingCursor<BUFFERS> buffer{};
 
     DEVICE_MEMBER void run() {
         for (int number = block_index(); number < p.tiles; number += (int)p.blocks) {
-            work(Tile(p, number));
+            run_tile(Tile(p, number));
             buffer.advance();
         }
     }
 
   private:
-    // Eight neighbouring channels from here on belong to this thread: `column` 8 * (4 * block + i / 2) + lane % 4 * 2 + i % 2
-    // of a product is channel(block) + i.
+    // A thread owns eight neighbouring channels from here on: column 8 * (4 * block + i / 2) + lane % 4 * 2 + i % 2 of
+    // a product is channel(block) + i.
     DEVICE_MEMBER int channel(int block) const { return block * 32 + lane % 4 * 8; }
-    // Of the tile: a group's 64 lines are eight steps, of which a warp's are two; a thread's stream is lane / 4 at both.
+    // The 64 lines of a group are eight steps of eight streams, of which a warp has two steps; a thread's stream is
+    // lane / 4 in both.
     DEVICE_MEMBER int step_of(int half) const { return group * 8 + warp * 2 + half; }
 
-    // The next part of the weights, once it is there.
-    DEVICE_MEMBER Pieces weights() {
-        await(shared.come[slot.at], STAYS ? 0 : slot.turn);
-        const Pieces at = pieces(shared.weights[slot.at], STEP_BYTES, PIECE_BYTES);
+    // Waits for the next block of weights.
+    DEVICE_MEMBER Matrix weights() {
+        wait(shared.weights_full[slot.at], RESIDENT ? 0 : slot.round);
+        const Matrix at = describe(shared.weights[slot.at], STEP_BYTES, CORE_MATRIX_BYTES);
         slot.advance();
         return at;
     }
-    // What was multiplied by is read no more, the one before the last `later`.
-    DEVICE_MEMBER void let_go(int later) {
-        if (!STAYS && lane == 0) arrive(shared.gone[(slot.at + RING - 1 - later) % RING]);
+    // Releases a block of weights after its product: the one before the last `age`.
+    DEVICE_MEMBER void release_weights(int age) {
+        if (!RESIDENT && lane == 0) mbarrier_arrive(shared.weights_empty[(slot.at + RING - 1 - age) % RING]);
     }
 
-    DEVICE_MEMBER void work(const Tile &tile) {
-        uint4 begun[2][BLOCKS_A_STRETCH];
-        if (PREFETCHED) recall(begun, tile, 0);
-        float sum[HELD];
-        await(shared.full[buffer.at], buffer.turn);
+    DEVICE_MEMBER void run_tile(const Tile &tile) {
+        uint4 own_residual[2][CHANNEL_GROUPS];
+        if (PREFETCHED) load_residual(own_residual, tile, 0);
+        float sum[ACCUMULATORS];
+        wait(shared.window_full[buffer.at], buffer.round);
         clear(sum);
-        const Pieces seen = pieces(shared.windows[buffer.at] + group * 8 * STEP_BYTES, PIECE_BYTES, STEP_BYTES);
+        const Matrix window =
+            describe(shared.windows[buffer.at] + group * 8 * STEP_BYTES, CORE_MATRIX_BYTES, STEP_BYTES);
 #pragma unroll 1
         for (int tap = 0; tap < TAPS; ++tap)
 #pragma unroll
-            for (int from = 0; from < TAP_PARTS; ++from) {
-                const Pieces taps = weights();
-                begin_products();
+            for (int from = 0; from < TAP_BLOCKS; ++from) {
+                const Matrix tap_weights = weights();
+                wgmma_fence();
 #pragma unroll
-                for (int depth = 0; depth < PART_DEPTHS; ++depth)
-                    multiply_group(
-                        sum, further(seen, tap * STEP_BYTES + (from * PART_DEPTHS + depth) * 2 * PIECE_BYTES),
-                        further(taps, depth * 2 * STEP_BYTES)
+                for (int depth = 0; depth < BLOCK_DEPTHS; ++depth)
+                    wgmma(
+                        sum, advance(window, tap * STEP_BYTES + (from * BLOCK_DEPTHS + depth) * 2 * CORE_MATRIX_BYTES),
+                        advance(tap_weights, depth * 2 * STEP_BYTES)
                     );
-                end_products();
-                if (!STAYS) await_products<1>();
-                if (tap + from > 0) let_go(1);
+                wgmma_commit();
+                if (!RESIDENT) wgmma_wait<1>();
+                if (tap + from > 0) release_weights(1);
             }
-        await_products<0>();
-        let_go(0);
-        if (lane == 0) arrive(shared.empty[buffer.at]);
+        wgmma_wait<0>();
+        release_weights(0);
+        if (lane == 0) mbarrier_arrive(shared.window_empty[buffer.at]);
 
-        settle(sum);
-        Pieces point[TAP_PARTS];
+        fence_accumulators(sum);
+        Matrix point[TAP_BLOCKS];
 #pragma unroll
-        for (int from = 0; from < TAP_PARTS; ++from) point[from] = weights();
+        for (int from = 0; from < TAP_BLOCKS; ++from) point[from] = weights();
         u32 inner[CHANNELS / 16][4];
 #pragma unroll
-        for (int block = 0; block < CHANNELS / 32; ++block) waves(&inner[block * 2], &sum[block * 16], block);
+        for (int block = 0; block < CHANNELS / 32; ++block) snake_tile(&inner[block * 2], &sum[block * 16], block);
 #pragma unroll
-        for (int stretch = 0; stretch < CHANNELS / STRETCH; ++stretch) {
-            if (!PREFETCHED) recall(begun, tile, stretch);
-            float out[STRETCH / 2];
+        for (int column_block = 0; column_block < CHANNELS / COLUMN_BLOCK; ++column_block) {
+            if (!PREFETCHED) load_residual(own_residual, tile, column_block);
+            float out[COLUMN_BLOCK / 2];
             clear(out);
-            begin_products();
+            wgmma_fence();
 #pragma unroll
             for (int depth = 0; depth < CHANNELS / 16; ++depth)
-                multiply_group(
+                wgmma(
                     out, inner[depth],
-                    further(
-                        point[depth / PART_DEPTHS],
-                        depth % PART_DEPTHS * 2 * STEP_BYTES + stretch * (STRETCH / 8) * PIECE_BYTES
+                    advance(
+                        point[depth / BLOCK_DEPTHS],
+                        depth % BLOCK_DEPTHS * 2 * STEP_BYTES + column_block * (COLUMN_BLOCK / 8) * CORE_MATRIX_BYTES
                     )
                 );
-            end_products();
-            await_products<0>();
-            settle(out);
-            leave(out, begun, tile, stretch);
+            wgmma_commit();
+            wgmma_wait<0>();
+            fence_accumulators(out);
+            store_output(out, own_residual, tile, column_block);
         }
 #pragma unroll
-        for (int from = 0; from < TAP_PARTS; ++from) let_go(from);
+        for (int from = 0; from < TAP_BLOCKS; ++from) release_weights(from);
     }
-    // The pointwise product's left side, of 32 channels: sums behind their snake.
-    DEVICE_MEMBER void waves(u32 (*inner)[4], const float *sums, int block) const {
+    // The pointwise product's left operand for 32 channels: sums through the snake.
+    DEVICE_MEMBER void snake_tile(u32 (*inner)[4], const float *sums, int block) const {
 #pragma unroll
         for (int quarter = 0; quarter < 2; ++quarter) {
             const int from = channel(block) + quarter * 4;
-            const float4 bias = four(shared, TAPS_BIAS, from), frequency = four(shared, TAPS_FREQUENCY, from),
-                         gain = four(shared, TAPS_GAIN, from);
+            const float4 bias = constant4(shared, TAPS_BIAS, from), frequency = constant4(shared, TAPS_FREQUENCY, from),
+                         gain = constant4(shared, TAPS_GAIN, from);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float *own = sums + quarter * 8 + half * 2;
@@ -241,45 +245,48 @@ struct Multiplier {
             }
         }
     }
-    DEVICE_MEMBER void recall(uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int stretch) const {
+    DEVICE_MEMBER void load_residual(
+        uint4 (&own_residual)[2][CHANNEL_GROUPS], const Tile &tile, int column_block
+    ) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int step = tile.step_at(step_of(half));
-            const u16 *from = p.kept + tile.line(step, lane / 4);
+            const u16 *from = p.residual + tile.line(step, lane / 4);
 #pragma unroll
-            for (int block = 0; block < BLOCKS_A_STRETCH; ++block)
-                if (step < p.steps) begun[half][block] = load_words(from + channel(stretch * BLOCKS_A_STRETCH + block));
+            for (int block = 0; block < CHANNEL_GROUPS; ++block)
+                if (step < p.steps)
+                    own_residual[half][block] = load_words(from + channel(column_block * CHANNEL_GROUPS + block));
         }
     }
-    DEVICE_MEMBER void leave(
-        const float *out, uint4 (&begun)[2][BLOCKS_A_STRETCH], const Tile &tile, int stretch
+    DEVICE_MEMBER void store_output(
+        const float *out, uint4 (&own_residual)[2][CHANNEL_GROUPS], const Tile &tile, int column_block
     ) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int step = tile.step_at(step_of(half));
 #pragma unroll
-            for (int block = 0; block < BLOCKS_A_STRETCH; ++block) {
-                const int from = channel(stretch * BLOCKS_A_STRETCH + block);
+            for (int block = 0; block < CHANNEL_GROUPS; ++block) {
+                const int from = channel(column_block * CHANNEL_GROUPS + block);
                 const float *own = out + block * 16 + half * 2;
-                uint4 sum = begun[half][block], next;
-                add(&sum.x, &next.x, own, from);
-                add(&sum.z, &next.z, own + 8, from + 4);
+                uint4 sum = own_residual[half][block], next;
+                add_residual(&sum.x, &next.x, own, from);
+                add_residual(&sum.z, &next.z, own + 8, from + 4);
                 if (step < p.steps) {
-                    *(uint4 *)(p.kept + tile.line(step, lane / 4) + from) = sum;
-                    *(uint4 *)(p.onward + tile.line(p.room + step, lane / 4) + from) = next;
+                    *(uint4 *)(p.residual + tile.line(step, lane / 4) + from) = sum;
+                    *(uint4 *)(p.output + tile.line(p.history_steps + step, lane / 4) + from) = next;
                 }
             }
         }
     }
-    // Of four channels: the sum, and what the next layer reads.
-    DEVICE_MEMBER void add(u32 *kept, u32 *next, const float *out, int from) const {
-        const float4 bias = four(shared, POINT_BIAS, from), frequency = four(shared, NEXT_FREQUENCY, from),
-                     gain = four(shared, NEXT_GAIN, from);
-        const float2 low = unpack_half(kept[0]), high = unpack_half(kept[1]);
+    // For four channels: the residual sum, and the input of the next layer.
+    DEVICE_MEMBER void add_residual(u32 *residual, u32 *next, const float *out, int from) const {
+        const float4 bias = constant4(shared, POINT_BIAS, from), frequency = constant4(shared, NEXT_FREQUENCY, from),
+                     gain = constant4(shared, NEXT_GAIN, from);
+        const float2 low = unpack_half(residual[0]), high = unpack_half(residual[1]);
         const float a = out[0] + bias.x + low.x, b = out[1] + bias.y + low.y, c = out[4] + bias.z + high.x,
                     d = out[5] + bias.w + high.y;
-        kept[0] = pack_half(a, b);
-        kept[1] = pack_half(c, d);
+        residual[0] = pack_half(a, b);
+        residual[1] = pack_half(c, d);
         next[0] = pack_half(snake(a, frequency.x, gain.x), snake(b, frequency.y, gain.y));
         next[1] = pack_half(snake(c, frequency.z, gain.z), snake(d, frequency.w, gain.w));
     }
@@ -290,25 +297,25 @@ KERNEL(residual_unit, THREADS + LOAD_WARPS * 32) {
     const int thread = thread_index();
     if (thread == 0) {
         for (int i = 0; i < RING; ++i) {
-            prepare(shared.come[i], 1);
-            prepare(shared.gone[i], WARPS);
+            mbarrier_init(shared.weights_full[i], 1);
+            mbarrier_init(shared.weights_empty[i], WARPS);
         }
         for (int i = 0; i < BUFFERS; ++i) {
-            prepare(shared.full[i], WINDOW_THREADS);
-            prepare(shared.empty[i], WARPS);
+            mbarrier_init(shared.window_full[i], WINDOW_THREADS);
+            mbarrier_init(shared.window_empty[i], WARPS);
         }
-        publish_arrivals();
+        fence_mbarrier_init();
     }
     for (int i = thread; i < CONSTANTS * CHANNELS; i += THREADS + LOAD_WARPS * 32) shared.constants[i] = p.constants[i];
     sync_block();
     if (thread < THREADS) {
-        if (CHANNELS > 96) take_registers();
-        // The same in all lanes, which the compiler cannot know.
+        if (CHANNELS > 96) setmaxnreg_inc_232();
+        // Equal in all lanes, which the compiler cannot infer.
         const int warp = shuffle(thread / 32, 0);
-        Multiplier{p, shared, warp / 4, warp % 4, thread % 32}.run();
+        Worker{p, shared, warp / 4, warp % 4, thread % 32}.run();
     } else {
-        if (CHANNELS > 96) leave_registers();
-        if (thread < THREADS + WINDOW_THREADS) fetch_windows(p, shared, thread - THREADS);
-        else fetch_weights(p, shared);
+        if (CHANNELS > 96) setmaxnreg_dec_40();
+        if (thread < THREADS + WINDOW_THREADS) load_windows(p, shared, thread - THREADS);
+        else load_weights(p, shared);
     }
 }

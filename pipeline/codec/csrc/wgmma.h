@@ -1,17 +1,17 @@
-// Products by a group of four warps, whose matrices lie in shared memory; and what else the codec's kernel needs of a GPU
-// beside the talker's. A CPU has it too, in the tests (ON_CPU).
+// Products of a warpgroup (four warps) with operands in shared memory (WGMMA), and other instructions that only the
+// codec's kernel uses. With ON_CPU, implemented for the tests on a CPU.
 //
-// Matrices are of half precision numbers, in pieces of 8 lines of 8 numbers, 128 bytes each.
+// Matrices are float16, stored as core matrices of 8 lines of 8 numbers, 128 bytes each.
 
 #pragma once
 #include "device.h"
 
-constexpr int PIECE_BYTES = 128;
-// Of 64 lines by CHANNELS columns that a group's product has, what a thread holds: of lines `thread / 4` and 8 further on
-// (of its warp's 16), two neighbours in every 8 columns.
-constexpr int HELD = CHANNELS / 2;
-// Columns of a product that is made a stretch at a time.
-constexpr int STRETCH = 96;
+constexpr int CORE_MATRIX_BYTES = 128;
+// Accumulators of a thread, of a product of 64 lines by CHANNELS columns: of the lines `thread / 4` and `thread / 4 +
+// 8` of its warp's 16, two neighbours in every 8 columns.
+constexpr int ACCUMULATORS = CHANNELS / 2;
+// Columns of a product that is computed one block of columns at a time.
+constexpr int COLUMN_BLOCK = 96;
 
 template <int COUNT> DEVICE void clear(float (&sum)[COUNT]) {
 #pragma unroll
@@ -19,39 +19,43 @@ template <int COUNT> DEVICE void clear(float (&sum)[COUNT]) {
 }
 
 #ifdef ON_CPU
-DEVICE void take_registers() {}
-DEVICE void leave_registers() {}
-struct Pieces {
+DEVICE void setmaxnreg_inc_232() {}
+DEVICE void setmaxnreg_dec_40() {}
+struct Matrix {
     const unsigned char *at;
-    u32 along, across;
+    u32 depth_stride, line_stride;
 };
-DEVICE Pieces pieces(const void *at, u32 along, u32 across) { return {(const unsigned char *)at, along, across}; }
-DEVICE Pieces further(Pieces from, u32 bytes) { return {from.at + bytes, from.along, from.across}; }
+DEVICE Matrix describe(const void *at, u32 depth_stride, u32 line_stride) {
+    return {(const unsigned char *)at, depth_stride, line_stride};
+}
+DEVICE Matrix advance(Matrix from, u32 bytes) { return {from.at + bytes, from.depth_stride, from.line_stride}; }
 
 namespace cpu {
-inline float of_half(u32 half) {
-    const u32 exponent = half >> 10 & 31, rest = half & 0x3ff;
-    const float size = exponent == 0 ? std::ldexp((float)rest, -24) : std::ldexp((float)(rest | 0x400), (int)exponent - 25);
-    return half & 0x8000 ? -size : size;
+inline float from_half(u32 half) {
+    const u32 exponent = half >> 10 & 31, mantissa = half & 0x3ff;
+    const float magnitude =
+        exponent == 0 ? std::ldexp((float)mantissa, -24) : std::ldexp((float)(mantissa | 0x400), (int)exponent - 25);
+    return half & 0x8000 ? -magnitude : magnitude;
 }
 inline u32 to_half(float value) {
-    const float size = std::fabs(value);
+    const float magnitude = std::fabs(value);
     const u32 sign = std::signbit(value) ? 0x8000 : 0;
-    if (size == 0) return sign;
+    if (magnitude == 0) return sign;
     int exponent;
-    std::frexp(size, &exponent);
+    std::frexp(magnitude, &exponent);
     const int unit = (exponent > -13 ? exponent : -13) - 11;
-    // Rounding may reach the next power of two, whose bits are the next ones.
-    const u32 units = (u32)std::nearbyint(std::ldexp(size, -unit));
+    // Rounding up to the next power of two gives its bits, because they follow.
+    const u32 units = (u32)std::nearbyint(std::ldexp(magnitude, -unit));
     return sign | (units + ((u32)(unit + 24) << 10));
 }
-inline float number(Pieces of, int line, int depth) {
+inline float number(Matrix of, int line, int depth) {
     u16 half;
-    std::memcpy(&half, of.at + depth / 8 * of.along + line / 8 * of.across + line % 8 * 16 + depth % 8 * 2, 2);
-    return of_half(half);
+    const unsigned char *core_matrix = of.at + depth / 8 * of.depth_stride + line / 8 * of.line_stride;
+    std::memcpy(&half, core_matrix + line % 8 * 16 + depth % 8 * 2, 2);
+    return from_half(half);
 }
-template <int COUNT, class Factor> inline void product(float (&sum)[COUNT], Pieces b, Factor a) {
-    const int lane = running->thread % 32;
+template <int COUNT, class Factor> inline void product(float (&sum)[COUNT], Matrix b, Factor a) {
+    const int lane = current->thread % 32;
     for (int i = 0; i < COUNT; ++i) {
         const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
         float total = sum[i];
@@ -62,39 +66,40 @@ template <int COUNT, class Factor> inline void product(float (&sum)[COUNT], Piec
 } // namespace cpu
 
 DEVICE u32 pack_half(float low, float high) { return cpu::to_half(low) | cpu::to_half(high) << 16; }
-DEVICE float2 unpack_half(u32 pair) { return {cpu::of_half(pair & 0xffff), cpu::of_half(pair >> 16)}; }
+DEVICE float2 unpack_half(u32 pair) { return {cpu::from_half(pair & 0xffff), cpu::from_half(pair >> 16)}; }
 DEVICE float fast_sine(float x) { return std::sin(x); }
-DEVICE void begin_products() {}
-DEVICE void end_products() {}
-template <int LAST> DEVICE void await_products() {}
-template <int COUNT> DEVICE void settle(float (&)[COUNT]) {}
-DEVICE void multiply_group(float (&sum)[HELD], Pieces a, Pieces b) {
-    const int thread = cpu::running->thread % 128, first = thread / 32 * 16 + thread % 32 / 4;
+DEVICE void wgmma_fence() {}
+DEVICE void wgmma_commit() {}
+template <int PENDING> DEVICE void wgmma_wait() {}
+template <int COUNT> DEVICE void fence_accumulators(float (&)[COUNT]) {}
+DEVICE void wgmma(float (&sum)[ACCUMULATORS], Matrix a, Matrix b) {
+    const int thread = cpu::current->thread % 128, first = thread / 32 * 16 + thread % 32 / 4;
     cpu::product(sum, b, [&](int half, int k) { return cpu::number(a, first + half * 8, k); });
 }
-DEVICE void multiply_group(float (&sum)[STRETCH / 2], const u32 (&a)[4], Pieces b) {
+DEVICE void wgmma(float (&sum)[COLUMN_BLOCK / 2], const u32 (&a)[4], Matrix b) {
     const cpu::Words *all = cpu::exchange({{a[0], a[1], a[2], a[3]}});
-    const int lane = cpu::running->thread % 32;
+    const int lane = cpu::current->thread % 32;
     cpu::product(sum, b, [&](int half, int k) {
         const u32 pair = all[lane / 4 * 4 + k % 8 / 2].of[k / 8 * 2 + half];
-        return cpu::of_half(k % 2 ? pair >> 16 : pair & 0xffff);
+        return cpu::from_half(k % 2 ? pair >> 16 : pair & 0xffff);
     });
 }
-DEVICE void copy_piece(void *to, const void *from, bool there) {
-    if (there) std::memcpy(to, from, 16);
+DEVICE void cp_async_16(void *to, const void *from, bool real) {
+    if (real) std::memcpy(to, from, 16);
     else std::memset(to, 0, 16);
 }
-DEVICE void await_pieces() {}
+DEVICE void cp_async_wait_all() {}
 #else
-// Of 384 threads, all of whose warps start with as many registers: the first 256 get those that the others give up.
-DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
-DEVICE void leave_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-// How far apart pieces are, in bytes: `along` the depth of the product, `across` its lines.
-typedef u64 Pieces;
-DEVICE Pieces pieces(const void *at, u32 along, u32 across) {
-    return (u64)((shared_address(at) & 0x3ffff) >> 4) | (u64)(along >> 4) << 16 | (u64)(across >> 4) << 32;
+// In a block of 384 threads, which start with equal shares: the first 256 take the registers that the others release.
+DEVICE void setmaxnreg_inc_232() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+DEVICE void setmaxnreg_dec_40() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+// A matrix descriptor. Bytes between core matrices: `depth_stride` along the depth of the product, `line_stride` across
+// its lines.
+typedef u64 Matrix;
+DEVICE Matrix describe(const void *at, u32 depth_stride, u32 line_stride) {
+    return (u64)((shared_address(at) & 0x3ffff) >> 4) | (u64)(depth_stride >> 4) << 16 | (u64)(line_stride >> 4) << 32;
 }
-DEVICE Pieces further(Pieces from, u32 bytes) { return from + (bytes >> 4); }
+DEVICE Matrix advance(Matrix from, u32 bytes) { return from + (bytes >> 4); }
 DEVICE u32 pack_half(float low, float high) {
     u32 pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -115,63 +120,64 @@ DEVICE float fast_sine(float x) {
     asm("sin.approx.f32 %0, %1;" : "=f"(sine) : "f"(x));
     return sine;
 }
-DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until all but the last few that were ended are over.
-template <int LAST> DEVICE void await_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LAST) : "memory");
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until all but the last PENDING committed groups have finished.
+template <int PENDING> DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-// Sums are not to be looked at before this.
-template <int COUNT> DEVICE void settle(float (&sum)[COUNT]) {
+// Keeps the compiler from reading accumulators before this point.
+template <int COUNT> DEVICE void fence_accumulators(float (&sum)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 #define FOUR(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
-#define STRETCH_NAMES \
+#define BLOCK_REGISTERS \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
     "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
     "%42, %43, %44, %45, %46, %47}"
-#define STRETCH_VALUES \
+#define BLOCK_VALUES \
     FOUR(0), FOUR(4), FOUR(8), FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28), FOUR(32), FOUR(36), FOUR(40), FOUR(44)
 #if CHANNELS == 96
 #define SHAPE "m64n96k16"
-#define HELD_NAMES STRETCH_NAMES
-#define HELD_VALUES STRETCH_VALUES
-#define BEHIND_1 "%48"
-#define BEHIND_2 "%49"
+#define ALL_REGISTERS BLOCK_REGISTERS
+#define ALL_VALUES BLOCK_VALUES
+#define OPERAND_A "%48"
+#define OPERAND_B "%49"
 #else
 static_assert(CHANNELS == 192, "the instructions below are for so many columns");
 #define SHAPE "m64n192k16"
-#define HELD_NAMES \
+#define ALL_REGISTERS \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
     "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
     "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
     "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, " \
     "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}"
-#define HELD_VALUES \
+#define ALL_VALUES \
     FOUR(0), FOUR(4), FOUR(8), FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28), FOUR(32), FOUR(36), FOUR(40), FOUR(44), \
     FOUR(48), FOUR(52), FOUR(56), FOUR(60), FOUR(64), FOUR(68), FOUR(72), FOUR(76), FOUR(80), FOUR(84), FOUR(88), FOUR(92)
-#define BEHIND_1 "%96"
-#define BEHIND_2 "%97"
+#define OPERAND_A "%96"
+#define OPERAND_B "%97"
 #endif
-// 64 lines by 16 of `a` times 16 by CHANNELS of `b`, whose lines are the columns of the product; added to `sum`.
-DEVICE void multiply_group(float (&sum)[HELD], Pieces a, Pieces b) {
-    asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 " HELD_NAMES ", " BEHIND_1 ", " BEHIND_2
-                 ", 1, 1, 1, 0, 0;" : HELD_VALUES : "l"(a), "l"(b));
+// sum += a * b, with `a` 64 lines by 16 and `b` 16 by CHANNELS, whose lines are the columns of the product.
+DEVICE void wgmma(float (&sum)[ACCUMULATORS], Matrix a, Matrix b) {
+    asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 " ALL_REGISTERS ", " OPERAND_A ", " OPERAND_B
+                 ", 1, 1, 1, 0, 0;" : ALL_VALUES : "l"(a), "l"(b));
 }
-// Likewise of a STRETCH of columns. Of `a` a thread holds the pairs of two columns in each half of the 16, of both of its lines.
-DEVICE void multiply_group(float (&sum)[STRETCH / 2], const u32 (&a)[4], Pieces b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 " STRETCH_NAMES
+// The same for COLUMN_BLOCK columns with `a` in registers: a thread has pairs of two columns in each half of the 16, of
+// both of its lines.
+DEVICE void wgmma(float (&sum)[COLUMN_BLOCK / 2], const u32 (&a)[4], Matrix b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 " BLOCK_REGISTERS
                  ", {%48, %49, %50, %51}, %52, 1, 1, 1, 0;"
-                 : STRETCH_VALUES : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                 : BLOCK_VALUES : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-// 16 bytes, or as many zeros.
-DEVICE void copy_piece(void *to, const void *from, bool there) {
+// Copies 16 bytes, or writes zeros.
+DEVICE void cp_async_16(void *to, const void *from, bool real) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+                 ::"r"(shared_address(to)), "l"(from), "r"(real ? 16 : 0) : "memory");
 }
-// Until all that this thread has copied is there for products.
-DEVICE void await_pieces() {
+// Waits for the copies of this thread, and makes them visible to WGMMA.
+DEVICE void cp_async_wait_all() {
     asm volatile("cp.async.wait_all;\nfence.proxy.async.shared::cta;" ::: "memory");
 }
 #endif

@@ -1,4 +1,5 @@
-// What the kernels here need of CUDA, by names of their own: a CPU has them too, in the tests (ON_CPU).
+// The parts of CUDA that the kernels use, under one set of names. With ON_CPU, `cuda_on_cpu.h` of the tests defines the
+// same names for a CPU.
 
 #pragma once
 #ifdef ON_CPU
@@ -6,7 +7,8 @@
 #else
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
+#define KERNEL(name, threads) \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif
@@ -17,8 +19,8 @@ typedef unsigned long long u64;
 #define CLUSTER_KERNEL(name, threads, blocks) \
     extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1) \
         name(const __grid_constant__ Params p)
-// Of threads that have so many registers each, so that blocks of other kernels fit beside its own.
-#define SHARING_KERNEL(name, blocks, registers) \
+// With at most `registers` registers a thread, so that blocks of other kernels fit on the same multiprocessor.
+#define CLUSTER_KERNEL_MAXNREG(name, blocks, registers) \
     extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __maxnreg__(registers) \
         name(const __grid_constant__ Params p)
 
@@ -30,9 +32,9 @@ DEVICE void *shared_memory() {
 }
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
-// Of the first WARPS warps of a block. Lanes that have waited for something come here one after the other; unless they
-// are brought together first, the barrier takes each group of them for a whole warp, and opens too early.
-DEVICE void sync_workers() {
+// Barrier of the first WARPS warps of a block. Lanes that have polled for something arrive one after the other: unless
+// they are converged first, the barrier counts each group of them as a whole warp and opens too early.
+DEVICE void sync_compute_warps() {
     sync_warp();
     asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
 }
@@ -43,14 +45,15 @@ DEVICE void sync_cluster() {
 template <class T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 template <class T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 template <class T> DEVICE T shuffle_up(T value, int by) { return __shfl_up_sync(0xffffffffu, value, by); }
-DEVICE u32 add_lanes(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
-DEVICE u32 max_lanes(u32 value) { return __reduce_max_sync(0xffffffffu, value); }
-DEVICE u32 min_lanes(u32 value) { return __reduce_min_sync(0xffffffffu, value); }
-// Where a warp waits, it goes on as one.
+DEVICE u32 reduce_add(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
+DEVICE u32 reduce_max(u32 value) { return __reduce_max_sync(0xffffffffu, value); }
+DEVICE u32 reduce_min(u32 value) { return __reduce_min_sync(0xffffffffu, value); }
+// Polling loops end with this vote, so that the lanes of a warp stay converged.
 DEVICE bool all_lanes(bool value) { return __all_sync(0xffffffffu, value); }
 DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
 DEVICE float float_of(u32 value) { return __uint_as_float(value); }
-// From the second level cache: what kernels before this one have written.
+// From the second-level cache, past the first-level cache, which may hold stale values: for data written by earlier
+// kernels.
 DEVICE float load_float(const float *from) {
     float value;
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from));
@@ -68,112 +71,109 @@ DEVICE u32 load_word(const u32 *from) {
     return word;
 }
 DEVICE float fast_exp(float value) { return __expf(value); }
-// Off by some of the last bits.
-DEVICE float quotient(float over, float under) { return __fdividef(over, under); }
-DEVICE float load_once(const float *from) { return __ldg(from); }
 
-// A packet is a number and, above it, the epoch it belongs to, which says that it is there: nothing else has to be
-// waited for. Two travel together; each is read whole.
+// A packet is 32 bits of data below 32 bits of epoch. The epoch tells a reader that the data has arrived, so no
+// separate flag is needed. Two packets are stored and loaded together; each one is read whole.
 struct Packets {
     u64 first, second;
 };
-DEVICE void put(u64 *to, Packets packets) {
+DEVICE void store_packet(u64 *to, Packets packets) {
     asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(packets.first), "l"(packets.second)
                  : "memory");
 }
-DEVICE void put(u64 *to, u64 packet) {
+DEVICE void store_packet(u64 *to, u64 packet) {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(packet) : "memory");
 }
-DEVICE Packets look(const u64 *from) {
+DEVICE Packets load_packets(const u64 *from) {
     Packets packets;
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(packets.first), "=l"(packets.second) : "l"(from) : "memory");
     return packets;
 }
-// A count that other blocks raise when what they have written is there.
-DEVICE u32 look_at(const u32 *from) {
+// A counter that other blocks increment after their writes.
+DEVICE u32 load_acquire(const u32 *from) {
     u32 count;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(from) : "memory");
     return count;
 }
-DEVICE void count_up(u32 *count) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory"); }
-DEVICE u64 look_at_one(const u64 *from) {
+DEVICE void add_release(u32 *count) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory"); }
+DEVICE u64 load_packet(const u64 *from) {
     u64 packet;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
     return packet;
 }
 
-// Where something may be waited for in shared memory: `count` arrivals and as many bytes as were said to come.
-typedef u64 Arrival;
+// A barrier in shared memory. Its phase completes after `count` arrivals and the announced number of bytes.
+typedef u64 Mbarrier;
 DEVICE u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
-DEVICE void prepare(Arrival &arrival, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count) : "memory");
+DEVICE void mbarrier_init(Mbarrier &barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count) : "memory");
 }
-DEVICE void publish_arrivals() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void arrive(Arrival &arrival) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&arrival)) : "memory");
+DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void mbarrier_arrive(Mbarrier &barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
-DEVICE void expect(Arrival &arrival, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)), "r"(bytes)
+DEVICE void mbarrier_expect_tx(Mbarrier &barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
                  : "memory");
 }
-DEVICE bool arrived(Arrival &arrival, int turn) {
-    u32 there;
+DEVICE bool mbarrier_try_wait(Mbarrier &barrier, int phase) {
+    u32 done;
     asm volatile("{\n"
-                 ".reg .pred there;\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, there;\n"
-                 "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
-    return there;
+                 ".reg .pred done;\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, done;\n"
+                 "}" : "=r"(done) : "r"(shared_address(&barrier)), "r"(phase & 1) : "memory");
+    return done;
 }
-// Likewise, where nothing came from another block; it keeps what the first level cache has.
-DEVICE bool arrived_here(Arrival &arrival, int turn) {
-    u32 there;
+// The same for data of this block alone: no acquire at cluster scope, so the first-level cache keeps its lines.
+DEVICE bool mbarrier_try_wait_cta(Mbarrier &barrier, int phase) {
+    u32 done;
     asm volatile("{\n"
-                 ".reg .pred there;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 there, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, there;\n"
-                 "}" : "=r"(there) : "r"(shared_address(&arrival)), "r"(turn & 1) : "memory");
-    return there;
+                 ".reg .pred done;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, done;\n"
+                 "}" : "=r"(done) : "r"(shared_address(&barrier)), "r"(phase & 1) : "memory");
+    return done;
 }
-// Of 384 threads, all of whose warps start with as many registers: the first 256 get those that the others give up.
-DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
-DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
-// By the copy engine.
-DEVICE void copy_kept(void *to, const void *from, u32 bytes, Arrival &arrival) {
+// In a block of 384 threads, which start with equal shares: the first 256 take the registers that the others release.
+DEVICE void setmaxnreg_inc_240() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+DEVICE void setmaxnreg_dec_24() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+// Bulk copy from global to shared memory by the copy engine (TMA).
+DEVICE void tma_load_keep(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)) : "memory");
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&barrier)) : "memory");
 }
-// Into the second level cache, for who comes for it later.
-DEVICE void expect_soon(const void *from, u32 bytes) {
+// Prefetch into the second-level cache.
+DEVICE void prefetch_l2(const void *from, u32 bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
-// What has been asked of shared memory has come. Without it the copy engine can be told that there is room again, and
-// write there, before that.
-DEVICE void done_reading() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// By the copy engine. What is read once a pass would only push other things out of the cache.
-DEVICE void copy_async(void *to, const void *from, u32 bytes, Arrival &arrival) {
+// Orders this thread's reads of shared memory before later writes of the copy engine: without it, the engine could
+// overwrite a ring slot whose release it has seen while the reads are still in flight.
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// As `tma_load_keep`, for data that is read once a pass: it is evicted first from the second-level cache.
+DEVICE void tma_load(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
                  "[%3], %4;"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&arrival)), "l"(policy)
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&barrier)), "l"(policy)
                  : "memory");
 }
-// How far the shared memory of the cluster's block `rank` is from our own.
-typedef u32 Distance;
-DEVICE Distance distance_to(const void *own, int rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(own)), "r"(rank));
-    return there - shared_address(own);
+// Distance from an address in this block's shared memory to the same address in block `rank` of the cluster.
+typedef u32 ClusterOffset;
+DEVICE ClusterOffset cluster_offset(const void *own, int rank) {
+    u32 address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(own)), "r"(rank));
+    return address - shared_address(own);
 }
-DEVICE void send(float4 *own, Distance distance, float4 value, Arrival &arrival) {
+DEVICE void store_async(float4 *own, ClusterOffset offset, float4 value, Mbarrier &barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
-                 ::"r"(shared_address(own) + distance), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w),
-                 "r"(shared_address(&arrival) + distance) : "memory");
+                 ::"r"(shared_address(own) + offset), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w),
+                 "r"(shared_address(&barrier) + offset) : "memory");
 }
-// 16 rows by 16 of `a` times 16 by 8 of `b`.
-DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// sum += a * b, with `a` 16 by 16 and `b` 16 by 8, bfloat16.
+DEVICE void mma_16x8x16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -184,14 +184,15 @@ DEVICE u32 pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
-DEVICE void give_up() { __trap(); }
-// A kernel may begin before the one ahead of it has ended, and must then wait before it reads what that one writes.
-DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-DEVICE void await_last() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void trap() { __trap(); }
+// Programmatic dependent launch: lets the next kernel start; waits until the previous kernels have ended and their
+// writes are visible.
+DEVICE void pdl_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 #endif
 
 constexpr int THREADS = WARPS * 32;
 
-DEVICE float widen(u32 bits) { return float_of(bits << 16); }
-DEVICE float low_half(u32 pair) { return widen(pair & 0xffffu); }
-DEVICE float high_half(u32 pair) { return float_of(pair & 0xffff0000u); }
+DEVICE float bf16_to_float(u32 bits) { return float_of(bits << 16); }
+DEVICE float low_bf16(u32 pair) { return bf16_to_float(pair & 0xffffu); }
+DEVICE float high_bf16(u32 pair) { return float_of(pair & 0xffff0000u); }

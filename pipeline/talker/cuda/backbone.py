@@ -1,7 +1,8 @@
-"""The talker's layers on a GPU, in fewer and smaller kernels than vLLM has for them, over vLLM's own cache.
+"""The talker's layers on a GPU, in fewer and smaller kernels than vLLM's, over vLLM's cache.
 
-The library multiplies; attention with all that goes before it, the gate, and the sums with their norms are a kernel
-each. A few rows can go another way (`gpu_few_layers.py`), with products of our own.
+The matrix library computes the products. Attention with everything that precedes it, the gate, and each residual sum
+with its norm are one Triton kernel each. Batches of few rows can take `StreamedLayers` instead, which have no library
+products.
 """
 
 from __future__ import annotations
@@ -15,27 +16,20 @@ from torch import Tensor
 from ...checkpoint import TransformerSize
 from ..reference.row_tags import TAG_CHANNELS
 from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
-from .streamed_layers import TRIED_ROWS, StreamedLayers, streamed_layers_for
+from .streamed_layers import TEST_ROWS, StreamedLayers, streamed_layers_for
 
-TOGETHER = 16
-"""BatchRows of a prompt that are weighed at once."""
+PROMPT_TILE = 16
+"""Rows of the same request that `paged_attention` attends to at a time."""
+SWIGLU_SPAN = 1024
+"""Channels of a program of `swiglu`."""
 _REQUESTS = (16, 64, 256, 1024, 4096)
-"""Sizes of batches that `paged_attention` is compiled for."""
-
-
-def attention_tile(rows: int) -> tuple[int, int]:
-    """Positions of the cache that a program of `paged_attention` weighs at once, and its warps.
-
-    As measured on an H200 at 1, 12 and 128 rows; between those, by the number of programs that fit on it at once.
-    """
-    return (128, 8) if rows <= 16 else (64, 4) if rows <= 32 else (32, 2) if rows <= 64 else (32, 1)
+"""Numbers of requests that `paged_attention` is compiled for."""
 
 
 class GpuBackbone:
-    """All layers and the last norm for a batch of rows. Not thread-safe: it owns shared scratch.
+    """All layers and the final norm for a batch of rows. Not thread-safe: calls share its buffers.
 
-    Nothing in it waits for the device, so a call can be captured in a CUDA graph. `angles`: cosines and sines behind
-    one another by position, [positions, head_dim]; `pdl`: start each kernel while the one before it still runs.
+    Nothing waits for the device, so a call can be captured in a CUDA graph.
     """
 
     def __init__(
@@ -47,61 +41,67 @@ class GpuBackbone:
         max_rows: int,
         *,
         pdl: bool | None = None,
-        few: StreamedLayers | None = None,
+        streamed: StreamedLayers | None = None,
     ) -> None:
-        """`few`: of the same layers, takes what it has room for."""
+        """`angles`: [positions, head_dim], cosines and then sines of each position.
+
+        `pdl`: start each kernel while the previous one still runs; by default on a GPU. `streamed`: the same layers,
+        for the batches that fit in them.
+        """
         self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
-        self._max_rows, self._few = max_rows, few
+        self._max_rows, self._streamed = max_rows, streamed
         self._pdl = norm.is_cuda if pdl is None else pdl
-        # The residual stream twice: as it is added to, and as it is multiplied.
+        # The residual stream as it is added to (float32), and its norm as it is multiplied.
         self._residual = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
         self._x = norm.new_empty(max_rows, size.hidden)
-        self._mixed = norm.new_empty(max_rows, size.heads * size.head_dim)
+        self._attended = norm.new_empty(max_rows, size.heads * size.head_dim)
         self._inner = norm.new_empty(max_rows, size.intermediate)
-        # Of the kernels that have a row each.
-        self._by_row = {
+        # Options of the kernels whose programs each take a whole row.
+        self._row_options = {
             "SPAN": triton.next_power_of_2(size.hidden),
             "PDL": self._pdl,
             "launch_pdl": self._pdl,
         }
 
     def __call__(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
-        """Hidden states behind the last norm, with whose they are: [n, hidden + TAG_CHANNELS], from `embedded` [n,
-        hidden].
+        """Hidden states after the final norm with row tags, [n, hidden + TAG_CHANNELS].
 
-        `caches`: by layer, [pages, kv_heads, places, 2 * head_dim] in any order in memory. Raises ValueError for more
-        than max_rows.
+        `embedded`: [n, hidden]; `caches`: of each layer, [pages, kv_heads, page size, 2 * head_dim] with any strides.
+        Raises ValueError for more than `max_rows` rows.
         """
         count, size = len(embedded), self._size
         if count > self._max_rows:
-            raise ValueError(f"{count} rows are more than the {self._max_rows} prepared for")
-        if self._few is not None and count <= self._few.max_rows:
-            self._few(embedded, rows, caches, self._residual[:count])
+            raise ValueError(f"a batch must have at most {self._max_rows} rows, got {count}")
+        if self._streamed is not None and count <= self._streamed.max_rows:
+            self._streamed(embedded, rows, caches, self._residual[:count])
         else:
             self._run(embedded, rows, caches)
         out = embedded.new_empty(count, size.hidden + TAG_CHANNELS)
         final_norm[(count,)](
             self._residual, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
-            NAMES=TAG_CHANNELS, **self._by_row,
+            TAGS=TAG_CHANNELS, **self._row_options,
         )  # fmt: skip  # one argument list
         return out
 
     def _run(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> None:
         count, size = len(embedded), self._size
-        x, mixed = self._x[:count], self._mixed[:count]
-        init_residual[(count,)](embedded, x, self._residual, size.hidden, size.norm_eps, **self._by_row)
+        x, attended = self._x[:count], self._attended[:count]
+        init_residual[(count,)](embedded, x, self._residual, size.hidden, size.norm_eps, **self._row_options)
         for layer, cache in zip(self._layers, caches, strict=True):
-            self._attend(x @ layer.qkv.t(), layer, cache, rows, mixed)
-            self._add(mixed @ layer.out.t(), x)
-            self._add(self._gate(x @ layer.gate_up.t()) @ layer.down.t(), x)
+            self._attend(x @ layer.qkv.t(), layer, cache, rows, attended)
+            self._add_norm(attended @ layer.out.t(), x)
+            self._add_norm(self._swiglu(x @ layer.gate_up.t()) @ layer.down.t(), x)
 
-    def _add(self, added: Tensor, x: Tensor) -> None:
-        add_rmsnorm[(len(added),)](added, x, self._residual, self._size.hidden, self._size.norm_eps, **self._by_row)
+    def _add_norm(self, update: Tensor, x: Tensor) -> None:
+        """Add `update` to the residual stream; `x` becomes the norm of the sum."""
+        add_rmsnorm[(len(update),)](
+            update, x, self._residual, self._size.hidden, self._size.norm_eps, **self._row_options
+        )
 
-    def _gate(self, both: Tensor) -> Tensor:
-        inner = self._inner[: len(both)]
-        swiglu[(len(both), triton.cdiv(inner.shape[1], 1024))](
-            both, inner, inner.shape[1], SPAN=1024, PDL=self._pdl, launch_pdl=self._pdl
+    def _swiglu(self, gate_up: Tensor) -> Tensor:
+        inner = self._inner[: len(gate_up)]
+        swiglu[(len(gate_up), triton.cdiv(inner.shape[1], SWIGLU_SPAN))](
+            gate_up, inner, inner.shape[1], SPAN=SWIGLU_SPAN, PDL=self._pdl, launch_pdl=self._pdl
         )
         return inner
 
@@ -109,14 +109,22 @@ class GpuBackbone:
         size, requests = self._size, len(rows.starts) - 1
         tile, warps = attention_tile(len(qkv))
         paged_attention[(len(qkv), size.kv_heads)](
-            qkv, layer.q_norm, layer.k_norm, self._angles, cache, rows.pages, rows.starts, rows.positions, rows.places,
-            out, requests, size.norm_eps, size.head_dim**-0.5,
+            qkv, layer.q_norm, layer.k_norm, self._angles, cache, rows.pages, rows.starts, rows.positions,
+            rows.cache_slots, out, requests, size.norm_eps, size.head_dim**-0.5,
             cache.stride(0), cache.stride(2), cache.stride(1), rows.pages.stride(0),
             SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim, PAGE=cache.shape[2],
-            QUERIES=max(16, triton.next_power_of_2(size.heads // size.kv_heads)), TILE=tile, TOGETHER=TOGETHER,
+            QUERIES=max(16, triton.next_power_of_2(size.heads // size.kv_heads)), TILE=tile, PROMPT_TILE=PROMPT_TILE,
             REQUESTS=next(most for most in _REQUESTS if most > requests), PDL=self._pdl, num_warps=warps,
             launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
+
+
+def attention_tile(rows: int) -> tuple[int, int]:
+    """Cached positions that a program of `paged_attention` attends to at a time, and its warps.
+
+    Measured on an H200 at 1, 12 and 128 rows; between those, chosen by how many programs run on it at once.
+    """
+    return (128, 8) if rows <= 16 else (64, 4) if rows <= 32 else (32, 2) if rows <= 64 else (32, 1)
 
 
 def backbone_for(
@@ -128,12 +136,12 @@ def backbone_for(
     *,
     streamed_layers: bool,
 ) -> GpuBackbone:
-    """`streamed_layers`: with the kernels for a few rows, where this GPU and these sizes have them."""
+    """`GpuBackbone`; with `streamed_layers`, batches of few rows take `StreamedLayers` where GPU and model allow it."""
 
-    def through(some: Sequence[LayerWeights], few: StreamedLayers | None = None) -> GpuBackbone:
-        return GpuBackbone(some, norm, angles, size, max(max_rows, TRIED_ROWS[-1]), few=few)
+    def make(some: Sequence[LayerWeights], streamed: StreamedLayers | None = None) -> GpuBackbone:
+        return GpuBackbone(some, norm, angles, size, max(max_rows, TEST_ROWS[-1]), streamed=streamed)
 
     if not streamed_layers:
-        return through(layers)
+        return make(layers)
     with torch.inference_mode():
-        return through(layers, streamed_layers_for(layers, angles, size, through, through))
+        return make(layers, streamed_layers_for(layers, angles, size, make))

@@ -33,7 +33,7 @@ class FrameSender:
         send: Callable[[bytes], object],
         first_frames: FirstFrameDecoder | None = None,
     ) -> None:
-        """`width`: numbers of a record; `send`: called from the thread; `first_frames`: decodes first frames at once."""
+        """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames."""
         self._send, self._first_frames = send, first_frames
         self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
         self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, PendingFirstFrames | None]] = (

@@ -1,47 +1,46 @@
-"""The code predictor for a few rows on a GPU as one kernel, `csrc/persistent_predictor.cu`, and which sizes it is for."""
+"""The code predictor of few rows as one kernel (`csrc/persistent_predictor.cu`): sizes, packed weights, self-test."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...checkpoint import TransformerSize
 from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
-from ...errors import EngineError
+from ...cuda.self_test import RandomInputs, accelerated
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor
 from ..reference.sampling import Candidates
 
-log = logging.getLogger(__name__)
-
-SOURCE = Path(__file__).parent.joinpath("csrc/persistent_predictor.cu")
+SOURCE = Path(__file__).parent / "csrc/persistent_predictor.cu"
 DIM = 128
-"""The only width of a head."""
+"""The width of a head that the kernel supports."""
 RANKS = 8
-"""Blocks of a cluster, which share the inner width of a product."""
+"""Blocks of a cluster, which divide the inner width of a product among them."""
 ROWS = 16
-"""Of a matrix instruction: there are always so many, whether they mean something or not."""
+"""Largest batch: the rows of a matrix instruction, all of which are always computed."""
 UNIT_COLUMNS = 64
+"""Columns of a unit, the part of a product that a block computes at a time."""
 WARPS = 8
+"""Warps of a block that compute."""
 SHARED_BYTES = 232448
+"""Shared memory of a block: the most that Hopper allows."""
 HOPPER = 9
-"""The major compute capability that the kernel is for."""
+"""Major compute capability."""
 SPINS = 4_000_000
-"""Looks at what others were to send, until something must be wrong: some seconds."""
-CLOSE = 0.1
-"""Of the spread of a row's logits: what rounding in another order makes of them is less."""
+"""Polls for data of other blocks, some seconds, after which the kernel traps instead of hanging."""
+LOGIT_TOLERANCE = 0.1
+"""Share of a row's standard deviation of logits, above the effect of rounding in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorShape:
-    """The macros of the kernel's source, in lower case.
+    """Sizes of the kernel; its macros, in lower case.
 
-    `ring`: units of weights fetched ahead; `looks`: pairs of packets that a thread asks for at once.
+    `ring`: units of weights in shared memory; `polls`: pairs of packets that a thread requests at a time.
     """
 
     hidden: int
@@ -52,26 +51,26 @@ class PredictorShape:
     layers: int
     groups: int
     ring: int = 9
-    looks: int = 8
+    polls: int = 8
 
     @property
     def blocks(self) -> int:
-        """A cluster for each key-value head."""
+        """One cluster for each key-value head."""
         return self.kv * RANKS
 
     @property
     def threads(self) -> int:
-        """Of the four warps that do not compute one fetches; they come in fours to give up registers."""
+        """Threads of a block. One of the four further warps loads weights; registers are released by groups of four."""
         return 32 * (WARPS + 4)
 
     def macros(self) -> dict[str, int]:
-        own = {name.upper(): value for name, value in asdict(self).items()}
-        return own | {
+        sizes = {name.upper(): value for name, value in asdict(self).items()}
+        return sizes | {
             "BLOCKS": self.blocks, "RANKS": RANKS, "WARPS": WARPS, "SHARED": SHARED_BYTES, "SPINS": SPINS,
         }  # fmt: skip  # one line
 
     def fits(self) -> bool:
-        """Whether products can be cut as the kernel cuts them."""
+        """Whether the kernel can divide the products of these sizes."""
         depth, clusters = self.hidden // RANKS, self.kv
         columns = (self.hidden, 2 * self.inner, self.vocab)
         return (
@@ -87,35 +86,22 @@ class PredictorShape:
         )
 
 
-def packed(matrices: Tensor, clusters: int, depth: int, *, whole: bool) -> Tensor:
-    """[n, out, in] in the order in which blocks, units, warps and lanes take it; `out` is by cluster already.
-
-    [block, n, unit of columns, unit of depth, warp, pair of steps, lane, eight numbers], as [block, n, numbers].
-    """
-    count, width, inner = matrices.shape
-    cut = matrices.reshape(
-        count, clusters, width // clusters // UNIT_COLUMNS, WARPS, 8, RANKS, inner // RANKS // depth, depth // 32,
-        2, 2, 4, 2,
-    )  # fmt: skip  # one argument list
-    rank, warp = (3, 5) if whole else (5, 3)
-    return cut.permute(1, rank, 0, 2, 6, warp, 7, 4, 10, 8, 9, 11).reshape(clusters * RANKS, count, -1)
-
-
-def _by_cluster(layer: FoldedLayer, shape: PredictorShape) -> tuple[Tensor, Tensor]:
-    """`qkv` and `gate_up`, [out, in]: by cluster queries, key and value; units of gates and of ups in turn."""
-    widths = [shape.heads * DIM, shape.kv * DIM, shape.kv * DIM]
-    parts = [part.reshape(shape.kv, -1, shape.hidden) for part in torch.split(layer.qkv.t(), widths)]
-    halves = layer.gate_up.t().reshape(2, shape.kv, -1, UNIT_COLUMNS, shape.hidden)
-    return torch.cat(parts, 1).view(-1, shape.hidden), halves.permute(1, 2, 0, 3, 4).reshape(-1, shape.hidden)
+def predictor_shape_for(size: TransformerSize, groups: int, vocab: int, dtype: torch.dtype) -> PredictorShape | None:
+    """The sizes of a model for the kernel; None where the kernel does not support them."""
+    shape = PredictorShape(size.hidden, size.heads, size.kv_heads, size.intermediate, vocab, size.layers, groups)
+    return shape if dtype is torch.bfloat16 and size.head_dim == DIM and shape.fits() else None
 
 
 class PersistentPredictor:
-    """Draws the codes 1 to groups-1 of up to `ROWS` frames with one launch. Not thread-safe: it owns scratch."""
+    """Draws the codes 1 to groups - 1 of up to `ROWS` frames with one launch. Not thread-safe: calls share buffers."""
 
     def __init__(
         self, shape: PredictorShape, folded: FoldedPredictor, norm_eps: float, launch: Launch | None = None
     ) -> None:
-        """`launch`: instead of compiling the kernel for this GPU. Raises EngineError where it cannot run."""
+        """`launch`: used instead of compiling the kernel for this GPU.
+
+        Raises EngineError where the GPU cannot run it.
+        """
         self._shape, self._eps = shape, norm_eps
         if launch is None:
             kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES, cooperative=True)
@@ -123,19 +109,20 @@ class PersistentPredictor:
             launch = kernel.launch
         self._launch = launch
 
-        def cut(matrices: Sequence[Tensor], *, whole: bool) -> Tensor:
-            return packed(torch.stack(list(matrices)), shape.kv, shape.hidden // RANKS, whole=whole)
+        def pack(matrices: Sequence[Tensor], *, whole_depth: bool) -> Tensor:
+            depth = shape.hidden // RANKS
+            return packed(torch.stack(list(matrices)), shape.kv, depth, whole_depth=whole_depth)
 
         layers = folded.layers
         by_cluster = [_by_cluster(layer, shape) for layer in layers]
-        of_layers = [
-            cut([qkv for qkv, _ in by_cluster], whole=True),
-            cut([layer.out.t() for layer in layers], whole=False),
-            cut([gate_up for _, gate_up in by_cluster], whole=True),
-            cut([layer.down.t() for layer in layers], whole=False),
+        layer_weights = [
+            pack([qkv for qkv, _ in by_cluster], whole_depth=True),
+            pack([layer.out.t() for layer in layers], whole_depth=False),
+            pack([gate_up for _, gate_up in by_cluster], whole_depth=True),
+            pack([layer.down.t() for layer in layers], whole_depth=False),
         ]
         self._weights = [
-            torch.cat(of_layers, 2), cut([head.t() for head in folded.heads], whole=True),
+            torch.cat(layer_weights, 2), pack([head.t() for head in folded.heads], whole_depth=True),
             torch.stack([layer.rope_cos for layer in layers]), torch.stack([layer.rope_sin for layer in layers]),
             *(table.contiguous() for table in folded.inputs),
             *(table.float().square().sum(1) for table in folded.inputs),
@@ -154,66 +141,81 @@ class PersistentPredictor:
         self._epoch = torch.zeros(1, dtype=torch.int32, device=like.device)
 
     def __call__(self, start: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
-        """`start`: the talker's hidden states through the projection, [n, hidden]; the rest as of `CodePredictor`."""
+        """Codes, int64 [n, groups - 1]. `start`: projected hidden states, [n, hidden]; others as of `CodePredictor`."""
         rows = len(start)
         codes = torch.empty(rows, self._shape.groups - 1, dtype=torch.int64, device=start.device)
         start, first, noise = start.contiguous(), first.contiguous(), noise.contiguous()
         sum_sq = start.float().square().sum(1)
-        argument = pack_arguments(
+        params = pack_arguments(
             *self._weights, start, sum_sq, first, codes, noise, candidates.inverse_temperature, candidates.top_p,
             candidates.top_k, self._cache, *self._packets, self._epoch, rows, self._eps,
         )  # fmt: skip  # one argument list
-        self._launch(self._shape.blocks, self._shape.threads, argument)
+        self._launch(self._shape.blocks, self._shape.threads, params)
         return codes
 
     def last_logits(self, rows: int) -> Tensor:
-        """What the last group's codes were drawn from, float32 [rows, codebook]."""
+        """Logits of the last group of the latest call, float32 [rows, codebook]."""
+        # The low half of each packet. In memory: pairs of a drawing thread, threads, the two of a pair.
         values = self._logits[:rows].view(torch.float32)[:, ::2]
-        # Pairs of a thread that draws, threads, the two of a pair.
         pairs = values.view(rows, -1, 32 * WARPS, 2)
         return pairs.transpose(2, 3).reshape(rows, -1)
 
 
-def predictor_shape_for(size: TransformerSize, groups: int, vocab: int, dtype: torch.dtype) -> PredictorShape | None:
-    """None where the kernel does not fit the model."""
-    shape = PredictorShape(size.hidden, size.heads, size.kv_heads, size.intermediate, vocab, size.layers, groups)
-    return shape if dtype is torch.bfloat16 and size.head_dim == DIM and shape.fits() else None
+def packed(matrices: Tensor, clusters: int, depth: int, *, whole_depth: bool) -> Tensor:
+    """[n, out, in] in the order in which blocks, units, warps and lanes read it; `out` is ordered by cluster already.
+
+    [block, n, unit of columns, unit of depth, warp, pair of steps, lane, eight numbers], as [block, n, numbers].
+    `whole_depth`: a block computes its own columns over the whole inner width, which its warps divide among them;
+    otherwise all columns of the cluster over its share of the inner width, and its warps divide the columns.
+    """
+    count, width, inner = matrices.shape
+    split = matrices.reshape(
+        count, clusters, width // clusters // UNIT_COLUMNS, WARPS, 8, RANKS, inner // RANKS // depth, depth // 32,
+        2, 2, 4, 2,
+    )  # fmt: skip  # one argument list
+    rank, warp = (3, 5) if whole_depth else (5, 3)
+    return split.permute(1, rank, 0, 2, 6, warp, 7, 4, 10, 8, 9, 11).reshape(clusters * RANKS, count, -1)
+
+
+def _by_cluster(layer: FoldedLayer, shape: PredictorShape) -> tuple[Tensor, Tensor]:
+    """`qkv` and `gate_up` as [out, in], by cluster: its queries, key and value; its units of gate and up in turn."""
+    widths = [shape.heads * DIM, shape.kv * DIM, shape.kv * DIM]
+    parts = [part.reshape(shape.kv, -1, shape.hidden) for part in torch.split(layer.qkv.t(), widths)]
+    halves = layer.gate_up.t().reshape(2, shape.kv, -1, UNIT_COLUMNS, shape.hidden)
+    return torch.cat(parts, 1).view(-1, shape.hidden), halves.permute(1, 2, 0, 3, 4).reshape(-1, shape.hidden)
 
 
 Reference = Callable[[Tensor, Tensor, Candidates, Tensor], tuple[Tensor, Tensor]]
-"""Codes, and what the last of them were drawn from, by the arguments of `PersistentPredictor`."""
+"""Codes and the logits of the last group, from the arguments of `PersistentPredictor`."""
 
 
 def persistent_predictor_for(
     folded: FoldedPredictor, size: TransformerSize, groups: int, reference: Reference
 ) -> PersistentPredictor | None:
-    """For this model on the current GPU; None where the kernel cannot be had, or does not do what `reference` does."""
+    """`PersistentPredictor` for this model on the current GPU; None where unsupported, or where its self-test fails."""
     like = folded.heads[0]
     shape = predictor_shape_for(size, groups, like.shape[1], like.dtype)
-    # Nothing catches a kernel that does not end: it is tried on such GPUs only as it has been seen to end on.
+    # A kernel that hangs cannot be stopped, so it is only run on GPUs on which it was tested.
     if shape is None or torch.cuda.get_device_capability()[0] != HOPPER:
         return None
-    try:
-        predictor = PersistentPredictor(shape, folded, size.norm_eps)
-        if self_test(predictor, reference, shape, like.device):
-            return predictor
-        reason: object = "its codes are not those of the others"
-    except (EngineError, OSError) as error:
-        reason = error
-    log.warning("a frame's codes are made by several kernels, more slowly: %s", reason)
-    return None
+    return accelerated(
+        "persistent predictor",
+        lambda: PersistentPredictor(shape, folded, size.norm_eps),
+        lambda predictor: self_test(predictor, reference, shape, like.device),
+    )
 
 
 def self_test(
     predictor: PersistentPredictor, reference: Reference, shape: PredictorShape, device: torch.device
 ) -> bool:
-    """Whether some rows have all the same codes, which rounding leaves at least, and their last logits are close."""
-    # A model may be loading: there are other defaults of device and dtype then.
-    generator = torch.Generator("cpu").manual_seed(0)
-    cpu: Any = {"device": "cpu", "dtype": torch.float32}
-    start = torch.randn(ROWS, shape.hidden, generator=generator, **cpu).bfloat16().to(device)
-    first = torch.randint(shape.vocab, (ROWS,), generator=generator, device="cpu").to(device)
-    noise = torch.rand(ROWS, shape.groups - 1, generator=generator, **cpu).to(device)
+    """Whether a quarter of the rows have the codes of `reference`, and those rows nearly the same last logits.
+
+    A different rounding may change any code, and then all later codes of its row.
+    """
+    inputs = RandomInputs()
+    start = inputs.normal(ROWS, shape.hidden).bfloat16().to(device)
+    first = inputs.integers(shape.vocab, ROWS).to(device)
+    noise = inputs.uniform(ROWS, shape.groups - 1).to(device)
     candidates = Candidates(
         torch.ones(ROWS, 1, dtype=torch.float32, device=device),
         torch.zeros(ROWS, dtype=torch.bool, device=device),
@@ -222,7 +224,7 @@ def self_test(
         shape.vocab,
     )
     expected, logits = reference(start, first, candidates, noise)
-    made = predictor(start, first, candidates, noise)
-    same = (made == expected).all(1)
-    close = (predictor.last_logits(ROWS) - logits).abs().amax(1) < CLOSE * logits.std()
+    codes = predictor(start, first, candidates, noise)
+    same = (codes == expected).all(1)
+    close = (predictor.last_logits(ROWS) - logits).abs().amax(1) < LOGIT_TOLERANCE * logits.std()
     return bool(same.sum() * 4 >= ROWS) and bool(close[same].all())

@@ -1,8 +1,8 @@
-"""The code predictor's kernels on a GPU, in Triton.
+"""The code predictor's Triton kernels.
 
-One pass of one layer is five of them: norm and QKV, attention, output, norm and gated MLP, MLP's end. Each begins
-before the one ahead of it has ended (programmatic dependent launch), fetches its weights, and only then waits for its
-input: at a few rows reading the weights is all the time there is.
+One layer of one pass is five of them: norm and QKV, attention, output projection, norm and gated MLP, down projection.
+Each starts before its predecessor has ended (programmatic dependent launch), loads its weights, and only then waits for
+its input: at few rows the step takes as long as reading the weights.
 """
 
 from __future__ import annotations
@@ -13,92 +13,91 @@ import triton.language as tl
 from ...cuda.pdl import pdl_launch, pdl_wait
 
 STORE = tl.constexpr(0)
-"""Write the product."""
+"""Epilogue: write the product."""
 ADD = tl.constexpr(1)
-"""Add it to what is there."""
-GATED = tl.constexpr(2)
-"""Write silu(product with the first half of the weights) * product with the second."""
+"""Epilogue: add the product to the residual stream."""
+SWIGLU = tl.constexpr(2)
+"""Epilogue: write silu(product with the first half of the weights) * product with the second half."""
 
 
 @triton.jit
 def _prefetch_epilogue(
     residual, sum_sq, rows, columns, height, width,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """What the end of a product will need, asked for before its beginning."""
+    """Load what the epilogue needs, before the product: sums of squares with NORM, the residual with ADD."""
     real = rows[:, None] < height
-    before = 0.0
+    prefetched = 0.0
     if NORM:
         block = tl.arange(0, SPREAD)
-        before = tl.load(
+        prefetched = tl.load(
             sum_sq + rows[:, None] * BLOCKS + block[None, :], mask=real & (block < BLOCKS)[None, :], other=0.0
         )
-    if END == ADD:
-        before = tl.load(
+    if EPILOGUE == ADD:
+        prefetched = tl.load(
             residual + rows[:, None] * width + columns[None, :], mask=real & (columns[None, :] < width), other=0.0
         )
-    return before
+    return prefetched
 
 
 @triton.jit
 def _epilogue(
-    value, gate_up, before, out, residual, sum_sq, rows, columns, height, width, inner, eps,
-    BLOCKS: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr,
+    value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, inner, eps,
+    BLOCKS: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Scale the product, [rows, columns], by its input's norm where asked, and leave it where END says.
+    """Scale the product, [rows, columns], by the norm of its input with NORM, and write it as EPILOGUE says.
 
-    `before`: what `_prefetch_epilogue` has fetched.
+    `up`: the product with the second half of the weights; `prefetched`: from `_prefetch_epilogue`.
     """
     at = rows[:, None] * width + columns[None, :]
-    inside = (rows[:, None] < height) & (columns[None, :] < width)
+    mask = (rows[:, None] < height) & (columns[None, :] < width)
     if NORM:
-        scale = tl.rsqrt(tl.sum(before, 1) / inner + eps)
+        scale = tl.rsqrt(tl.sum(prefetched, 1) / inner + eps)
         value = value * scale[:, None]
-        gate_up = gate_up * scale[:, None]
-    if END == GATED:
-        value = value * tl.sigmoid(value) * gate_up
-    if END == ADD:
-        value += before
-        tl.store(residual + at, value, mask=inside)
-        square = tl.sum(tl.where(inside, value * value, 0.0), 1)
+        up = up * scale[:, None]
+    if EPILOGUE == SWIGLU:
+        value = value * tl.sigmoid(value) * up
+    if EPILOGUE == ADD:
+        value += prefetched
+        tl.store(residual + at, value, mask=mask)
+        square = tl.sum(tl.where(mask, value * value, 0.0), 1)
         tl.store(sum_sq + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def skinny_gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, PDL: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """`x` [height, INNER] times `weight` [width, INNER], for up to ROWS rows.
+    """`x` [height, INNER] times `weight` [width, INNER], for up to ROWS rows; a program computes COLUMNS columns.
 
-    With NORM, `sum_sq` [height, BLOCKS] are summed to the square of each row of `x`, which is normed by it. With ADD
-    the product is added to `residual` (float32), whose new value also goes to `out`, and its sum_sq, by block of
-    columns, to `sum_sq`. A program takes COLUMNS columns of the result and their whole weights at once, cut into SLICES
-    so that its warps share them.
+    With NORM, each row of `x` is RMS-normed by its squares, the sum of a row of `sum_sq` [height, BLOCKS]. With ADD the
+    product is added to `residual` (float32); the sum also goes to `out`, and its squares, by block of columns, to
+    `sum_sq`. A program loads all weights of its columns at once, in SLICES that its warps share.
     """
     pdl_launch(PDL)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inner = tl.arange(0, SLICES)[:, None, None] * SPAN + tl.arange(0, SPAN)[None, None, :]
     at = weight + columns[None, :, None] * INNER + inner
-    there = (columns[None, :, None] < width) & (inner < INNER)
-    weights = tl.load(at, mask=there, other=0.0)
-    ups = weights
-    if END == GATED:
-        ups = tl.load(at + width * INNER, mask=there, other=0.0)
+    mask = (columns[None, :, None] < width) & (inner < INNER)
+    weights = tl.load(at, mask=mask, other=0.0)
+    up_weights = weights
+    if EPILOGUE == SWIGLU:
+        up_weights = tl.load(at + width * INNER, mask=mask, other=0.0)
     pdl_wait(PDL)
     rows = tl.arange(0, ROWS)
-    before = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
+    prefetched = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, EPILOGUE)
     lines = tl.load(
         x + rows[None, :, None] * INNER + inner, mask=(rows[None, :, None] < height) & (inner < INNER), other=0.0
     )
     value = tl.sum(tl.dot(lines, tl.permute(weights, (0, 2, 1)), input_precision="ieee"), 0)
-    gate_up = value
-    if END == GATED:
-        gate_up = tl.sum(tl.dot(lines, tl.permute(ups, (0, 2, 1)), input_precision="ieee"), 0)
+    up = value
+    if EPILOGUE == SWIGLU:
+        up = tl.sum(tl.dot(lines, tl.permute(up_weights, (0, 2, 1)), input_precision="ieee"), 0)
     _epilogue(
-        value, gate_up, before, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
+        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, EPILOGUE
     )  # fmt: skip  # one argument list
 
 
@@ -106,43 +105,46 @@ def skinny_gemm(
 def gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, END: tl.constexpr, PDL: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """As `skinny_gemm`, for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the inner width at a time."""
+    """As `skinny_gemm` for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the depth at a time."""
     pdl_launch(PDL)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     pdl_wait(PDL)
-    before = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, END)
+    prefetched = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, EPILOGUE)
     value = tl.zeros([ROWS, COLUMNS], tl.float32)
-    gate_up = value
+    up = value
     for start in range(0, INNER, SPAN):
         inner = start + tl.arange(0, SPAN)
         at = weight + columns[None, :] * INNER + inner[:, None]
-        there = (columns[None, :] < width) & (inner[:, None] < INNER)
+        mask = (columns[None, :] < width) & (inner[:, None] < INNER)
         lines = tl.load(
             x + rows[:, None] * INNER + inner[None, :],
             mask=(rows[:, None] < height) & (inner[None, :] < INNER),
             other=0.0,
         )
-        value = tl.dot(lines, tl.load(at, mask=there, other=0.0), value, input_precision="ieee")
-        if END == GATED:
-            ups = tl.load(at + width * INNER, mask=there, other=0.0)
-            gate_up = tl.dot(lines, ups, gate_up, input_precision="ieee")
+        value = tl.dot(lines, tl.load(at, mask=mask, other=0.0), value, input_precision="ieee")
+        if EPILOGUE == SWIGLU:
+            up_weights = tl.load(at + width * INNER, mask=mask, other=0.0)
+            up = tl.dot(lines, up_weights, up, input_precision="ieee")
     _epilogue(
-        value, gate_up, before, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, END
+        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, EPILOGUE
     )  # fmt: skip  # one argument list
 
 
 @triton.jit
 def _norm_rope(qkv, rope_cos, rope_sin, head, channels, eps, DIM: tl.constexpr):
-    """A head's query or key behind its norm and rotary embedding, float32 [DIM]."""
-    plain = tl.load(qkv + head * DIM + channels).to(tl.float32)
+    """Query or key of a head after norm and rotary embedding, float32 [DIM]; the factors include the norm's weights.
+
+    The backbone's kernels have another `_norm_rope`, whose norm weights are not folded into the factors.
+    """
+    x = tl.load(qkv + head * DIM + channels).to(tl.float32)
     swapped = tl.load(qkv + head * DIM + (channels + DIM // 2) % DIM).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(plain * plain, 0) / DIM + eps)
-    turned = tl.load(rope_cos + head * DIM + channels).to(tl.float32)
-    crossed = tl.load(rope_sin + head * DIM + channels).to(tl.float32)
-    return scale * (plain * turned + swapped * crossed)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+    cosine = tl.load(rope_cos + head * DIM + channels).to(tl.float32)
+    sine = tl.load(rope_sin + head * DIM + channels).to(tl.float32)
+    return scale * (x * cosine + swapped * sine)
 
 
 @triton.jit
@@ -154,8 +156,8 @@ def predictor_attention(
     """Attention of one row and one key-value head at `position`, whose key and value join the cache.
 
     `qkv`: [height, (SHARING * KV + 2 * KV) * DIM]; `rope_cos`, `rope_sin`: as in `FoldedLayer`; `keys`, `values`:
-    [rows, KV, LONGEST, DIM], SPAN the power of two above LONGEST; `out`: [height, SHARING * KV * DIM]. With FIRST two
-    positions are made at once, 0 in the first `height` rows and 1 in as many behind them.
+    [rows, KV, LONGEST, DIM]; SPAN: the power of two from LONGEST; `out`: [height, SHARING * KV * DIM]. With FIRST two
+    positions are computed, 0 in the first `height` rows and 1 in the next `height` rows.
     """
     pdl_launch(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
@@ -168,7 +170,7 @@ def predictor_attention(
     past = tl.arange(0, SPAN)
     known = past < position
     if not FIRST:
-        # Before anything is written: a load behind a store would have to wait for it.
+        # Before the stores below: the compiler keeps a load behind a store, which would delay it.
         at = cache + past[:, None] * DIM + channels[None, :]
         past_keys = tl.load(keys + at, mask=known[:, None], other=0.0).to(tl.float32)
         past_values = tl.load(values + at, mask=known[:, None], other=0.0).to(tl.float32)
@@ -181,7 +183,7 @@ def predictor_attention(
         earlier_value = tl.load(line + ROTATED + head * DIM + channels)
         tl.store(values + cache + channels, earlier_value)
         for shared in tl.static_range(SHARING):
-            # It sees nothing but itself.
+            # Position 0 attends to itself alone.
             tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, earlier_value)
         earlier_key = earlier_key.to(tl.float32)
         earlier_value = earlier_value.to(tl.float32)
@@ -201,15 +203,15 @@ def predictor_attention(
         own = tl.sum(query * key, 0)
         if FIRST:
             other = tl.sum(query * earlier_key, 0)
-            most = tl.maximum(own, other)
-            own = tl.exp(own - most)
-            other = tl.exp(other - most)
-            mixed = (own * value + other * earlier_value) / (own + other)
+            row_max = tl.maximum(own, other)
+            own = tl.exp(own - row_max)
+            other = tl.exp(other - row_max)
+            attended = (own * value + other * earlier_value) / (own + other)
         else:
             scores = tl.where(known, tl.sum(past_keys * query[None, :], 1), float("-inf"))
-            most = tl.maximum(own, tl.max(scores, 0))
-            own = tl.exp(own - most)
-            weights = tl.exp(scores - most)
-            mixed = own * value + tl.sum(weights[:, None] * past_values, 0)
-            mixed = mixed / (own + tl.sum(weights, 0))
-        tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, mixed.to(out.dtype.element_ty))
+            row_max = tl.maximum(own, tl.max(scores, 0))
+            own = tl.exp(own - row_max)
+            weights = tl.exp(scores - row_max)
+            attended = own * value + tl.sum(weights[:, None] * past_values, 0)
+            attended = attended / (own + tl.sum(weights, 0))
+        tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, attended.to(out.dtype.element_ty))

@@ -143,7 +143,10 @@ def gather_inputs(
 def embed(
     entries, text, codec, speaker, out, hidden, GROUPS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr
 ):  # fmt: skip  # one argument list
-    """Sum the embeddings in `entries`, SPAN channels a program. `text`, `codec`: [entries, hidden]; `speaker`: mapped."""
+    """Sum the embeddings in `entries`, SPAN channels a program.
+
+    `text`, `codec`: [entries, hidden]; `speaker`: mapped.
+    """
     row = tl.program_id(0)
     channel = tl.program_id(1) * SPAN + tl.arange(0, SPAN)
     mask = channel < hidden

@@ -79,7 +79,7 @@ class CodePredictor:
         return codes
 
     def _pass(self, x: Tensor, position: int) -> Tensor:
-        """Run `x` [n, steps, hidden] from `position` on; returns the last position after the final norm, [n, hidden]."""
+        """Run `x` [n, steps, hidden] from `position` on; returns the final norm of the last step, [n, hidden]."""
         rows, steps, width = x.shape
         residual = x.reshape(rows * steps, width)
         for layer, (keys, values) in zip(self._folded.layers, self._cache, strict=True):

@@ -82,7 +82,7 @@ class Candidates:
 
 
 class Sampler(Protocol):
-    """How a step draws codebook 0: `TorchSampler`, or on a GPU `voxgate.pipeline.talker.cuda.sampling.TritonSampler`."""
+    """How a step draws codebook 0: `TorchSampler`, or on a GPU `TritonSampler` (`cuda/sampling.py`)."""
 
     def uniform(self, seed: Tensor, frame: Tensor, groups: int) -> Tensor:
         """As the function `uniform`."""

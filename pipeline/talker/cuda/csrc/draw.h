@@ -1,4 +1,5 @@
-// Drawing a code of VOCAB by the WARPS warps of a block: what `Candidates.draw` does by sorting.
+// Sampling of one of VOCAB codes by the WARPS compute warps of a block: the result of `Candidates.draw` without
+// sorting.
 
 #pragma once
 #include "device.h"
@@ -6,7 +7,7 @@
 constexpr int PER_THREAD = VOCAB / THREADS;
 
 struct DrawShared {
-    // Used in turns, so that nobody writes what another still reads.
+    // Used alternately: a warp may write one while another still reads the other.
     u32 scratch[2][WARPS];
     u32 keys[THREADS];
     float masses[THREADS];
@@ -16,36 +17,37 @@ struct DrawShared {
 struct Draw {
     DrawShared &shared;
     const int thread, warp, lane;
-    int turn = 0;
+    int phase = 0;
 
     DEVICE_MEMBER explicit Draw(DrawShared &memory)
         : shared(memory), thread(thread_index()), warp(thread / 32), lane(thread % 32) {}
 
-    // One number of the whole block from one of each warp, in the same order for all.
-    template <class Reduce> DEVICE_MEMBER u32 of_block(u32 of_warp, Reduce reduce) {
-        u32 *scratch = shared.scratch[turn++ & 1];
-        if (lane == 0) scratch[warp] = of_warp;
-        sync_workers();
+    // Reduces one value of each warp over the block, in the same order in all threads.
+    template <class Reduce> DEVICE_MEMBER u32 block_reduce(u32 warp_value, Reduce reduce) {
+        u32 *scratch = shared.scratch[phase++ & 1];
+        if (lane == 0) scratch[warp] = warp_value;
+        sync_compute_warps();
         u32 result = scratch[0];
 #pragma unroll
         for (int i = 1; i < WARPS; ++i) result = reduce(result, scratch[i]);
         return result;
     }
-    DEVICE_MEMBER u32 max_of_block(u32 value) {
-        return of_block(max_lanes(value), [](u32 a, u32 b) { return a > b ? a : b; });
+    DEVICE_MEMBER u32 block_max(u32 value) {
+        return block_reduce(reduce_max(value), [](u32 a, u32 b) { return a > b ? a : b; });
     }
-    DEVICE_MEMBER u32 min_of_block(u32 value) {
-        return of_block(min_lanes(value), [](u32 a, u32 b) { return a < b ? a : b; });
+    DEVICE_MEMBER u32 block_min(u32 value) {
+        return block_reduce(reduce_min(value), [](u32 a, u32 b) { return a < b ? a : b; });
     }
-    DEVICE_MEMBER float sum_of_block(float value) {
+    DEVICE_MEMBER float block_sum(float value) {
 #pragma unroll
         for (int mask = 1; mask < 32; mask *= 2) value += shuffle_xor(value, mask);
-        return float_of(of_block(bits_of(value), [](u32 a, u32 b) { return bits_of(float_of(a) + float_of(b)); }));
+        return float_of(block_reduce(bits_of(value), [](u32 a, u32 b) { return bits_of(float_of(a) + float_of(b)); }));
     }
 
-    // The highest key from which on, upwards, masses sum to at least `wanted` (to more, if STRICT); else `low`.
+    // The highest key such that the masses of keys from it on sum to at least `wanted` (to more, if STRICT); else
+    // `low`.
     template <bool STRICT>
-    DEVICE_MEMBER u32 down_to(
+    DEVICE_MEMBER u32 threshold(
         const u32 (&keys)[PER_THREAD], const float (&masses)[PER_THREAD], u32 low, u32 high, float wanted
     ) {
         while (high - low > 1) {
@@ -53,27 +55,27 @@ struct Draw {
             float mass = 0.0f;
 #pragma unroll
             for (int i = 0; i < PER_THREAD; ++i) mass += keys[i] >= middle ? masses[i] : 0.0f;
-            mass = sum_of_block(mass);
+            mass = block_sum(mass);
             if (STRICT ? mass > wanted : mass >= wanted) low = middle;
             else high = middle;
         }
         return low;
     }
 
-    // The lowest key of the `limit` best; of a tie all are taken. `taken`: how many that makes.
-    DEVICE_MEMBER u32 best_of(const u32 (&keys)[PER_THREAD], u32 low, u32 high, u32 limit, u32 &taken) {
+    // The lowest key of the `top_k` best candidates, all ties included. `taken`: their number.
+    DEVICE_MEMBER u32 top_k_threshold(const u32 (&keys)[PER_THREAD], u32 low, u32 high, u32 top_k, u32 &taken) {
         taken = VOCAB;
-        while (taken > limit && high - low > 1) {
-            const u32 step = larger_of((high - low) / 4, 1);
-            const u32 one = low + step, two = smaller_of(one + step, high), three = smaller_of(two + step, high);
+        while (taken > top_k && high - low > 1) {
+            const u32 step = larger((high - low) / 4, 1);
+            const u32 one = low + step, two = smaller(one + step, high), three = smaller(two + step, high);
             u32 counts = 0;
 #pragma unroll
             for (int i = 0; i < PER_THREAD; ++i)
                 counts += (keys[i] >= one) | (keys[i] >= two) << 10 | (keys[i] >= three) << 20;
-            counts = add_lanes(counts);
-            u32 *scratch = shared.scratch[turn++ & 1];
+            counts = reduce_add(counts);
+            u32 *scratch = shared.scratch[phase++ & 1];
             if (lane == 0) scratch[warp] = counts;
-            sync_workers();
+            sync_compute_warps();
             u32 a = 0, b = 0, c = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; ++i) {
@@ -81,14 +83,14 @@ struct Draw {
                 b += scratch[i] >> 10 & 0x3ff;
                 c += scratch[i] >> 20;
             }
-            if (c >= limit) {
+            if (c >= top_k) {
                 low = three;
                 taken = c;
-            } else if (b >= limit) {
+            } else if (b >= top_k) {
                 low = two;
                 high = three;
                 taken = b;
-            } else if (a >= limit) {
+            } else if (a >= top_k) {
                 low = one;
                 high = two;
                 taken = a;
@@ -98,59 +100,63 @@ struct Draw {
         }
         return low;
     }
-    DEVICE_MEMBER u32 larger_of(u32 a, u32 b) { return a > b ? a : b; }
-    DEVICE_MEMBER u32 smaller_of(u32 a, u32 b) { return a < b ? a : b; }
+    DEVICE_MEMBER u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+    DEVICE_MEMBER u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
 
-    // The code of one row, by inversion of `uniform` over its candidates in descending order, as `Candidates.draw`.
-    // `masses`: the logits of the ids i * THREADS + thread; overwritten.
-    DEVICE_MEMBER int of(float (&masses)[PER_THREAD], float heat, i64 limit, float top_p, float uniform) {
+    // The code of one row, by inversion of `uniform` over its candidates in descending order. `masses`: logits of the
+    // ids i * THREADS + thread; overwritten.
+    DEVICE_MEMBER int sample(
+        float (&masses)[PER_THREAD], float inv_temperature, i64 top_k, float top_p, float uniform
+    ) {
         u32 keys[PER_THREAD];
         u32 low = 0xffffffffu, best = 0;
 #pragma unroll
         for (int i = 0; i < PER_THREAD; ++i) {
-            // Whole numbers of the same order.
+            // Unsigned integers in the order of the floats.
             const u32 bits = bits_of(masses[i]);
             keys[i] = bits ^ (bits & 0x80000000u ? 0xffffffffu : 0x80000000u);
-            low = smaller_of(low, keys[i]);
-            best = larger_of(best, keys[i]);
+            low = smaller(low, keys[i]);
+            best = larger(best, keys[i]);
         }
-        best = max_of_block(best);
-        low = min_of_block(low);
+        best = block_max(best);
+        low = block_min(low);
         u32 taken = VOCAB;
-        if (limit < VOCAB) low = best_of(keys, low, best + 1, (u32)limit, taken);
+        if (top_k < VOCAB) low = top_k_threshold(keys, low, best + 1, (u32)top_k, taken);
         const float top = float_of(best & 0x80000000u ? best ^ 0x80000000u : ~best);
 #pragma unroll
-        for (int i = 0; i < PER_THREAD; ++i) masses[i] = keys[i] >= low ? expf((masses[i] - top) * heat) : 0.0f;
+        for (int i = 0; i < PER_THREAD; ++i)
+            masses[i] = keys[i] >= low ? expf((masses[i] - top) * inv_temperature) : 0.0f;
         if (taken > THREADS) {
-            // More candidates than threads: look for the thresholds by halving.
+            // More candidates than threads: find the thresholds by bisection.
             float total = 0.0f;
             u32 id = VOCAB - 1;
 #pragma unroll
             for (int i = 0; i < PER_THREAD; ++i) total += masses[i];
-            total = sum_of_block(total);
+            total = block_sum(total);
             if (top_p < 1.0f) {
-                low = down_to<false>(keys, masses, low, best + 1, fmaxf(top_p * total, 1e-30f));
+                low = threshold<false>(keys, masses, low, best + 1, fmaxf(top_p * total, 1e-30f));
                 total = 0.0f;
 #pragma unroll
                 for (int i = 0; i < PER_THREAD; ++i) {
                     masses[i] = keys[i] >= low ? masses[i] : 0.0f;
                     total += masses[i];
                 }
-                total = sum_of_block(total);
+                total = block_sum(total);
             }
-            // No key lies between the threshold and the one it separates from the rest.
-            const u32 from = down_to<true>(keys, masses, low, best + 1, uniform * total);
+            // The chosen candidate is the lowest key from the threshold on.
+            const u32 from = threshold<true>(keys, masses, low, best + 1, uniform * total);
             u32 chosen = 0xffffffffu;
 #pragma unroll
             for (int i = 0; i < PER_THREAD; ++i)
-                if (keys[i] >= from) chosen = smaller_of(chosen, keys[i]);
-            chosen = min_of_block(chosen);
+                if (keys[i] >= from) chosen = smaller(chosen, keys[i]);
+            chosen = block_min(chosen);
 #pragma unroll
             for (int i = 0; i < PER_THREAD; ++i)
-                if (keys[i] == chosen) id = smaller_of(id, i * THREADS + thread);
-            return min_of_block(id);
+                if (keys[i] == chosen) id = smaller(id, i * THREADS + thread);
+            return block_min(id);
         }
-        // Few: list them, always in the same order, and let each add up all that come before it.
+        // At most one candidate a thread: list them in a fixed order; each thread sums the masses of the candidates
+        // down to its own.
         u32 count = 0;
 #pragma unroll
         for (int i = 0; i < PER_THREAD; ++i) count += keys[i] >= low;
@@ -160,9 +166,9 @@ struct Draw {
             const u32 before = shuffle_up(place, by);
             if (lane >= by) place += before;
         }
-        u32 *scratch = shared.scratch[turn++ & 1];
+        u32 *scratch = shared.scratch[phase++ & 1];
         if (lane == 31) scratch[warp] = place;
-        sync_workers();
+        sync_compute_warps();
         for (int i = 0; i < warp; ++i) place += scratch[i];
         place -= count;
 #pragma unroll
@@ -173,23 +179,23 @@ struct Draw {
                 shared.ids[place] = i * THREADS + thread;
                 ++place;
             }
-        sync_workers();
+        sync_compute_warps();
         const bool real = thread < taken;
         const u32 key = real ? shared.keys[thread] : 0;
-        float total = 0.0f, down_to_it = 0.0f;
+        float total = 0.0f, cumulative = 0.0f;
         if (warp * 32 < taken)
             for (u32 i = 0; i < taken; ++i) {
                 const float mass = shared.masses[i];
                 total += mass;
-                if (shared.keys[i] >= key) down_to_it += mass;
+                if (shared.keys[i] >= key) cumulative += mass;
             }
         if (top_p < 1.0f) {
-            // The candidate that reaches the mass stays; of what weighs more than nothing, bits are in order.
-            const bool reaches = real && down_to_it >= fmaxf(top_p * total, 1e-30f);
-            total = float_of(min_of_block(reaches ? bits_of(down_to_it) : 0x7f800000u));
+            // The candidate that reaches top_p stays. Bits of non-negative floats compare like the numbers.
+            const bool reaches = real && cumulative >= fmaxf(top_p * total, 1e-30f);
+            total = float_of(block_min(reaches ? bits_of(cumulative) : 0x7f800000u));
         }
-        const u32 chosen = max_of_block(real && down_to_it > uniform * total ? key : 0);
-        const int id = min_of_block(real && key == chosen ? (u32)shared.ids[thread] : VOCAB - 1);
+        const u32 chosen = block_max(real && cumulative > uniform * total ? key : 0);
+        const int id = block_min(real && key == chosen ? (u32)shared.ids[thread] : VOCAB - 1);
         return id;
     }
 };

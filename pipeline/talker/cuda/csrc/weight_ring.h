@@ -1,32 +1,32 @@
-// Weights of a block, through a ring of shared memory: one warp has them copied in the order in which they are multiplied,
-// as far ahead as there is room.
+// Streams the weights of a block through a ring of shared memory: one warp loads them in the order of their use, as far
+// ahead as the ring allows.
 
 #pragma once
 #include "predictor_shape.h"
 
-// Waiting, with an end to it.
-struct Patience {
+// Polls a condition; traps after SPINS polls, so that a fault ends the kernel instead of hanging the GPU.
+struct BoundedSpin {
     template <class Ready> DEVICE_MEMBER void until(Ready ready) {
         for (int spins = 0; !ready(); ++spins)
-            if (spins > SPINS) give_up();
+            if (spins > SPINS) trap();
     }
 };
 
-// One unit after the other, as they are multiplied.
-struct Fetcher {
+// Loads one unit after the other, in the order of the products.
+struct WeightLoader {
     const Params &p;
     Shared &shared;
-    Patience patience;
-    int slot = 0, turn = 0;
+    BoundedSpin spin;
+    int slot = 0, round = 0;
 
-    DEVICE_MEMBER void fetch(const u16 *from) {
-        // The first time round all slots are empty.
-        patience.until([&] { return arrived_here(shared.empty[slot], turn + 1); });
-        expect(shared.full[slot], UNIT * 2);
-        copy_async(shared.ring[slot], from, UNIT * 2, shared.full[slot]);
+    DEVICE_MEMBER void load_unit(const u16 *from) {
+        // A barrier that has completed no phase counts as in the phase before: the first round does not wait.
+        spin.until([&] { return mbarrier_try_wait_cta(shared.empty[slot], round + 1); });
+        mbarrier_expect_tx(shared.full[slot], UNIT * 2);
+        tma_load(shared.ring[slot], from, UNIT * 2, shared.full[slot]);
         if (++slot == RING) {
             slot = 0;
-            ++turn;
+            ++round;
         }
     }
     DEVICE_MEMBER void run() {
@@ -34,8 +34,8 @@ struct Fetcher {
         const u16 *const layers = p.layers + (size_t)block_index() * UNITS * UNIT;
         const u16 *head = p.heads + (size_t)block_index() * (GROUPS - 1) * HEAD_N * UNIT;
         for (int pass = 0; pass < GROUPS; ++pass) {
-            for (int unit = 0; unit < UNITS; ++unit) fetch(layers + (size_t)unit * UNIT);
-            for (int unit = 0; pass > 0 && unit < HEAD_N; ++unit, head += UNIT) fetch(head);
+            for (int unit = 0; unit < UNITS; ++unit) load_unit(layers + (size_t)unit * UNIT);
+            for (int unit = 0; pass > 0 && unit < HEAD_N; ++unit, head += UNIT) load_unit(head);
         }
     }
 };
