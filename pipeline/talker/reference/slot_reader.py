@@ -38,8 +38,7 @@ class TableViews:
 
 
 class SlotReader(Protocol):
-    """Reads rows of the slot tables: `HostTables`, or on a GPU
-    `voxgate.pipeline.talker.cuda.mapped_tables.MappedTables`.
+    """Reads rows of the slot tables: `HostTables`, or on a GPU `MappedTables` (`cuda/mapped_tables.py`).
 
     `slots` and the other indices are int64 [n]; results are on the device of the indices.
     """
