@@ -11,7 +11,7 @@ from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.interface import EngineState, Synthesizer
 
 POLL_INTERVAL_S = 0.25
-"""Interval at which the engine's state is polled: a loss shows within this time, at no cost."""
+"""Interval at which the engine's state is polled: clients hear of a loss within this time."""
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from .transport.sessions import Sessions
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
 HANDSHAKE_TIMEOUT_S = 5.0
-"""Seconds for the TLS handshake, and again for the head of the first request."""
+"""Seconds each for the TLS handshake, the head of the first request, and the WebSocket handshake."""
 MAX_QUEUED_MESSAGES = 8
 """Received messages that the websockets library holds for a session before it stops reading the socket."""
 BACKLOG = 1024

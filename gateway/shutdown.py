@@ -1,7 +1,7 @@
 """What every level of the gateway needs to shut down: the final grace period, and waiting for one of several events.
 
-A shutdown takes at most `Settings.shutdown_grace_s` (utterances finish), then `FINAL_GRACE_S` (sockets and speeches
-close), then whatever is left is cancelled.
+Active utterances finish within `Settings.shutdown_grace_s`. After that deadline sockets, speeches and the engine have
+`FINAL_GRACE_S` each to close; what is left then is cancelled.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class ServerSession:
         utterance.enqueue(ticket, f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._utterances.add(utterance)
-        log.info("utterance started", extra=self._ids(utterance))
+        log.info("utterance accepted", extra=self._ids(utterance))
         self._follow_ticket(utterance, ticket)
 
     # From admission

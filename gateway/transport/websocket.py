@@ -22,7 +22,7 @@ from .connection import SocketClosed
 from .sessions import ConnectionSlot
 
 SEND_BUFFER_BYTES = 16_384
-"""Requested size of the kernel's send buffer, in bytes: a second of Opus, so that a slow consumer blocks soon."""
+"""Requested size of the kernel's send buffer, in bytes: a few seconds of Opus, so that a slow consumer blocks soon."""
 PINGS_PER_S = 20.0
 """Rate of pings above which a client is disconnected: the library answers each one at the gateway's expense."""
 ABORT_ABOVE_BYTES = 131_072
