@@ -1,1 +1,1 @@
-"""Audio coding: the neural codec, Opus, PCM and sample rates."""
+"""Audio coding: the neural codec, output formats and sample rates."""

@@ -1,4 +1,4 @@
-"""From the codec's audio to the packets of the format a client asked for."""
+"""Encodes the neural codec's audio as packets of the format that a client asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .g711 import encode_alaw, encode_mulaw
 from .mp3 import Mp3Coder
 from .ogg import OggOpusCoder
 from .opus import OpusCoder, OpusEncoder
-from .packet import Coder, Packet, SampleCoder
+from .packet import Packet, PacketCoder, SampleCoder
 from .pcm import SAMPLE_RATE_HZ, Pcm, encode_s16le, stream_header
 from .resample import Resampler
 
@@ -17,64 +17,66 @@ __all__ = ["Packet", "PacketEncoder"]
 
 
 class PacketEncoder:
-    """Codes one utterance: 24 kHz float in, packets of the client's format out. Not thread-safe.
+    """Encodes one utterance: float32 at 24 kHz in, packets of the client's format out. Not thread-safe.
 
-    Of what a decoder puts out, samples [pre_skip, pre_skip + true_samples) are exactly the audio.
+    Of the samples that a decoder outputs, [pre_skip, pre_skip + true_samples) are exactly the audio.
     """
 
     def __init__(self, audio_format: OutputFormat) -> None:
-        """Raises OpusUnavailable when Opus is asked for without libopus."""
+        """Raises OpusUnavailable for Opus without libopus."""
         self.format = audio_format
+        self.true_samples = 0
+        """Samples of audio at the format's rate so far; of the whole utterance after `finish`."""
         self._resampler = Resampler(SAMPLE_RATE_HZ, audio_format.sample_rate_hz)
         self._coder = _coder(audio_format)
-        self._waiting: Pcm = np.zeros(0, np.float32)
-        self._parts = 0
-        self.true_samples = 0
-        """Samples of audio at the format's rate so far; after `finish`, of the whole utterance."""
+        self._incomplete: Pcm = np.zeros(0, np.float32)
+        """Samples of the packet that is not full yet."""
+        self._full_packets = 0
 
     @property
     def pre_skip(self) -> int:
-        """Samples to drop at the start of what the decoder puts out, at the format's rate."""
+        """Samples, at the format's rate, to drop at the start of the decoder's output."""
         return self._coder.pre_skip
 
     def push(self, pcm: Pcm) -> list[Packet]:
-        """Take in a chunk (float32 [n], 24 kHz) and return the packets that are full."""
-        return self._take(self._resampler.push(pcm))
+        """Accepts a chunk, float32 [n] at 24 kHz, and returns the packets that are full."""
+        return self._encode_full_packets(self._resampler.push(pcm))
 
     def finish(self) -> list[Packet]:
-        """The rest; nothing when there was no audio at all."""
-        packets = self._take(self._resampler.finish())
+        """Returns the remaining packets; none for an utterance without audio."""
+        packets = self._encode_full_packets(self._resampler.finish())
         if self.true_samples:
-            packets += self._coder.finish(self._waiting, self.true_samples)
-        self._waiting = self._waiting[:0]
+            packets += self._coder.finish(self._incomplete, self.true_samples)
+        self._incomplete = self._incomplete[:0]
         return packets
 
-    def _take(self, pcm: Pcm) -> list[Packet]:
+    def _encode_full_packets(self, pcm: Pcm) -> list[Packet]:
         self.true_samples += len(pcm)
-        pcm = np.concatenate([self._waiting, pcm]) if len(self._waiting) else pcm
+        pcm = np.concatenate([self._incomplete, pcm]) if len(self._incomplete) else pcm
         packets: list[Packet] = []
-        at = 0
-        while (end := at + self._next_size()) <= len(pcm):
-            packets += self._coder.encode(pcm[at:end])
-            self._parts += 1
-            at = end
-        self._waiting = pcm[at:].copy()
+        start = 0
+        while (end := start + self._next_packet_samples()) <= len(pcm):
+            packets += self._coder.encode(pcm[start:end])
+            self._full_packets += 1
+            start = end
+        self._incomplete = pcm[start:].copy()
         return packets
 
-    def _next_size(self) -> int:
-        rate, ms, n = self.format.sample_rate_hz, self.format.packet_ms, self._parts
+    def _next_packet_samples(self) -> int:
+        """Packets differ by a sample where the rate is no multiple of the packets per second."""
+        rate, ms, n = self.format.sample_rate_hz, self.format.packet_ms, self._full_packets
         return (n + 1) * rate * ms // 1000 - n * rate * ms // 1000
 
 
-def _coder(wanted: OutputFormat) -> Coder:
-    rate_hz = wanted.sample_rate_hz
-    match wanted.codec:
+def _coder(audio_format: OutputFormat) -> PacketCoder:
+    rate_hz = audio_format.sample_rate_hz
+    match audio_format.codec:
         case "opus":
-            return _opus(wanted)
+            return _opus(audio_format)
         case "ogg_opus":
-            return OggOpusCoder(_opus(wanted), rate_hz)
+            return OggOpusCoder(_opus(audio_format), rate_hz)
         case "mp3":
-            return Mp3Coder(rate_hz, wanted.bitrate)
+            return Mp3Coder(rate_hz, audio_format.bitrate)
         case "wav":
             return SampleCoder(encode_s16le, stream_header(rate_hz))
         case "mulaw":
@@ -83,8 +85,8 @@ def _coder(wanted: OutputFormat) -> Coder:
             return SampleCoder(encode_alaw)
         case "pcm":
             return SampleCoder(encode_s16le)
-    raise AssertionError(f"{wanted.codec} is offered and has no coder")
+    raise AssertionError(f"no coder for the codec {audio_format.codec!r}")
 
 
-def _opus(wanted: OutputFormat) -> OpusCoder:
-    return OpusCoder(OpusEncoder(wanted.sample_rate_hz, wanted.bitrate, wanted.packet_samples))
+def _opus(audio_format: OutputFormat) -> OpusCoder:
+    return OpusCoder(OpusEncoder(audio_format.sample_rate_hz, audio_format.bitrate, audio_format.packet_samples))

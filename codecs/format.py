@@ -1,4 +1,4 @@
-"""The audio formats on offer."""
+"""The audio formats that clients can choose, and their limits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ MP3_BITRATES = tuple(1000 * kbit for kbit in (32, 40, 48, 56, 64, 80, 96, 112, 1
 MP3_BITRATES_FROM_32_KHZ = (*MP3_BITRATES, 192_000, 224_000, 256_000, 320_000)
 DEFAULT_BITRATE = 32_000
 PACKETS_MS = (80, 40, 20)
+"""Packet durations: a whole codec frame or a fraction of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One way of coding audio. `bitrates` is empty where the rate follows from the samples."""
+    """A codec's limits; `bitrates` is empty where the bit rate follows from the sample rate."""
 
     sample_rates_hz: tuple[int, ...]
     media_type: str
@@ -38,11 +39,11 @@ CODECS: Mapping[str, Codec] = {
     "mp3": Codec(MP3_RATES_HZ, "audio/mpeg", MP3_BITRATES_FROM_32_KHZ),
     "wav": Codec(PCM_RATES_HZ, "audio/wav"),
 }
-"""By the name a client asks for."""
+"""Codecs by the name that clients use."""
 
 
 class FormatError(ValueError):
-    """An audio format that is not offered; the message lists what is, `param` names the field."""
+    """An audio format that is not offered; the message lists what is offered, `param` names the field."""
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message)
@@ -51,7 +52,10 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """How audio is coded for the client; `bitrate` is for Opus and MP3. Raises FormatError for what is not offered."""
+    """How audio is encoded for a client; `bitrate`, in bits per second, is for Opus and MP3.
+
+    Raises FormatError for values that are not offered.
+    """
 
     codec: str = "opus"
     sample_rate_hz: int = SAMPLE_RATE_HZ
@@ -60,7 +64,7 @@ class OutputFormat:
 
     def __post_init__(self) -> None:
         if (codec := CODECS.get(self.codec)) is None:
-            raise FormatError(f"codec {self.codec!r} is not offered; there are {', '.join(CODECS)}", "codec")
+            raise FormatError(f"codec {self.codec!r} is not offered; offered are {', '.join(CODECS)}", "codec")
         _require(self.sample_rate_hz, codec.sample_rates_hz, f"{self.codec} sample_rate", "sample_rate")
         _require(self.packet_ms, PACKETS_MS, "packet_ms", "packet_ms")
         if self.has_bitrate:
@@ -73,27 +77,27 @@ class OutputFormat:
 
     @property
     def media_type(self) -> str:
-        """The Content-Type of a body of this audio."""
+        """The Content-Type of an HTTP body in this format."""
         return CODECS[self.codec].media_type
 
     @property
     def packet_samples(self) -> int:
-        """Samples of a full packet (at 11025 Hz in packets of 20 ms: one more in every second)."""
+        """Samples of a full packet, rounded down; at 11,025 Hz every second packet of 20 ms has one more."""
         return self.sample_rate_hz * self.packet_ms // 1000
 
 
-def _require(value: int, offered: range | tuple[int, ...], what: str, param: str) -> None:
+def _require(value: int, offered: range | tuple[int, ...], name: str, param: str) -> None:
     if value not in offered:
         listed = f"{offered[0]} to {offered[-1]}" if isinstance(offered, range) else ", ".join(map(str, offered))
-        raise FormatError(f"{what} {value} is not offered; there are {listed}", param)
+        raise FormatError(f"{name} {value} is not offered; offered are {listed}", param)
 
 
-def _told(name: str, codec: Codec) -> dict[str, Any]:
+def _describe(name: str, codec: Codec) -> dict[str, Any]:
     offer: dict[str, Any] = {"codec": name, "sample_rates": codec.sample_rates_hz}
     if codec.bitrates:
         offer["bitrate"] = {"min": codec.bitrates[0], "max": codec.bitrates[-1], "default": DEFAULT_BITRATE}
     return offer | {"packet_ms": PACKETS_MS}
 
 
-FORMATS: tuple[dict[str, Any], ...] = tuple(_told(name, codec) for name, codec in CODECS.items())
-"""As told to clients (docs/protocol.md, `session`)."""
+FORMATS: tuple[dict[str, Any], ...] = tuple(_describe(name, codec) for name, codec in CODECS.items())
+"""What clients receive in `session` (docs/protocol.md)."""

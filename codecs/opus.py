@@ -1,4 +1,4 @@
-"""Opus by libopus, the only file that knows the library."""
+"""Opus by libopus; the only file that uses the library `opuslib`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .packet import Packet
 from .pcm import Pcm
 
 MUSIC_FROM_BITRATE = 32_000
-"""Below it the encoder is tuned for speech (VOIP), from it on for fidelity (AUDIO)."""
+"""Bits per second from which the encoder is tuned for fidelity (AUDIO); below, for speech (VOIP)."""
 
 _COMPLEXITY = 5
 _MAX_PACKET_BYTES = 6000
@@ -39,7 +39,7 @@ def _library() -> Any:
 
 
 class OpusEncoder:
-    """One mono Opus stream: variable bit rate, complexity 5, no DTX, no FEC. Not thread-safe."""
+    """Encodes one mono stream: variable bit rate, complexity 5, no DTX, no FEC. Not thread-safe."""
 
     def __init__(self, sample_rate_hz: int, bitrate: int, packet_samples: int) -> None:
         """Raises OpusUnavailable without libopus."""
@@ -55,12 +55,12 @@ class OpusEncoder:
         control(self._state, ctl.set_dtx, 0)
         control(self._state, ctl.set_inband_fec, 0)
         self.pre_skip_samples: int = control(self._state, ctl.get_lookahead)
-        """Samples at the stream's own rate that the decoder puts out before the audio begins."""
+        """Samples, at the stream's rate, that a decoder outputs before the audio begins."""
 
     def encode(self, pcm: NDArray[np.float32]) -> bytes:
-        """Encode exactly one packet; pcm: float32 [packet_samples]."""
+        """Encodes one packet, float32 [packet_samples]. Raises ValueError for another length."""
         if len(pcm) != self.packet_samples:
-            raise ValueError(f"an Opus packet takes {self.packet_samples} samples, not {len(pcm)}")
+            raise ValueError(f"an Opus packet must have {self.packet_samples} samples, got {len(pcm)}")
         samples = np.ascontiguousarray(np.nan_to_num(pcm), "=f4").tobytes()
         packet: bytes = self._encode(self._state, samples, self.packet_samples, _MAX_PACKET_BYTES)
         return packet
@@ -71,7 +71,7 @@ class OpusEncoder:
 
 
 class OpusCoder:
-    """Packets for `PacketEncoder`: the last ones are filled up with silence past the look-ahead."""
+    """A `PacketCoder` for Opus; it pads the end with silence, so that the decoder outputs all audio after its delay."""
 
     def __init__(self, encoder: OpusEncoder) -> None:
         self._encoder = encoder
@@ -80,27 +80,27 @@ class OpusCoder:
     def encode(self, pcm: Pcm) -> list[Packet]:
         return [Packet(self._encoder.encode(pcm), len(pcm))]
 
-    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - the `Coder` protocol
-        """One packet, or two when the rest leaves less room than the look-ahead needs."""
+    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - of the protocol `PacketCoder`
+        """Returns one packet, or two when the rest and the encoder's look-ahead do not fit in one."""
         size = self._encoder.packet_samples
         silence = np.zeros(-(len(pcm) + self.pre_skip) % size + self.pre_skip, np.float32)
         padded = np.concatenate([pcm, silence])
-        return [packet for at in range(0, len(padded), size) for packet in self.encode(padded[at : at + size])]
+        return [packet for start in range(0, len(padded), size) for packet in self.encode(padded[start : start + size])]
 
 
 class OpusDecoder:
-    """The other end of an `OpusEncoder`, for clients and tests."""
+    """Decodes the packets of an `OpusEncoder`, for clients and tests."""
 
     def __init__(self, sample_rate_hz: int) -> None:
         """Raises OpusUnavailable without libopus."""
         api = _library()
-        self._most_samples = sample_rate_hz * 120 // 1000
+        self._max_samples = sample_rate_hz * 120 // 1000
         self._decode, self._destroy = api.decoder.decode_float, api.decoder.destroy
         self._state = api.decoder.create_state(sample_rate_hz, 1)
 
     def decode(self, packet: bytes) -> NDArray[np.float32]:
-        """The audio of one packet, float32 [n], pre-skip included."""
-        pcm: bytes = self._decode(self._state, packet, len(packet), self._most_samples, False, channels=1)
+        """Decodes one packet to float32 [n], pre-skip included."""
+        pcm: bytes = self._decode(self._state, packet, len(packet), self._max_samples, False, channels=1)
         return np.frombuffer(pcm, "=f4")
 
     def __del__(self) -> None:

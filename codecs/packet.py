@@ -1,5 +1,4 @@
-"""What an encoder puts out, and the shape of the encoders behind `encode.py`."""
-# TODO-DOC Formats that code every sample by itself: PCM, mu-law, A-law, and WAV, which is PCM behind a header.
+"""Encoded packets, and the interface of the coders behind `encode.py`."""
 
 from __future__ import annotations
 
@@ -12,27 +11,30 @@ from .pcm import Pcm
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One message's audio in the client's format; `samples` is what a decoder puts out for it."""
+    """The encoded audio of one message; a decoder outputs `samples` samples for it."""
 
     payload: bytes
     samples: int
 
 
-class Coder(Protocol):
-    """Codes audio that is cut and at the format's rate already. Not thread-safe."""
+class PacketCoder(Protocol):
+    """Encodes audio that is already at the format's rate and cut into packets. Not thread-safe."""
 
     pre_skip: int
-    """Samples at the format's rate that a decoder puts out before the audio begins."""
+    """Samples at the format's rate that a decoder outputs before the audio begins."""
 
     def encode(self, pcm: Pcm) -> list[Packet]:
-        """Code a full packet's worth, float32 [packet_samples]."""
+        """Encodes the samples of a full packet, float32 [packet_samples]."""
 
     def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:
-        """Code the rest, less than a packet; `true_samples` is the length of it all. Not called when that is 0."""
+        """Encodes the rest, less than a packet. `true_samples`: length of the whole audio; never called for 0."""
 
 
 class SampleCoder:
-    """No look-ahead and no state but the header, which goes in front of the first packet."""
+    """A `PacketCoder` of formats that encode each sample by itself, such as PCM and mu-law.
+
+    Its only state is the header, which precedes the first packet.
+    """
 
     pre_skip = 0
 
@@ -44,6 +46,6 @@ class SampleCoder:
         header, self._header = self._header, b""
         return [Packet(header + self._encode(pcm), len(pcm))]
 
-    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - the `Coder` protocol
-        """A last packet may be short."""
+    def finish(self, pcm: Pcm, true_samples: int) -> list[Packet]:  # noqa: ARG002 - of the protocol `PacketCoder`
+        """Encodes the rest as a short packet."""
         return self.encode(pcm) if len(pcm) else []

@@ -27,6 +27,8 @@ MAX_GPU_JOB_FRAMES = 128
 """Frames of one process's batch on a GPU: a few milliseconds of work."""
 GPU_BATCH_FRAMES = 256
 """Frames of a batch that joins jobs of several processes on a GPU."""
+MAX_GPU_LEFT_CONTEXT = 120
+"""Frames of overlap on a GPU: its attention kernel holds a window, context and chunk, of at most 128 frames."""
 HEARTBEAT_S = 1.0
 """Interval of asking a shared worker for a sign of life: jobs of other processes are not answered to this one."""
 
@@ -55,12 +57,17 @@ class CodecService(CodecClient):
         `threads`: CPU threads of the worker's arithmetic. With `device` "cuda" the worker starts when the process
         that holds the GPU is given `in_process_options`. `shared`: other processes decode in it too, at
         `jobs_address`, in slots leased to them. `on_death` is called once when the worker dies or hangs by itself,
-        after every stream was failed. Raises CodecFormatError for overlap on a GPU with an unreadable checkpoint.
+        after every stream was failed. For overlap on a GPU, raises
+        CodecFormatError for an unreadable checkpoint and ValueError for more than MAX_GPU_LEFT_CONTEXT frames.
         """
         job_frames, batch_frames = MAX_JOB_FRAMES, MAX_JOB_FRAMES
         if device != "cpu":
             job_frames, batch_frames = MAX_GPU_JOB_FRAMES, GPU_BATCH_FRAMES
             if codec_mode == "overlap":
+                if left_context > MAX_GPU_LEFT_CONTEXT:
+                    raise ValueError(
+                        f"left_context must be at most {MAX_GPU_LEFT_CONTEXT} on a GPU, got {left_context}"
+                    )
                 reach = min(left_context, DecoderConfig.from_checkpoint(checkpoint_dir).vocoder_left_context)
                 job_frames, batch_frames = (_overlap_frames(n, reach) for n in (job_frames, batch_frames))
         job_frames = max_job_frames or job_frames

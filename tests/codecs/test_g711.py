@@ -20,10 +20,11 @@ def decoded(decode, codes: bytes) -> NDArray[np.int32]:
     return np.rint(decode(codes) * 32767).astype(np.int32)
 
 
-def test_mulaw_has_the_values_of_the_standard() -> None:
+def test_mulaw_matches_values_of_the_standard() -> None:
     # G.711 table 2: the largest values, the ends of segments, both zeros.
     samples = [32767, 32635, 16764, 16763, 132, 4, 3, 0, -1, -4, -5, -32767]
-    assert coded(encode_mulaw, samples) == [0x80, 0x80, 0x8F, 0x8F, 0xEF, 0xFE, 0xFF, 0xFF, 0x7F, 0x7F, 0x7E, 0x00]
+    # Negative zero, 0x7F in the standard, is coded as positive zero.
+    assert coded(encode_mulaw, samples) == [0x80, 0x80, 0x8F, 0x8F, 0xEF, 0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0x7E, 0x00]
     assert decoded(decode_mulaw, bytes([0x80, 0x8F, 0xEF, 0xFF, 0x7F, 0x00])).tolist() == [
         32124,
         16764,
@@ -34,14 +35,14 @@ def test_mulaw_has_the_values_of_the_standard() -> None:
     ]
 
 
-def test_alaw_has_the_values_of_the_standard() -> None:
+def test_alaw_matches_values_of_the_standard() -> None:
     samples = [32767, 16384, 16383, 512, 511, 256, 15, 0, -1, -32767]
     assert coded(encode_alaw, samples) == [0xAA, 0xA5, 0xBA, 0xF5, 0xCA, 0xC5, 0xD5, 0xD5, 0x55, 0x2A]
     assert decoded(decode_alaw, bytes([0xAA, 0xD5, 0x55, 0x2A])).tolist() == [32256, 8, -8, -32256]
 
 
 @pytest.mark.parametrize(("encode", "decode"), [(encode_mulaw, decode_mulaw), (encode_alaw, decode_alaw)])
-def test_coding_is_as_near_as_the_segment_allows(encode, decode) -> None:
+def test_coding_error_is_at_most_half_a_step(encode, decode) -> None:
     samples = EVERY_SAMPLE.astype(np.int32)
     back = decoded(decode, bytes(coded(encode, samples)))
     # Half a step: 1/32 of the magnitude plus the smallest half step, and what mu-law clips at the top.
@@ -51,15 +52,15 @@ def test_coding_is_as_near_as_the_segment_allows(encode, decode) -> None:
 
 
 @pytest.mark.parametrize(("encode", "decode"), [(encode_mulaw, decode_mulaw), (encode_alaw, decode_alaw)])
-def test_what_was_decoded_is_coded_as_it_was(encode, decode) -> None:
+def test_decoded_samples_encode_to_the_same_codes(encode, decode) -> None:
     again = encode(decode(EVERY_CODE))
-    # mu-law's negative zero decodes to a zero that has no sign.
+    # mu-law's negative zero decodes to a zero without sign.
     assert [code for code, back in zip(EVERY_CODE, again, strict=True) if code != back] in ([], [0x7F])
 
 
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is the other implementation")
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="compares with ffmpeg")
 @pytest.mark.parametrize(("name", "decode"), [("mulaw", decode_mulaw), ("alaw", decode_alaw)])
-def test_every_code_decodes_as_ffmpeg_does(name: str, decode) -> None:
+def test_every_code_decodes_as_by_ffmpeg(name: str, decode) -> None:
     command = ["ffmpeg", "-v", "error", "-f", name, "-ar", "8000", "-i", "-", "-f", "s16le", "-"]
     run = subprocess.run(command, input=EVERY_CODE, capture_output=True, check=True, timeout=30)
     assert decoded(decode, EVERY_CODE).tolist() == np.frombuffer(run.stdout, "<i2").tolist()

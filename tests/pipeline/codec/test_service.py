@@ -251,6 +251,28 @@ async def test_a_bad_checkpoint_is_named_and_leaves_no_process(tmp_path: Path) -
     assert service.pid is None
 
 
+@pytest.mark.parametrize(("left_context", "job_frames"), [(0, 128), (3, 32), (72, 8)])
+async def test_gpu_overlap_jobs_shrink_with_the_context_decoded_again(left_context: int, job_frames: int) -> None:
+    service = CodecService(DEMO, slots=1, device="cuda", codec_mode="overlap", left_context=left_context)
+    assert (service.max_job_frames, service.batch_frames) == (job_frames, 2 * job_frames)
+
+
+async def test_gpu_overlap_with_too_much_context_is_refused() -> None:
+    with pytest.raises(ValueError, match="left_context must be at most 120 on a GPU, got 121"):
+        CodecService(DEMO, slots=1, device="cuda", codec_mode="overlap", left_context=121)
+
+
+async def test_overlap_with_exact_context_equals_a_single_pass(decoder: CodecDecoder) -> None:
+    left_context = decoder.config.exact_left_context
+    service = CodecService(DEMO, slots=1, max_job_frames=4, codec_mode="overlap", left_context=left_context)
+    await service.start()
+    stream, codes = service.open(), codes_of(3, 7)
+    assert stream.first_frame_slot is None, "the engine's first frame would leave no codes behind"
+    async with asyncio.timeout(DEADLINE_S):
+        assert np.abs(await speak(stream, codes, at_once=3) - expected(decoder, codes)).max() < 1e-5
+    await service.close()
+
+
 async def test_a_start_that_takes_too_long_leaves_no_process() -> None:
     service = CodecService(DEMO, slots=1, start_deadline_s=0.2, close_deadline_s=0.1)
     with pytest.raises(EngineError, match="not ready within"):
