@@ -1,20 +1,127 @@
-"""Log records as lines of text or of JSON, each with the fields it was given: the ids above all."""
-# TODO-DOC Lines to a file that may stand still, as a pipe does whose reader stopped: nobody ever waits for it.
+"""Log records as lines of text or JSON on standard error, written by a background thread.
+
+The standard library's queue handler and listener keep the event loop from waiting for a slow or stopped reader: records
+beyond the bound of the queue are counted, and the count is logged once something can be written again.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import threading
+import queue
 import time
 from collections.abc import Iterator
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
-_OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
-"""What every record has; anything else was given as `extra`."""
-_FOREIGN = "vllm_"
-"""vLLM marks every record of the process with names of its own."""
+_STANDARD_FIELDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+"""Attributes of every record; all others were passed as `extra`."""
+_VLLM_PREFIX = "vllm_"
+"""Prefix of the attributes that vLLM adds to every record of its process."""
+
+_STDERR = 2
+QUEUE_LINES = 10_000
+"""Capacity of the queue, about two megabytes."""
+WRITE_INTERVAL_S = 0.05
+"""Time between writes. Each write takes the interpreter lock from the event loop for a moment, so lines are batched."""
+ATOMIC_WRITE_BYTES = 4096
+"""A pipe keeps writes up to this size whole, also between processes (pipe(7))."""
+FLUSH_TIMEOUT_S = 1.0
+"""Maximum wait for the last lines at the end of the process."""
+
+
+def configure(level: str, style: str) -> None:
+    """Log records of `level` ("debug" …) and above to standard error; `style` is "text" or "json"."""
+    handler = BoundedQueueHandler(QUEUE_LINES)
+    handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
+    BatchWriter(handler, _STDERR).start()
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    # At lower levels it logs every HTTP request and every socket.
+    logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))
+
+
+class BoundedQueueHandler(QueueHandler):
+    """Formats records and queues the lines without waiting or raising; counts those that find the queue full."""
+
+    def __init__(self, capacity: int) -> None:
+        self.lines: queue.Queue[Any] = queue.Queue(capacity)
+        super().__init__(self.lines)
+        self.lost = 0
+        """Records that were not written and not reported yet."""
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            self.lines.put_nowait(record)
+        except queue.Full:
+            self.lost += 1
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - as overridden
+        # The default prints to standard error, which may block.
+        self.lost += 1
+
+    def flush(self) -> None:
+        """Wait until all queued lines are written, at most `FLUSH_TIMEOUT_S`; `logging` calls it at exit."""
+        with self.lines.all_tasks_done:
+            self.lines.all_tasks_done.wait_for(lambda: not self.lines.unfinished_tasks, FLUSH_TIMEOUT_S)
+
+
+class BatchWriter(QueueListener):
+    """Writes the lines of a `BoundedQueueHandler` to a file descriptor, many per write."""
+
+    def __init__(self, source: BoundedQueueHandler, descriptor: int) -> None:
+        super().__init__(source.lines)
+        self._source, self._descriptor = source, descriptor
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write `record`, all lines queued behind it, and the number of lost records."""
+        lines = [record.getMessage()]
+        try:
+            while (following := self._source.lines.get_nowait()) is not None:
+                lines.append(following.getMessage())
+        except queue.Empty:
+            pass
+        else:  # None ends the listener, which has to find it itself
+            self._source.lines.put_nowait(None)
+            self._source.lines.task_done()
+        unwritten = sum(count for count, text in _batches(lines) if not self._write(text))
+        lost, self._source.lost = self._source.lost + unwritten, 0
+        if lost and (unwritten or not self._write(self._source.format(_loss_report(lost)) + "\n")):
+            self._source.lost += lost
+        for _ in lines[1:]:  # the listener itself reports the first as done
+            self._source.lines.task_done()
+        time.sleep(WRITE_INTERVAL_S)
+
+    def _write(self, text: str) -> bool:
+        # Not through `sys.stderr`: its lock would be held meanwhile, and the interpreter takes that lock at exit.
+        data = text.encode(errors="backslashreplace")
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:  # full disk, closed pipe
+            return False
+        return True
+
+
+def _batches(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Join lines into texts of at most `ATOMIC_WRITE_BYTES` (longer lines stand alone): number of lines, text."""
+    batch: list[str] = []
+    size = 0
+    for line in lines:
+        line_bytes = len(line.encode(errors="backslashreplace")) + 1
+        if batch and size + line_bytes > ATOMIC_WRITE_BYTES:
+            yield len(batch), "".join(batch)
+            batch, size = [], 0
+        batch.append(f"{line}\n")
+        size += line_bytes
+    yield len(batch), "".join(batch)
+
+
+def _loss_report(lost: int) -> logging.LogRecord:
+    message = "%d log records were lost: they could not be written in time"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, (lost,), None)
 
 
 class _TextFormatter(logging.Formatter):
@@ -22,7 +129,7 @@ class _TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         return super().format(record) + fields
 
 
@@ -33,120 +140,16 @@ class _JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_fields(record),
+            **_extra_fields(record),
         }
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
         return json.dumps(document, default=str)
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(record).items()
-        if value is not None and name not in _OWN and not name.startswith(_FOREIGN)
+        if value is not None and name not in _STANDARD_FIELDS and not name.startswith(_VLLM_PREFIX)
     }
-
-
-_STDERR = 2
-
-
-def configure(level: str, style: str) -> None:
-    """Send records of `level` ("debug" …) and above to stderr; `style` is "text" or "json"."""
-    lines = NonBlockingHandler(_STDERR)
-    lines.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    root = logging.getLogger()
-    root.handlers = [lines]
-    root.setLevel(level.upper())
-    # Below that it tells of every HTTP request and every socket.
-    logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))
-
-
-MOST_WAITING = 10_000
-"""Some two megabytes."""
-PAUSE_S = 0.05
-"""Between writes: each takes the interpreter from the event loop for a moment."""
-WHOLE_BYTES = 4096
-"""A pipe keeps writes up to this whole, also where several processes write to it (pipe(7))."""
-LAST_S = 1.0
-"""How long the end of the process waits for the last of them."""
-
-
-class NonBlockingHandler(logging.Handler):
-    """A thread of its own writes to `descriptor`. Records that nobody took, or that too many wait before, are counted.
-
-    How many they were is told once something can be written again.
-    """
-
-    def __init__(self, descriptor: int, most: int = MOST_WAITING) -> None:
-        super().__init__()
-        self._descriptor, self._most = descriptor, most
-        self._waiting: list[str] = []
-        self._lost = 0
-        self._writing = False
-        self._turn = threading.Condition()
-        threading.Thread(target=self._write, name="log", daemon=True).start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record)
-        with self._turn:
-            if len(self._waiting) < self._most:
-                self._waiting.append(line)
-                self._turn.notify_all()
-            else:
-                self._lost += 1
-
-    def flush(self) -> None:
-        """Wait until all is written; not for long."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._waiting and not self._writing, LAST_S)
-
-    def _write(self) -> None:
-        while True:
-            lines, lost = self._take()
-            missed = sum(count for count, text in _joined(lines) if not self._put(text))
-            if lost and not self._put(self.format(_told(lost)) + "\n"):
-                missed += lost
-            with self._turn:
-                self._lost += missed
-                self._writing = False
-                self._turn.notify_all()
-            time.sleep(PAUSE_S)
-
-    def _take(self) -> tuple[list[str], int]:
-        """All that waits, once something does, and how many were lost before."""
-        with self._turn:
-            self._turn.wait_for(lambda: self._waiting)
-            self._writing = True
-            lines, self._waiting = self._waiting, []
-            lost, self._lost = self._lost, 0
-            return lines, lost
-
-    def _put(self, text: str) -> bool:
-        # Not by way of `sys.stderr`: it would be locked meanwhile, and the interpreter wants it at its end.
-        data = text.encode(errors="backslashreplace")
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        except OSError:  # a full disk, a pipe that was closed
-            return False
-        return True
-
-
-def _joined(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Lines in texts of up to `WHOLE_BYTES`, as far as they go: how many each has, and the text."""
-    some: list[str] = []
-    size = 0
-    for line in lines:
-        line_bytes = len(line.encode(errors="backslashreplace")) + 1
-        if some and size + line_bytes > WHOLE_BYTES:
-            yield len(some), "".join(some)
-            some, size = [], 0
-        some.append(f"{line}\n")
-        size += line_bytes
-    yield len(some), "".join(some)
-
-
-def _told(lost: int) -> logging.LogRecord:
-    words = "%d log records were lost: they could not be written in time"
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (lost,), None)

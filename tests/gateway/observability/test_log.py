@@ -1,5 +1,4 @@
-"""Log lines, and what must not be in them."""
-# TODO-DOC Writing a log to what may stand still.
+"""Log lines: their content, and writing them to a reader that may stop."""
 
 from __future__ import annotations
 
@@ -18,11 +17,12 @@ from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
 from fakes.waiting import DEADLINE_S
 from voxgate.gateway.observability import log
-from voxgate.gateway.observability.log import NonBlockingHandler
+from voxgate.gateway.observability.log import BatchWriter, BoundedQueueHandler
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
+def _restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(log, "FLUSH_TIMEOUT_S", DEADLINE_S)
     root, library = logging.getLogger(), logging.getLogger("websockets")
     before = root.handlers, root.level, library.level
     yield
@@ -60,7 +60,7 @@ def test_text_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
     assert written(capfd).endswith("WARNING voxgate.test: hello session=s1\n")
 
 
-def test_what_users_say_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_of_users_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "json")
 
     async def scene() -> None:
@@ -78,21 +78,21 @@ def test_what_users_say_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None
 
 
 class Pipe:
-    """As the process that starts a gateway gives it one for its standard error."""
+    """A pipe of one page, as standard error of a gateway whose parent process reads slowly."""
 
     def __init__(self) -> None:
-        self.end, self.begin = os.pipe()
-        fcntl.fcntl(self.begin, fcntl.F_SETPIPE_SZ, 4096)
+        self.read_end, self.write_end = os.pipe()
+        fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, 4096)
 
     def read_until(self, words: str) -> str:
         text = ""
         while words not in text:
-            assert select.select([self.end], [], [], DEADLINE_S)[0], text
-            text += os.read(self.end, 65_536).decode()
+            assert select.select([self.read_end], [], [], DEADLINE_S)[0], text
+            text += os.read(self.read_end, 65_536).decode()
         return text
 
     def close(self) -> None:
-        for descriptor in (self.end, self.begin):
+        for descriptor in (self.read_end, self.write_end):
             with suppress(OSError):
                 os.close(descriptor)
 
@@ -104,60 +104,85 @@ def pipe() -> Iterator[Pipe]:
     made.close()
 
 
-def tell(handler: logging.Handler, words: str) -> None:
+def emit(handler: logging.Handler, words: str) -> None:
     handler.handle(logging.LogRecord("test", logging.INFO, "", 0, words, (), None))
 
 
-def test_lines_come_in_order(pipe: Pipe) -> None:
-    handler = NonBlockingHandler(pipe.begin)
+def test_lines_keep_their_order(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    BatchWriter(handler, pipe.write_end).start()
     for words in ("one", "two", "a lone \ud800"):
-        tell(handler, words)
+        emit(handler, words)
     assert pipe.read_until("ud800") == "one\ntwo\na lone \\ud800\n"
 
 
-def test_nobody_waits_for_a_reader_who_stands_still_and_the_loss_is_told(pipe: Pipe) -> None:
-    handler = NonBlockingHandler(pipe.begin, most=100)
+def test_records_beyond_the_capacity_are_counted_and_reported(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
     for number in range(1000):
-        tell(handler, f"{number:04}" + "x" * 95)
+        emit(handler, f"line {number}")
+    BatchWriter(handler, pipe.write_end).start()
+    lines = pipe.read_until("were lost").splitlines()
+    assert lines[:-1] == [f"line {number}" for number in range(10)]
+    assert lines[-1].startswith("990 log records were lost")
+    assert handler.lost == 0
+
+
+def test_a_stopped_reader_blocks_no_caller_and_every_record_is_written_or_counted(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(100)
+    BatchWriter(handler, pipe.write_end).start()
+    for number in range(1000):
+        emit(handler, f"{number:04}" + "x" * 95)
     text = pipe.read_until("were lost")
-    tell(handler, "the next")
-    text += pipe.read_until("the next")
-    whole = text.count("x" * 95)
-    lost = int(next(line for line in text.splitlines() if "were lost" in line).split()[0])
-    assert 100 <= whole < 250
-    assert whole + lost == 1000
-    assert text.endswith("the next\n")
+    emit(handler, "the next")
+    text += pipe.read_until("the next\n")
+    lost = sum(int(line.split()[0]) for line in text.splitlines() if "were lost" in line)
+    assert text.count("x" * 95) + lost + handler.lost == 1000
 
 
-def test_a_reader_who_is_gone_is_no_error(pipe: Pipe) -> None:
-    handler = NonBlockingHandler(pipe.begin)
-    os.close(pipe.end)
-    tell(handler, "into the void")
+def test_a_closed_reader_is_no_error(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    BatchWriter(handler, pipe.write_end).start()
+    os.close(pipe.read_end)
+    emit(handler, "into a pipe without a reader")
     handler.flush()
-    os.close(pipe.begin)
-    tell(handler, "and again")
+    os.close(pipe.write_end)
+    emit(handler, "into a closed descriptor")
     handler.flush()
-    assert handler._lost == 2
+    assert handler.lost == 2
 
 
-def test_many_lines_go_in_few_writes_that_a_pipe_keeps_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[bytes] = []
-    monkeypatch.setattr(os, "write", lambda _, data: written.append(data) or len(data))
-    handler = NonBlockingHandler(-1)
-    tell(handler, "the first comes at once")
-    handler.flush()
+def test_a_record_that_cannot_be_formatted_is_counted_and_raises_nothing() -> None:
+    handler = BoundedQueueHandler(10)
+    handler.handle(logging.LogRecord("test", logging.INFO, "", 0, "%d", ("no number",), None))
+    assert handler.lost == 1
+
+
+def test_lines_are_joined_into_writes_that_a_pipe_keeps_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    monkeypatch.setattr(os, "write", lambda _, data: writes.append(data) or len(data))
+    handler = BoundedQueueHandler(200)
     lines = [f"{number:03}" + "x" * 96 for number in range(100)] + ["y" * 5000, "the last"]
-    with handler._turn:  # all of them before the thread's next look
-        for line in lines:
-            tell(handler, line)
+    for line in lines:
+        emit(handler, line)
+    BatchWriter(handler, -1).start()
     handler.flush()
-    assert written[0] == b"the first comes at once\n"
-    assert b"".join(written[1:]).decode().splitlines() == lines
-    assert [len(data) for data in written[1:]] == [4000, 4000, 2000, 5001, 9]
+    assert b"".join(writes).decode().splitlines() == lines
+    assert [len(data) for data in writes] == [4000, 4000, 2000, 5001, 9]
 
 
-def test_a_flush_waits_until_all_is_written(pipe: Pipe) -> None:
-    handler = NonBlockingHandler(pipe.begin)
-    tell(handler, "the last words")
+def test_a_flush_waits_until_all_lines_are_written(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    BatchWriter(handler, pipe.write_end).start()
+    emit(handler, "the last words")
     handler.flush()
-    assert os.read(pipe.end, 100) == b"the last words\n"
+    assert os.read(pipe.read_end, 100) == b"the last words\n"
+
+
+def test_a_stopped_writer_has_written_all_lines(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    writer = BatchWriter(handler, pipe.write_end)
+    emit(handler, "one")
+    emit(handler, "two")
+    writer.start()
+    writer.stop()
+    assert os.read(pipe.read_end, 100) == b"one\ntwo\n"
