@@ -13,7 +13,7 @@ T = TypeVar("T")
 LATE_S = 0.003
 """Largest delay of a timer in a disorderly loop, seconds."""
 STALL_PROBABILITY = 0.002
-"""Share of the turns in which a disorderly loop stalls, as a loop does under a garbage collection or a slow callback."""
+"""Share of the turns in which a disorderly loop stalls, as under a garbage collection or a slow callback."""
 STALL_S = 0.3
 """Longest stall, seconds."""
 SETTLE_S = 1e-6
@@ -44,7 +44,8 @@ class _Selector(selectors.SelectSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """`time()` starts at 0 and moves only when no callback is ready.
 
-    With `disorder` each timer fires late by a random time, so that timers change their order, and sometimes the loop stalls.
+    With `disorder` each timer fires late by a random time, which changes the order of timers, and sometimes the loop
+    stalls.
     """
 
     def __init__(self, disorder: random.Random | None = None) -> None:

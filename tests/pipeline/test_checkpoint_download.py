@@ -43,7 +43,7 @@ def ask(hub: str, name: str, cache: Path, **more: str) -> subprocess.CompletedPr
     """Ask for a folder, in a process of its own: the library reads its settings when it is imported."""
     program = f"""
 from voxgate.pipeline.checkpoint import CheckpointError
-from voxgate.pipeline.hub import checkpoint_folder
+from voxgate.pipeline.checkpoint import checkpoint_folder
 try:
     print(checkpoint_folder({name!r}))
 except CheckpointError as error:

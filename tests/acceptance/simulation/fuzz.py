@@ -1,5 +1,4 @@
-"""Messages that nobody sends: valid ones with their structure, their values and their bytes mutated."""
-# TODO-DOC Every dialect of the registry under fuzz: examples of what it takes, and a session to give them to.
+"""Fuzzes the message parsers: valid messages with mutated structure, values and bytes, for every WebSocket endpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ ODD_TEXTS = (
 
 
 def mutated(chance: random.Random, examples: list[dict[str, Any]]) -> str | bytes:
-    """One message: a valid one as it is, or damaged in one of many ways."""
+    """A valid message, or one damaged in one of many ways."""
     message = dict(chance.choice(examples))
     match chance.randrange(10):
         case 0:
@@ -44,35 +43,35 @@ def mutated(chance: random.Random, examples: list[dict[str, Any]]) -> str | byte
         case 1:
             return chance.choice(ODD_TEXTS)
         case 2 | 3:
-            return json.dumps(_field_changed(chance, message))
+            return json.dumps(_with_changed_field(chance, message))
         case 4:
             message.pop(chance.choice(list(message)))
             return json.dumps(message)
         case 5:
-            message[_odd_name(chance)] = chance.choice(ODD_VALUES)
+            message[_odd_field_name(chance)] = chance.choice(ODD_VALUES)
             return json.dumps(message)
         case 6:
             return json.dumps([message] * chance.randrange(3))
         case 7:
             return json.dumps(message)[: chance.randrange(60)]
         case 8:
-            return _letters_changed(chance, json.dumps(message, ensure_ascii=False))
+            return _with_changed_letters(chance, json.dumps(message, ensure_ascii=False))
         case _:
             return chance.randbytes(chance.randrange(40)) if chance.random() < 0.1 else json.dumps(message) + "x"
 
 
-def _field_changed(chance: random.Random, message: dict[str, Any]) -> dict[str, Any]:
+def _with_changed_field(chance: random.Random, message: dict[str, Any]) -> dict[str, Any]:
     name = chance.choice(list(message))
     if isinstance(message[name], dict) and message[name] and chance.random() < 0.7:
-        return message | {name: _field_changed(chance, message[name])}
+        return message | {name: _with_changed_field(chance, message[name])}
     return message | {name: chance.choice(ODD_VALUES)}
 
 
-def _odd_name(chance: random.Random) -> str:
+def _odd_field_name(chance: random.Random) -> str:
     return chance.choice(["", "Type", "__proto__", "x" * 300, "utterance ", "\x00", "\ud800"])
 
 
-def _letters_changed(chance: random.Random, text: str) -> str:
+def _with_changed_letters(chance: random.Random, text: str) -> str:
     letters = list(text)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(letters))
@@ -87,7 +86,7 @@ def _letters_changed(chance: random.Random, text: str) -> str:
 
 
 DOCS = Path(__file__).parents[3] / "docs"
-EFFECTS_AT_MOST = 1000
+MAX_EFFECTS = 1000
 
 Messages = list[dict[str, Any]]
 
@@ -125,12 +124,12 @@ DEEPGRAM: Messages = [
     {"type": "Configure", "speed": 1.1},
 ]
 EXAMPLES: dict[str, Messages] = {"speech": NATIVE, "text-to-speech": ELEVENLABS, "speak": DEEPGRAM}
-"""By the part of a path that tells one dialect from another; what is new and not here is given all of them."""
+"""Valid messages by a part of the path of the endpoint; an endpoint that is not here gets all of them."""
 
 
 @dataclass(frozen=True)
 class FuzzTarget:
-    """One endpoint under fuzz; `open` makes a session at it."""
+    """One endpoint; `open` makes a session at it."""
 
     name: str
     examples: Messages
@@ -138,7 +137,7 @@ class FuzzTarget:
 
 
 def fuzz_targets() -> list[FuzzTarget]:
-    """One for every endpoint of the registry."""
+    """One target for every endpoint of the registry."""
     return [
         FuzzTarget(endpoint.pattern, _examples(endpoint.pattern), lambda endpoint=endpoint: FuzzedSession(endpoint))
         for endpoint in WEBSOCKET_ENDPOINTS
@@ -151,13 +150,13 @@ def _examples(pattern: str) -> Messages:
 
 
 def documented_codes() -> frozenset[str]:
-    """Every code in the documentation, in small letters: a single word in back quotes."""
+    """Every single word in back quotes in the documentation, in lower case: error codes are among them."""
     texts = [path.read_text("utf-8") for path in DOCS.glob("*.md")]
     return frozenset(code.lower() for text in texts for code in re.findall(r"`([\w-]+)`", text))
 
 
 class FuzzedSession:
-    """A session at `endpoint`, renewed whenever it closes."""
+    """A session at `endpoint`, replaced whenever it closes."""
 
     def __init__(self, endpoint: WebSocketEndpoint) -> None:
         self._endpoint = endpoint
@@ -167,47 +166,47 @@ class FuzzedSession:
         settings = Settings(starts_per_s=10**6, interrupts_per_s=10**6, messages_per_s=10**6)
         self._factory = UtteranceFactory(settings, self._synthesizer, FakeEncoder)
         self._codes = documented_codes()
-        self._renew()
+        self._reconnect()
 
-    def _renew(self) -> None:
+    def _reconnect(self) -> None:
         handshake = EndpointRequest({"voice": "ada"}, {"output_format": "pcm_24000", "sample_rate": "24000"})
-        dialect = self._endpoint.open(handshake, self._factory)
+        protocol = self._endpoint.open(handshake, self._factory)
         caller = Caller("k", KeyLimits())
-        self._session = ServerSession("s", caller, self._factory, self._admission, dialect, lambda: None)
+        self._session = ServerSession("s", caller, self._factory, self._admission, protocol, lambda: None)
         self._session.open()
 
     def take(self, payload: str | bytes, now_s: float) -> None:
-        """Give it a message; this is what is timed."""
+        """Receive a message: the call that is timed."""
         self._session.receive(payload, now_s)
 
     def settle(self, now_s: float) -> str | None:
-        """Take what it answers. Returns the first thing undocumented, None when all is well."""
+        """Take the effects. Returns the first undocumented error, or None."""
         problem = None
-        for _ in range(EFFECTS_AT_MOST):
+        for _ in range(MAX_EFFECTS):
             match self._session.next_effect(now_s):
                 case None:
                     break
                 case SendMessage(message=text):
                     problem = problem or self._undocumented(text)
                 case CloseSpeech(utterance=utterance):
-                    self._retire(utterance, now_s)
+                    self._close_speech(utterance, now_s)
         else:
-            problem = "effects without end"
+            problem = f"more than {MAX_EFFECTS} effects"
         if self._session.closing:
             for utterance in self._session.on_disconnect():
-                self._retire(utterance, now_s)
-            self._renew()
+                self._close_speech(utterance, now_s)
+            self._reconnect()
         return problem
 
     def _undocumented(self, text: str | bytes) -> str | None:
-        """Errors are told by `code` in a message of type error, or by a word in `error`."""
+        """An error has `code` in a message of type "error", or a word in `error`."""
         if isinstance(text, bytes):
             return None
         message = json.loads(text)
         code = message.get("code") if str(message.get("type")).lower() == "error" else message.get("error")
         return None if code is None or code.lower() in self._codes else f"undocumented error {code!r}"
 
-    def _retire(self, utterance: ServerUtterance, now_s: float) -> None:
+    def _close_speech(self, utterance: ServerUtterance, now_s: float) -> None:
         if (speech := utterance.speech) is not None:
             self._synthesizer.open_speeches.pop(speech, None)  # type: ignore[call-overload]  # always a ToneSpeech
         if utterance.ticket is not None:

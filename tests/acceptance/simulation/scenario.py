@@ -1,7 +1,7 @@
-"""The whole gateway in virtual time under random clients and faults; every seed replays the same.
+"""The whole gateway in virtual time under random clients and faults; a seed always gives the same run.
 
-Even seeds speak through the real pipeline, over an engine and a codec without a model; odd ones through the tone
-talker, which can be slow to confirm the end of a speech and fail in more ways.
+Even seeds speak through the real pipeline, over an engine and a codec without a model. Odd seeds speak through the tone
+synthesizer, which can be slow to confirm the end of a speech and can fail in more ways.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from voxgate.codecs.pcm import Pcm
 from voxgate.gateway.messages import AudioHeader
 from voxgate.pipeline.errors import GenerationFailed
 
-from .model_free_pipeline import ModelFreePipeline, Said, offline
+from .model_free_pipeline import ModelFreePipeline, SentText, offline
 
 WORDS = ("well", "indeed,", "so", "it", "is.", "Never", "mind", "the", "weather!", "é", "\U0001f600")
 ENDS_BY = {"done", "interrupted"}
 
 
-Spoken = Callable[[Said, int], Awaitable[Pcm]]
-"""What a text is when nobody else speaks, by fragments and seed."""
+OfflineAudio = Callable[[SentText, int], Awaitable[Pcm]]
+"""The audio of a text when no other utterance is open, by fragments and seed."""
 
 
-async def _tones(said: Said, seed: int) -> Pcm:
-    return tone_pcm("".join(fragment for fragment in said if fragment is not None), seed)
+async def _tones(sent: SentText, seed: int) -> Pcm:
+    return tone_pcm("".join(fragment for fragment in sent if fragment is not None), seed)
 
 
 class SimulatedClient:
-    """Speaks a few utterances at random paces over a network with a delay, and now and then does not behave."""
+    """Asks for a few utterances at random paces over a network with a delay, and sometimes misbehaves."""
 
-    def __init__(self, bench: InProcessGateway, chance: random.Random, number: int) -> None:
-        self.socket: FakeSocket = bench.connect(f"key{number % 3}")
-        self.connection = bench.runs[-1]
+    def __init__(self, gateway: InProcessGateway, chance: random.Random, number: int) -> None:
+        self.socket: FakeSocket = gateway.connect(f"key{number % 3}")
+        self.connection = gateway.runs[-1]
         self.chance = chance
         self.delay_s = chance.choice([0.0, 0.0, 0.02, 0.4])
         self.arrives_s = 0.0
-        self.said: dict[str, list[str | None]] = {}
+        self.sent: dict[str, list[str | None]] = {}
         self.complete: set[str] = set()
         self.lost = False
-        """Its socket was broken or its messages were damaged: it can rely on no answer."""
+        """Whether its connection broke, so that answers may be missing."""
 
     async def live(self) -> None:
         await asyncio.sleep(self.chance.random())
-        await asyncio.gather(*(self.speak(f"u{i}") for i in range(self.chance.randint(1, 3))), self.misbehave())
+        await asyncio.gather(*(self.request(f"u{i}") for i in range(self.chance.randint(1, 3))), self.misbehave())
 
     def send(self, **fields: Any) -> None:
-        """In order, each after its own time on the way."""
+        """Send a message in order, with its own delay."""
         loop = asyncio.get_running_loop()
         self.arrives_s = max(self.arrives_s, loop.time() + self.chance.uniform(0, self.delay_s))
         loop.call_at(self.arrives_s, lambda: self.socket.put(**fields))
-        self.arrives_s += 0.004  # a disorderly loop's timers are late by less
+        self.arrives_s += 0.004  # more than the lateness of timers in a disorderly loop
 
-    async def speak(self, name: str) -> None:
+    async def request(self, name: str) -> None:
         chance = self.chance
-        said = self.said[name] = []
+        sent = self.sent[name] = []
         pacing = chance.choice(["playback", "playback", "none"])
         self.send(type="start", utterance=name, format=PCM, pacing=pacing, seed=chance.randrange(100))
         for _ in range(chance.randint(1, 12)):
             fragment = chance.choice(WORDS) + " " * chance.randint(0, 1)
-            said.append(fragment)
+            sent.append(fragment)
             self.send(type="text", utterance=name, text=fragment)
             if chance.random() < 0.1:
-                said.append(None)
+                sent.append(None)
                 self.send(type="flush", utterance=name)
             await asyncio.sleep(chance.choice([0, 0.03, 0.2]))
         if chance.random() < 0.15:
@@ -100,11 +100,11 @@ class SimulatedClient:
             case 4:
                 self.send(type="ack", utterance="u0", played_samples=self.chance.randrange(50_000))
             case 5:
-                self.send(type="start", utterance="misspelt", voice="nobody")
+                self.send(type="start", utterance="misspelt", voice="unheard-of")
 
-    async def check(self, spoken: Spoken) -> None:
+    async def check(self, offline_audio: OfflineAudio) -> None:
         started = {m["utterance"]: m for m in self.socket.of("started")}
-        for name, said in self.said.items():
+        for name, sent in self.sent.items():
             ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
             failures = [
                 m
@@ -113,43 +113,43 @@ class SimulatedClient:
             ]
             assert len(ends) + len(failures) <= 1, "an utterance ends once"
             if name in self.complete and not self.lost and not self.socket.closed:
-                assert ends or failures, "what was ended by the client is answered"
+                assert ends or failures, "an utterance that the client ended gets an answer"
             if name in started:
-                self._check_silence_after_the_end(name, started[name]["number"])
-                alone = s16le(await spoken(said, started[name]["seed"]))
-                self._check_audio(alone, started[name], whole="done" in ends, ended=name in self.complete)
+                self._check_no_audio_after_end(name, started[name]["number"])
+                expected = s16le(await offline_audio(sent, started[name]["seed"]))
+                self._check_audio(expected, started[name], whole="done" in ends, ended=name in self.complete)
 
-    def _check_silence_after_the_end(self, name: str, number: int) -> None:
+    def _check_no_audio_after_end(self, name: str, number: int) -> None:
         over = False
         for message in self.socket.sent:
             if isinstance(message, bytes):
                 assert not over or AudioHeader.unpack(message)[0].number != number, "audio after the end"
-            elif (told := json.loads(message)).get("utterance") == name:
-                over |= told["type"] in ENDS_BY or (
-                    told["type"] == "error" and told["code"] not in MESSAGE_REFUSED_CODES
+            elif (control := json.loads(message)).get("utterance") == name:
+                over |= control["type"] in ENDS_BY or (
+                    control["type"] == "error" and control["code"] not in MESSAGE_REFUSED_CODES
                 )
 
-    def _check_audio(self, alone: bytes, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
+    def _check_audio(self, expected: bytes, started: dict[str, Any], *, whole: bool, ended: bool) -> None:
         parts = self.socket.audio(started["number"])
         assert [h.seq for h, _ in parts] == list(range(len(parts)))
         assert [h.pts for h, _ in parts] == [sum(h.samples for h, _ in parts[:i]) for i in range(len(parts))]
         audio = b"".join(p for _, p in parts)
         if whole:
             assert parts[-1][0].last
-            assert audio == alone
+            assert audio == expected
         elif ended:
-            assert alone.startswith(audio)
+            assert expected.startswith(audio)
 
 
 def simulate(seed: int) -> str:
-    """Play one seed. Returns a digest of every message with its time; raises AssertionError when a promise breaks."""
+    """Run one seed. Returns a digest of every message with its time; raises AssertionError when a promise is broken."""
     chance = random.Random(seed)
     slots = chance.randint(1, 4)
-    bench, spoken = (_over_the_pipeline if seed % 2 == 0 else _over_tones)(chance, slots)
-    return run(_scene(bench, spoken, chance), disorder=chance)
+    gateway, offline_audio = (_over_the_pipeline if seed % 2 == 0 else _over_tones)(chance, slots)
+    return run(_scene(gateway, offline_audio, chance), disorder=chance)
 
 
-def _over_the_pipeline(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], Spoken]:
+def _over_the_pipeline(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], OfflineAudio]:
     voice = ModelFreePipeline(
         slots=slots,
         frame_s=chance.choice([0.0, 0.01, 0.05]),
@@ -159,7 +159,7 @@ def _over_the_pipeline(chance: random.Random, slots: int) -> tuple[Callable[[], 
     return lambda: InProcessGateway(synthesizer=voice, queue_length=4), offline
 
 
-def _over_tones(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], Spoken]:
+def _over_tones(chance: random.Random, slots: int) -> tuple[Callable[[], InProcessGateway], OfflineAudio]:
     script = ToneScript(
         chunk_frames=chance.choice([1, 2, 4]),
         frame_s=chance.choice([0.0, 0.01, 0.05]),
@@ -170,33 +170,37 @@ def _over_tones(chance: random.Random, slots: int) -> tuple[Callable[[], InProce
     return lambda: InProcessGateway(script, slots=slots, queue_length=4), _tones
 
 
-async def _scene(open_bench: Callable[[], InProcessGateway], spoken: Spoken, chance: random.Random) -> str:
-    async with open_bench() as bench:
-        clients = [SimulatedClient(bench, chance, number) for number in range(chance.randint(1, 5))]
+async def _scene(
+    open_gateway: Callable[[], InProcessGateway], offline_audio: OfflineAudio, chance: random.Random
+) -> str:
+    async with open_gateway() as gateway:
+        clients = [SimulatedClient(gateway, chance, number) for number in range(chance.randint(1, 5))]
         lives = [asyncio.create_task(client.live()) for client in clients]
-        await _break_something(bench, chance)
+        await _inject_fault(gateway, chance)
         await asyncio.gather(*lives)
         await asyncio.sleep(120)
         for client in clients:
-            await client.check(spoken)
+            await client.check(offline_audio)
         return _digest(clients)
 
 
-async def _break_something(bench: InProcessGateway, chance: random.Random) -> None:
+async def _inject_fault(gateway: InProcessGateway, chance: random.Random) -> None:
     await asyncio.sleep(2 * chance.random())
-    voice, which = bench.synthesizer, chance.randrange(100)
+    synthesizer, which = gateway.synthesizer, chance.randrange(100)
     match chance.randrange(8):
         case 0:
-            voice.lose()
-            await voice.start()
-        case 1 if isinstance(voice, ModelFreePipeline):
-            voice.fail_one(which)
-        case 1 if voice.open_speeches:
-            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(GenerationFailed("this one alone"))
-        case 2 if voice.open_speeches and not isinstance(voice, ModelFreePipeline):
-            list(voice.open_speeches)[which % len(voice.open_speeches)].lose(RuntimeError("nobody expects this one"))
+            synthesizer.lose()
+            await synthesizer.start()
+        case 1 if isinstance(synthesizer, ModelFreePipeline):
+            synthesizer.fail_one(which)
+        case 1 if synthesizer.open_speeches:
+            list(synthesizer.open_speeches)[which % len(synthesizer.open_speeches)].lose(
+                GenerationFailed("failed alone")
+            )
+        case 2 if synthesizer.open_speeches and not isinstance(synthesizer, ModelFreePipeline):
+            list(synthesizer.open_speeches)[which % len(synthesizer.open_speeches)].lose(RuntimeError("unexpected"))
         case 3:
-            for session in bench.sessions:
+            for session in gateway.sessions:
                 session.drain(5000, asyncio.get_running_loop().time() + 0.2)
 
 

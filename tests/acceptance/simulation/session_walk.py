@@ -1,4 +1,4 @@
-"""The session machine under random legal and illegal events, without a loop: a walk that checks every effect."""
+"""Drives the session state machine with random legal and illegal events, without an event loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class SessionWalk:
-    """Random events for one session after another; every effect is checked as it is taken."""
+    """Random events for one session after another; checks every effect as it takes it."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -54,7 +54,7 @@ class SessionWalk:
             "s", Caller("k", KeyLimits()), self.factory, self.admission, NativeProtocol(), lambda: None
         )
         self.listening: set[ServerUtterance] = set()
-        self.retired: set[ServerUtterance] = set()
+        self.closed_speeches: set[ServerUtterance] = set()
         self.next_seq: dict[int, int] = {}
         self.ended: set[int] = set()
         self.numbers: dict[str, int] = {}
@@ -76,7 +76,7 @@ class SessionWalk:
             (1, self.end),
         ]
         self.chance.choices([e for _, e in events], [w for w, _ in events])[0]()
-        self.check_books()
+        self.check_counts()
 
     def client(self) -> None:
         name = self.chance.choice(NAMES)
@@ -135,7 +135,7 @@ class SessionWalk:
             self.session.on_write_blocked(self.now_s, self.now_s - self.chance.choice([0.5, 2.0, 9.0]))
 
     def close_one(self) -> None:
-        """The engine confirms the end of a speech."""
+        """Confirm the end of a speech for the engine."""
         if self.closing:
             utterance = self.closing.pop(self.chance.randrange(len(self.closing)))
             if isinstance(utterance.speech, ToneSpeech):
@@ -151,8 +151,8 @@ class SessionWalk:
             self.session.abort()
         elif kind == 2:
             for utterance in self.session.on_disconnect():
-                self.retire(utterance)
-            self.check_all_given_back()
+                self.start_closing(utterance)
+            self.check_everything_returned()
             self.connect()
 
     # Effects
@@ -163,7 +163,7 @@ class SessionWalk:
                 case None:
                     return
                 case SendMessage(message=message):
-                    self.told(json.loads(message))
+                    self.take_message(json.loads(message))
                 case SendAudio(utterance=utterance, message=message):
                     assert isinstance(message, bytes)
                     header, _ = AudioHeader.unpack(message)
@@ -173,19 +173,19 @@ class SessionWalk:
                     assert header.seq == self.next_seq[header.number]
                     self.next_seq[header.number] += 1
                 case ReadSpeech(utterance=utterance):
-                    assert utterance not in self.retired
+                    assert utterance not in self.closed_speeches
                     self.listening.add(utterance)
                 case CloseSpeech(utterance=utterance):
-                    self.retire(utterance)
+                    self.start_closing(utterance)
                 case CloseSocket():
                     assert not self.closed
                     for utterance in self.session.on_disconnect():
-                        self.retire(utterance)
-                    self.check_all_given_back()
+                        self.start_closing(utterance)
+                    self.check_everything_returned()
                     self.connect()
                     return
 
-    def told(self, message: dict[str, Any]) -> None:
+    def take_message(self, message: dict[str, Any]) -> None:
         kind, name = message["type"], message.get("utterance")
         if kind == "started":
             self.numbers[name] = message["number"]
@@ -196,15 +196,15 @@ class SessionWalk:
         elif kind == "interrupted" or (kind == "error" and name and message["code"] not in MESSAGE_REFUSED_CODES):
             self.ended.add(self.numbers.pop(name, 0))
 
-    def retire(self, utterance: ServerUtterance) -> None:
-        assert utterance not in self.retired, "each speech is closed once"
-        self.retired.add(utterance)
+    def start_closing(self, utterance: ServerUtterance) -> None:
+        assert utterance not in self.closed_speeches, "a speech is closed once"
+        self.closed_speeches.add(utterance)
         self.listening.discard(utterance)
         self.closing.append(utterance)
 
-    # What holds at all times
+    # Invariants
 
-    def check_books(self) -> None:
+    def check_counts(self) -> None:
         assert self.admission.active <= 2
         assert self.admission.queued <= 2
         assert len(self.synthesizer.open_speeches) <= 2
@@ -213,7 +213,7 @@ class SessionWalk:
         for utterance in self.session.active:
             assert utterance.outbox.has_room or utterance.outbox.next_samples
 
-    def check_all_given_back(self) -> None:
+    def check_everything_returned(self) -> None:
         assert not self.listening
         while self.closing:
             self.close_one()
@@ -222,32 +222,32 @@ class SessionWalk:
 
 
 EDGES = {(state, event) for state, row in TABLE.items() for event in row}
-"""Every edge of the utterance's table, which a long walk has to hit."""
+"""Every edge of the state table of utterances; a long walk takes all of them."""
 
 
 def walk(steps: int, seed: int) -> set[tuple[State, Event]]:
-    """Take `steps` random events. Returns the edges hit; raises AssertionError when an invariant breaks."""
-    with _edges_hit() as hit:
+    """Take `steps` random events. Returns the edges taken; raises AssertionError when an invariant is broken."""
+    with _recorded_edges() as edges:
         walker = SessionWalk(seed)
         for _ in range(steps):
             walker.step()
         for utterance in walker.session.on_disconnect():
-            walker.retire(utterance)
-        walker.check_all_given_back()
-    return hit
+            walker.start_closing(utterance)
+        walker.check_everything_returned()
+    return edges
 
 
 @contextmanager
-def _edges_hit() -> Iterator[set[tuple[State, Event]]]:
-    hit: set[tuple[State, Event]] = set()
+def _recorded_edges() -> Iterator[set[tuple[State, Event]]]:
+    edges: set[tuple[State, Event]] = set()
 
     def recorded(state: State, event: Event) -> State:
         after = follow(state, event)
-        hit.add((state, event))
+        edges.add((state, event))
         return after
 
     utterance_module.follow = recorded
     try:
-        yield hit
+        yield edges
     finally:
         utterance_module.follow = follow

@@ -92,7 +92,7 @@ class GatewayProcess:
         return int((await self.get("/v1/limits"))[1]["sockets"]["open"])
 
     async def until_state(self, done: Callable[[dict[str, int]], bool]) -> float:
-        """Wait until `done(state)` for the state of a tone gateway. Returns the seconds it took; raises TimeoutError."""
+        """Wait until `done(state)` in a tone gateway. Returns the seconds it took; raises TimeoutError."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
 

@@ -1,4 +1,4 @@
-"""An utterance's speech over an engine and a codec without a model; its text is the real one."""
+"""Speech of one utterance with real text processing, over an engine and a codec without a model."""
 
 from __future__ import annotations
 
@@ -32,23 +32,32 @@ SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 1000)
 STORY = "one two three. four five six! seven eight. nine ten eleven twelve?"
 
 
-class FakeCodec:
-    """Turns each frame into 80 ms of loud audio, at most `chunk` frames at a time."""
+def frame_level(number: int, codes: list[int]) -> float:  # noqa: ARG001 - the signature of levels
+    """A level that tells the number of the frame; `audio_frames` reads it back."""
+    return number / 1000 + 0.1
 
-    def __init__(self, chunk: int = 3) -> None:
+
+class FakeCodec:
+    """A codec stream that turns each frame into 80 ms of one level, at most `chunk` frames at a time.
+
+    `level`: the level of a frame, by its number and its codes.
+    """
+
+    def __init__(self, chunk: int = 3, level: Callable[[int, list[int]], float] = frame_level) -> None:
         self.frames: list[list[int]] = []
         self.slot: int | None = None
-        """Where it begins, if the engine may decode the first frame."""
+        """The codec slot for the first frame, where the engine may decode that."""
         self.decoded: list[int] = []
-        """Numbers of frames that came decoded."""
+        """Numbers of the frames that came decoded."""
         self.sounds: list[NDArray[np.float32]] = []
         self.heard: list[int] = []
+        """Frames played, as they were reported."""
         self.closed = 0
         self.finished = False
-        self.broken: VoxgateError | None = None
+        self.error: VoxgateError | None = None
         self.silent: Callable[[int], bool] = lambda number: False  # noqa: ARG005 - of a frame's number
-        self._chunk = chunk
-        self._waiting: deque[int] = deque()
+        self._chunk, self._level = chunk, level
+        self._levels: deque[float] = deque()
         self._news = asyncio.Event()
 
     @property
@@ -62,7 +71,8 @@ class FakeCodec:
         assert not self.finished
         self.decoded += [len(self.frames)] * decoded
         for frame in codes.tolist():
-            self._waiting.append(len(self.frames))
+            number = len(self.frames)
+            self._levels.append(0.0 if self.silent(number) else self._level(number, frame))
             self.frames.append(frame)
         self._news.set()
 
@@ -70,20 +80,23 @@ class FakeCodec:
         self.finished = True
         self._news.set()
 
+    def fail(self, error: VoxgateError) -> None:
+        """Let the stream fail behind the frames that it has."""
+        self.error = error
+        self._news.set()
+
     def advance(self, frames_heard: int) -> None:
         self.heard.append(frames_heard)
 
     async def __anext__(self) -> NDArray[np.float32]:
-        while not self._waiting:
-            if self.broken is not None:
-                raise self.broken
+        while not self._levels:
+            if self.error is not None:
+                raise self.error
             if self.finished or self.closed:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
-        count = min(self._chunk, len(self._waiting))
-        numbers = [self._waiting.popleft() for _ in range(count)]
-        levels = [0 if self.silent(number) else number / 1000 + 0.1 for number in numbers]
+        levels = [self._levels.popleft() for _ in range(min(self._chunk, len(self._levels)))]
         return np.repeat(np.float32(levels), FRAME_SAMPLES)
 
     async def aclose(self) -> None:
@@ -92,7 +105,7 @@ class FakeCodec:
 
 
 class SpeechBench:
-    """A speech over a fake engine and a fake codec; the text is the real one."""
+    """A speech over a fake engine and a fake codec."""
 
     def __init__(
         self,
@@ -147,15 +160,15 @@ class SpeechBench:
         return await self.listen()
 
     def segments(self) -> list[str]:
-        """What each generation that is over has read, as text."""
+        """The text that each finished generation has read."""
         return [self.tokenizer.tokenizer.decode(ids).strip() for ids in self.engine.texts]
 
     def spoken(self) -> list[int]:
-        """The text tokens that frames were made for, in the order the listener gets them."""
+        """The text tokens of the frames, in the order in which the listener receives them."""
         return [frame[0] for frame in self.codec.frames if frame[0] >= 0]
 
 
 def audio_frames(chunks: list[SpeechChunk]) -> list[int]:
-    """The number of each frame heard, read from its audio."""
+    """The number of each received frame, read from the level of its audio."""
     pcm = np.concatenate([chunk.pcm for chunk in chunks])
     return [round((float(value) - 0.1) * 1000) for value in pcm[::FRAME_SAMPLES]]

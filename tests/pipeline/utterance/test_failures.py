@@ -85,7 +85,7 @@ def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_t
 def test_a_broken_codec_is_told(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
-            b.codec.broken = EngineLost("the codec worker died")
+            b.codec.fail(EngineLost("the codec worker died"))
             with pytest.raises(EngineLost, match="codec"):
                 await anext(b.speech)
 

@@ -95,7 +95,7 @@ def said(word: str) -> PhoneIndices:
 
 
 def likeliest(learnt: Pronunciation, word: str) -> PhoneIndices:
-    heard = learnt.of(word)
+    heard = learnt.predict(word)
     return tuple(heard.phones[heard.silent < 0.5].argmax(axis=1))
 
 
