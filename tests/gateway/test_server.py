@@ -10,11 +10,16 @@ import signal
 import pytest
 from fakes.gateway.loopback import ask, next_of
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
+from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED
+from fakes.pipeline.tone_engine import ToneEngine
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
+from voxgate.client import SpeechError
+from voxgate.client import connect as connect_client
 from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.server import Gateway, serve_until_signal
 from voxgate.gateway.settings import Settings, SettingsError
+from voxgate.gateway.workers.speech_process import SpeechProcess
 from voxgate.pipeline.errors import EngineError
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -82,7 +87,7 @@ async def test_second_signal_closes_sockets_at_once() -> None:
     assert not synthesizer.open_speeches
 
 
-async def test_loss_of_the_engine_during_the_drain_is_reported_and_the_engine_restarted() -> None:
+async def test_loss_of_the_engine_during_the_drain_is_reported() -> None:
     synthesizer = ToneSynthesizer()
     served = Served(synthesizer)
     async with connect(await served.url()) as socket:
@@ -92,7 +97,6 @@ async def test_loss_of_the_engine_during_the_drain_is_reported_and_the_engine_re
         await next_of(socket, "going_away")
         synthesizer.lose()
         assert (await next_of(socket, "error"))["code"] == "engine_lost"
-        await until(lambda: synthesizer.starts == 2)
         async with asyncio.timeout(DEADLINE_S):
             await served.task
 
@@ -152,6 +156,27 @@ async def test_failure_of_the_engine_during_the_drain_is_logged(caplog: pytest.L
     gateway.drained.set()
     await serving
     assert "engine failed during shutdown: no such checkpoint" in caplog.text
+
+
+async def test_workers_report_the_loss_of_the_engine_during_the_drain() -> None:
+    engine = ToneEngine(DEMO)
+    gateway = SpeechProcess(Settings(port=0, log_level="warning"), engine, DEMO, 1, COMMAND)
+    serving = asyncio.create_task(serve_until_signal(gateway))
+    await until(lambda: gateway.port and gateway.state.speaks)
+    async with connect_client(f"http://127.0.0.1:{gateway.port}") as session:
+        async with session.utterance(**UNPACED) as utterance:
+            await utterance.send("A few words whose end does not come.")
+            audio = aiter(utterance.audio())
+            await anext(audio)
+            send_sigterm()
+            await until(lambda: session.going_away_ms is not None)
+            engine.lose()
+            with pytest.raises(SpeechError) as failed:
+                async for _ in audio:
+                    pass
+        assert failed.value.code == "engine_lost"
+    async with asyncio.timeout(DEADLINE_S):
+        await serving
 
 
 async def test_model_that_cannot_be_loaded_ends_the_gateway() -> None:
