@@ -1,33 +1,32 @@
-// The page: what is written, what is said of it, and the buttons between.
+// The page: sends the text as it is written, and shows what is spoken.
 
 import { choices, listCodecs, listVoices } from "./choices.js";
 import { Connection } from "./connection.js";
-import "./crowd.js";
-import { showEcho, showLevels, showNumbers } from "./meters.js";
+import "./load_demo.js";
+import { showHighlight, showLevels, showNumbers } from "./meters.js";
 import { Speech } from "./speech.js";
 import { wireTools } from "./tools.js";
-import { change, due, wordStart } from "./typing.js";
-import { DEMO, Writer } from "./writer.js";
+import { change, DEMO, due, wordStart, Writer } from "./typing.js";
 
-const PAUSE_MS = 600; // speak what is there
-const END_AFTER_MS = 5000; // a pause of this length: the utterance is over, its place is free for others
-const FAST_CHARACTERS = 24; // at once, as from a paste: enough to be spoken fluently as it comes
+const PAUSE_MS = 600; // without typing, after which pending text is spoken
+const END_AFTER_MS = 5000; // without typing, after which the utterance ends and releases its slot
+const PASTED_CHARACTERS = 24; // added at once: enough to be streamed as it comes
 const IDLE_DRAW_MS = 100;
-const BUSY_MS = 1000; // since the last key: the text area shows the writer what is written, not what is heard
+const TYPING_MS = 1000; // after the last key, in which the text area does not scroll to the spoken word
 
 const $ = (id) => document.getElementById(id);
 const text = $("text");
 const page = {
-  start: 0, // where in the text area the current utterance begins
-  said: "", // what was sent of it
-  words: [], // when each word is heard
-  heard: 0, // how far an interrupted utterance came
+  start: 0, // position of the current utterance in the text area
+  sent: "", // its text that was sent
+  words: [], // its word times
+  spokenTo: 0, // position where an interrupted utterance stopped
   label: "first key",
-  origin: null, // what the first sound is measured from, while text waits to be sent: { at, label }
-  touched: 0, // when the text last changed
-  length: 0, // and how long it was then
-  grew: true, // and whether it grew; half a word left by a deletion is not worth saying
-  flushed: true, // what was sent is to be spoken to its end
+  origin: null, // start of the time to first audio, while text is pending: { at, label }
+  changedAt: 0, // time of the last change of the text
+  length: 0, // its length then
+  grew: true, // whether it grew; text left by a deletion is not spoken
+  flushed: true, // whether everything sent was flushed
 };
 
 const connection = new Connection(location.origin, {
@@ -35,7 +34,7 @@ const connection = new Connection(location.origin, {
   session: async (session, token) => {
     await listVoices(session, token);
     showState("ready", "Ready");
-    waited();
+    endWait();
   },
   control: (message) => speech.control(message),
   audio: (packet) => speech.audio(packet),
@@ -48,36 +47,36 @@ const speech = new Speech(connection, {
   },
   finished: () => {
     if (connection.open) showState("ready", "Ready");
-    waited();
+    endWait();
   },
   interrupted: showInterrupted,
   queued: ({ position, eta_ms }) => {
     const wait = eta_ms ? `, about ${(eta_ms / 1000).toFixed(1)} s` : "";
-    showState("queued", `Number ${position} in the queue${wait}`);
+    showState("queued", `Position ${position} in the queue${wait}`);
   },
-  trouble: ({ message }) => {
-    $("trouble").textContent = message;
-    $("trouble").hidden = false;
+  error: ({ message }) => {
+    $("error").textContent = message;
+    $("error").hidden = false;
     if (connection.open && !speech.utterance) showState("ready", "Ready");
   },
-  broken: (utterance, played_ms) => {
-    if (!played_ms) return; // nothing of it was heard
+  failed: (utterance, played_ms) => {
+    if (!played_ms) return; // nothing was played
     writer.stop();
-    passOver(); // what follows is said with the rest, when the listener wants it
-    const heard = page.words.findLast(({ end_ms }) => end_ms <= played_ms)?.end ?? 0;
-    showUnsaid(utterance.start, utterance.start + inUtf16(utterance.text, heard));
+    skipPending(); // it is offered with the rest
+    const spoken = page.words.findLast(({ end_ms }) => end_ms <= played_ms)?.end ?? 0;
+    showStopped(utterance.start, utterance.start + inUtf16(utterance.text, spoken));
   },
   words: (words) => page.words.push(...words),
 });
 
-// Writes for those who would rather listen.
+// Types by itself, for the demo.
 const writer = new Writer({
   pace: () => Number($("writing-pace").value),
-  ready: () => !speech.utterance?.interrupting, // the last utterance is just ending
+  ready: () => !speech.utterance?.interrupting, // the last utterance is ending
   write: (piece) => {
     text.value += piece;
     page.length = text.value.length;
-    written({ fast: true, label: "first word" });
+    onTextChanged({ fast: true, label: "first word" });
   },
   ended: () => speech.end(),
 });
@@ -86,64 +85,64 @@ const writer = new Writer({
 
 text.addEventListener("input", (event) => {
   writer.stop();
-  const fast = text.value.length - page.length >= FAST_CHARACTERS;
+  const fast = text.value.length - page.length >= PASTED_CHARACTERS;
   page.length = text.value.length;
-  if ($("live").checked) written({ grew: !event.inputType?.startsWith("delete"), fast });
+  if ($("live").checked) onTextChanged({ grew: !event.inputType?.startsWith("delete"), fast });
 });
 
-// The text changed. `grew` false waits for more; `fast` text is streamed as it comes instead of phrase by phrase;
-// `label` says what its first sound is measured from.
-function written({ grew = true, fast = false, label = "first key" }) {
+// Handles a change of the text. `grew` false only stops outdated speech; `fast` text is streamed as it comes instead of by
+// phrases; `label` names the start of the time to first audio.
+function onTextChanged({ grew = true, fast = false, label = "first key" }) {
   const now = performance.now();
-  Object.assign(page, { touched: now, grew });
-  const step = change(text.value, page.start, page.said);
+  Object.assign(page, { changedAt: now, grew });
+  const step = change(text.value, page.start, page.sent);
   if (step.kind !== "append") page.origin = null;
   if (grew) page.origin ??= { at: now, label };
   if (step.kind === "edit") {
     page.start = step.from;
-    page.said = "";
+    page.sent = "";
     page.words = [];
     if (speech.utterance) speech.interrupt();
   }
-  if (grew) speakOn(fast);
+  if (grew) speakPending(fast);
 }
 
-// Say what is due of what was written; begin an utterance for it where there is none.
-function speakOn(fast = false) {
+// Sends the part of the pending text that is due; begins an utterance if there is none.
+function speakPending(fast = false) {
   if (!connection.open || !$("live").checked || (speech.utterance && !speech.writable)) return;
   const first = !speech.utterance;
-  const blank = first ? unsent().search(/\S|$/) : 0; // an utterance begins with a word
-  const pending = unsent().slice(blank);
-  const paused = performance.now() - page.touched > PAUSE_MS;
+  const blank = first ? pendingText().search(/\S|$/) : 0; // an utterance begins with a word
+  const pending = pendingText().slice(blank);
+  const paused = performance.now() - page.changedAt > PAUSE_MS;
   const phrase = fast ? pending : pending.slice(0, due(pending, { first, paused }));
   if (!phrase.trim() && !phrase.includes("\n")) return;
-  if (first) begin(page.start + page.said.length + blank, page.origin ?? { at: page.touched, label: "first key" });
+  if (first) begin(page.start + page.sent.length + blank, page.origin ?? { at: page.changedAt, label: "first key" });
   page.origin = null;
   write(phrase);
   if (!fast) flush();
 }
 
-// What was written since the last that was sent.
-function unsent() {
-  const step = change(text.value, page.start, page.said);
+// The text written after the text that was sent.
+function pendingText() {
+  const step = change(text.value, page.start, page.sent);
   return step.kind === "append" ? step.text : "";
 }
 
-// What was written while nothing could be said is measured from now on.
-function waited() {
+// Text that was written while nothing could be spoken: its time to first audio starts now.
+function endWait() {
   page.origin &&= { at: performance.now(), label: "wait" };
-  if (page.grew) speakOn();
+  if (page.grew) speakPending();
 }
 
 function begin(start, { at, label }) {
-  Object.assign(page, { start, said: "", words: [], heard: start, label });
+  Object.assign(page, { start, sent: "", words: [], spokenTo: start, label });
   $("stopped").hidden = true;
-  $("trouble").hidden = true;
+  $("error").hidden = true;
   speech.begin({ choices: choices(), since: at, start });
 }
 
 function write(fragment) {
-  page.said += fragment;
+  page.sent += fragment;
   page.flushed = false;
   speech.write(fragment);
   if (fragment.includes("\n")) speech.end();
@@ -155,9 +154,9 @@ function flush() {
   speech.flush();
 }
 
-// What was written and not sent is not to be said: the writer wants silence, or something else said.
-function passOver() {
-  page.said += unsent();
+// Skips text that was not sent: the user wants silence, or something else spoken.
+function skipPending() {
+  page.sent += pendingText();
   page.origin = null;
 }
 
@@ -165,7 +164,7 @@ async function speakAll(start) {
   writer.stop();
   const origin = { at: performance.now(), label: "click" };
   if (!connection.open || !text.value.slice(start).trim()) return;
-  passOver();
+  skipPending();
   await speech.silence();
   begin(start, origin);
   write(text.value.slice(start));
@@ -173,9 +172,9 @@ async function speakAll(start) {
 }
 
 setInterval(() => {
-  const pause = performance.now() - page.touched;
+  const pause = performance.now() - page.changedAt;
   if (writer.writing || pause <= PAUSE_MS) return;
-  if (page.grew) speakOn();
+  if (page.grew) speakPending();
   flush();
   if (pause > END_AFTER_MS) speech.end();
 }, 100);
@@ -184,28 +183,28 @@ setInterval(() => {
 
 function interrupt() {
   writer.stop();
-  passOver();
+  skipPending();
   speech.interrupt();
 }
 
 function showInterrupted({ text_spoken }, utterance) {
-  const edited = page.said === "" && utterance.text !== "";
+  const edited = page.sent === "" && utterance.text !== "";
   showState(connection.open ? "ready" : "offline", connection.open ? "Ready" : "Offline");
   if (edited) {
-    // The writer changed what was already sent: go on from the change, or from where the listener is, if earlier.
-    const heard = utterance.start + text_spoken.length;
-    page.start = wordStart(text.value, Math.min(page.start, heard, text.value.length));
-    if (page.grew) speakOn();
+    // Sent text was edited: continue from the edit, or from the playback position if that is earlier.
+    const spokenTo = utterance.start + text_spoken.length;
+    page.start = wordStart(text.value, Math.min(page.start, spokenTo, text.value.length));
+    if (page.grew) speakPending();
     return;
   }
-  showUnsaid(utterance.start, utterance.start + text_spoken.length);
+  showStopped(utterance.start, utterance.start + text_spoken.length);
 }
 
-// What was heard, from `start` to `heard` in the text area, and what was not; from there it can go on.
-function showUnsaid(start, heard) {
-  page.heard = heard;
-  $("spoken").textContent = text.value.slice(start, heard).trim() || "Nothing yet";
-  const remaining = text.value.slice(page.heard).trim(); // also what was never sent
+// Shows the text that was spoken, from `start` to `spokenTo` in the text area, and the rest, which can be spoken next.
+function showStopped(start, spokenTo) {
+  page.spokenTo = spokenTo;
+  $("spoken").textContent = text.value.slice(start, spokenTo).trim() || "Nothing";
+  const remaining = text.value.slice(page.spokenTo).trim(); // including text that was never sent
   $("remaining").textContent = remaining || "Nothing";
   $("continue").hidden = !remaining;
   $("stopped").hidden = false;
@@ -225,16 +224,16 @@ function draw() {
   $("download").disabled = !(current ?? speech.last)?.recording.length;
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
-  const unit = (characters) => page.start + inUtf16(page.said, characters);
-  const reading = writer.writing || performance.now() - page.touched > BUSY_MS;
-  if (current && word) showEcho(text.value, page.start, unit(word.start), unit(word.end), reading);
-  else showEcho(text.value, page.start, page.heard, page.heard);
+  const position = (characters) => page.start + inUtf16(page.sent, characters);
+  const follow = writer.writing || performance.now() - page.changedAt > TYPING_MS;
+  if (current && word) showHighlight(text.value, page.start, position(word.start), position(word.end), follow);
+  else showHighlight(text.value, page.start, page.spokenTo, page.spokenTo);
   showLevels(speech.player, current !== null);
   if (current) requestAnimationFrame(draw);
   else setTimeout(draw, IDLE_DRAW_MS);
 }
 
-// The gateway counts characters; a string here counts UTF-16 units.
+// Converts a number of characters, as the gateway counts them, to UTF-16 code units of `string`.
 function inUtf16(string, characters) {
   return /[\ud800-\udbff]/.test(string) ? [...string].slice(0, characters).join("").length : characters;
 }
@@ -242,21 +241,21 @@ function inUtf16(string, characters) {
 function startDemo() {
   interrupt();
   text.value = "";
-  Object.assign(page, { start: 0, said: "", words: [], heard: 0, length: 0, origin: null });
+  Object.assign(page, { start: 0, sent: "", words: [], spokenTo: 0, length: 0, origin: null });
   writer.start(DEMO);
   $("interrupt").disabled = false;
 }
 
 $("speak").addEventListener("click", () => speakAll(0));
-$("continue").addEventListener("click", () => speakAll(page.heard));
+$("continue").addEventListener("click", () => speakAll(page.spokenTo));
 $("interrupt").addEventListener("click", interrupt);
 $("demo").addEventListener("click", startDemo);
 $("codec").addEventListener("change", () => speech.prepare(choices().format));
-// Switched on again, it is about what is written from now on.
+// When switched on again, only text written from now on is spoken.
 $("live").addEventListener("change", () => {
-  Object.assign(page, { start: text.value.length, said: "", words: [], origin: null });
+  Object.assign(page, { start: text.value.length, sent: "", words: [], origin: null });
 });
-text.addEventListener("scroll", () => ($("echo").scrollTop = text.scrollTop));
+text.addEventListener("scroll", () => ($("highlight").scrollTop = text.scrollTop));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") interrupt();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -273,9 +272,9 @@ if (globalThis.isSecureContext && globalThis.AudioWorkletNode) {
   connection.run();
   draw();
 } else {
-  showState("offline", "No sound here");
-  $("trouble").textContent =
-    "This browser plays no sound here: it needs the page over HTTPS, or from localhost. " +
+  showState("offline", "Audio is not available");
+  $("error").textContent =
+    "Browsers play audio only on pages loaded over HTTPS, or from localhost. " +
     "From another machine, for example: ssh -L 8000:localhost:8000, then open http://localhost:8000.";
-  $("trouble").hidden = false;
+  $("error").hidden = false;
 }

@@ -1,13 +1,13 @@
-// What the visitor chooses for the next utterance: voice, language, instructions, audio.
+// The options of the next utterance: voice, language, instructions, audio.
 
-import { opusIsSupported } from "./decoder.js";
+import { opusIsSupported } from "./playback.js";
 
 export const RATE = 24000;
 const $ = (id) => document.getElementById(id);
 let voices = [];
-let listed; // what the list of voices was asked with
+let lastRequest; // arguments of the last listVoices
 
-// The fields of a `start` message, without what the gateway decides by itself.
+// The fields of a `start` message; options left out are chosen by the gateway.
 export function choices() {
   const instructions = $("instructions").value.trim();
   return {
@@ -20,17 +20,17 @@ export function choices() {
 }
 
 export async function listVoices(session, token) {
-  listed = [session, token];
+  lastRequest = [session, token];
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await (await fetch(session.voices, { headers })).json();
   if (!answer.voices) throw new Error(answer.message);
-  if (JSON.stringify(answer.voices) === JSON.stringify(voices)) return; // an open list stays as it is
+  if (JSON.stringify(answer.voices) === JSON.stringify(voices)) return; // keep a list that is open
   voices = answer.voices;
   const chosen = $("voice").value || localStorage.getItem("voice") || session.default_voice;
   $("voice").replaceChildren(...voices.map(({ name, display }) => new Option(display || name, name)));
   voices.forEach(({ description }, i) => ($("voice").options[i].title = description));
   $("voice").value = voices.some(({ name }) => name === chosen) ? chosen : session.default_voice;
-  suitVoice();
+  showVoiceOptions();
 }
 
 export async function listCodecs() {
@@ -39,23 +39,23 @@ export async function listCodecs() {
   $("codec").replaceChildren(...options);
 }
 
-// Offers what the chosen voice has.
-function suitVoice() {
+// Offers the languages of the chosen voice, and instructions if it takes any.
+function showVoiceOptions() {
   const voice = voices.find(({ name }) => name === $("voice").value);
   const languages = voice?.languages ?? ["auto"];
   const chosen = $("language").value || localStorage.getItem("language");
   $("language").replaceChildren(...languages.map((name) => new Option(title(name), name)));
   $("language").value = languages.includes(chosen) ? chosen : "auto";
   $("instructions").disabled = !voice?.instructions;
-  $("instructions").placeholder = voice?.instructions ? "Cheerful, a little out of breath" : "This voice takes none";
+  $("instructions").placeholder = voice?.instructions ? "Cheerful, a little out of breath" : "Not supported by this voice";
 }
 
 const title = (name) => (name === "auto" ? "Automatic" : name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
 
-$("voice").addEventListener("change", suitVoice);
-// Voices can be made and removed while the page is open; who turns to the list sees those of the moment.
+$("voice").addEventListener("change", showVoiceOptions);
+// Voices can be added and removed while the page is open, so the list is refreshed before it is used.
 for (const event of ["focus", "pointerenter"]) {
-  $("voice").addEventListener(event, () => listed && listVoices(...listed).catch(() => {})); // the list of before will do
+  $("voice").addEventListener(event, () => lastRequest && listVoices(...lastRequest).catch(() => {})); // keep the old list
 }
 for (const id of ["voice", "language"]) {
   $(id).addEventListener("change", () => localStorage.setItem(id, $(id).value));

@@ -1,30 +1,29 @@
-// One utterance at a time, from text to sound: the page says what to say, this talks to the gateway and the player.
+// One utterance at a time, between the page, the gateway and the player. It uses SpeechSocket rather than the Session and
+// Utterance of voxgate.js: an utterance here outlives its connection, since complete audio is played to its end.
 
-import { Decoder } from "./decoder.js";
-import { Player } from "./player.js";
-import { Recording } from "./recording.js";
+import { Decoder, Player, Recording } from "./playback.js";
 
 const ACK_MS = 250;
-const ANSWER_MS = 2000; // longest wait for the answer to an interrupt
+const INTERRUPT_TIMEOUT_MS = 2000;
 let count = 0;
 
-// `on` has changed(), finished(), interrupted(message, utterance), queued(message), trouble(message), words(list) and
-// broken(utterance, played_ms), when an utterance ended in the middle.
+// `on` has changed(), finished(), interrupted(message, utterance), queued(message), error(message), words(list) and
+// failed(utterance, played_ms), when an utterance ended in its middle.
 export class Speech {
   constructor(connection, on) {
     this.connection = connection;
     this.on = on;
     this.player = new Player((event) => this.playback(event));
-    this.utterance = null; // the one being written or heard
+    this.utterance = null; // the one being written or played
     this.opusRate = 48000; // what the browser decodes Opus to; corrected by the first packet
   }
 
-  // Builds the way to the loudspeaker ahead of time, so that the first utterance does not wait for it.
+  // Opens the audio output ahead of time, so that the first utterance does not wait for it.
   prepare({ codec, sample_rate }) {
     this.player.open(codec === "opus" ? this.opusRate : sample_rate);
   }
 
-  // Only when silent; see `silence`. `choices` are fields of the `start` message.
+  // Starts an utterance; there must be none, see `silence`. `choices` are fields of the `start` message.
   begin({ choices, since, start }) {
     const id = `page-${++count}`;
     this.prepare(choices.format);
@@ -32,8 +31,8 @@ export class Speech {
     this.player.begin();
     this.utterance = {
       id,
-      since, // performance.now() of the first key or of the button
-      start, // where in the text area it begins
+      since, // performance.now() of the first key or of the click
+      start, // its position in the text area
       text: "",
       ended: false, // no more text follows
       done: null,
@@ -42,11 +41,11 @@ export class Speech {
       samples: 0,
       nextSeq: 0,
       firstByte: null,
-      firstSound: null,
+      firstAudio: null,
       acked: performance.now(),
       interrupting: false,
       recording: new Recording(),
-      queued: 0, // the last position in the queue; 0 while it holds a slot
+      queued: 0, // position in the queue; 0 with a slot
       firstByteAt: null,
     };
     this.connection.send({ type: "start", utterance: id, ...choices, words: true });
@@ -72,22 +71,22 @@ export class Speech {
     this.connection.send({ type: "end", utterance: this.utterance.id });
   }
 
-  // Silence now; `on.interrupted` follows with what was heard and what was not.
+  // Stops playback at once; `on.interrupted` follows with the spoken and the unspoken text.
   interrupt() {
     const current = this.utterance;
     if (!current || current.interrupting) return;
     const played_ms = this.player.played_ms;
     this.player.stop();
     current.interrupting = true;
-    if (!this.connection.open) return this.lost(); // nobody is there to answer
+    if (!this.connection.open) return this.lost(); // no answer will come
     this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
   }
 
-  // Interrupts what is being said and waits until it is over.
+  // Interrupts the utterance and waits until it has ended.
   async silence() {
     const began = performance.now();
     this.interrupt();
-    while (this.utterance && performance.now() - began < ANSWER_MS) {
+    while (this.utterance && performance.now() - began < INTERRUPT_TIMEOUT_MS) {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
     this.drop();
@@ -102,7 +101,7 @@ export class Speech {
   control(message) {
     const current = this.utterance;
     if (!current || message.utterance !== current.id) {
-      if (message.type === "error" && !message.utterance) this.on.trouble(message);
+      if (message.type === "error" && !message.utterance) this.on.error(message);
       return;
     }
     switch (message.type) {
@@ -128,7 +127,7 @@ export class Speech {
         current.done = message;
         current.ended = true;
         if (current.interrupting) break;
-        // An interrupt meanwhile closes the decoder, which rejects this; what cannot be decoded is told by the decoder.
+        // Rejected when an interrupt closes the decoder. Errors of decoding are reported by the decoder's callback.
         current.decoder.finish(message.samples).then(
           () => this.player.end(),
           () => {},
@@ -138,10 +137,10 @@ export class Speech {
         this.close(message);
         break;
       case "warning":
-        this.on.trouble(message);
+        this.on.error(message);
         break;
       case "error":
-        if (message.code === "text_too_long") this.on.trouble(message);
+        if (message.code === "text_too_long") this.on.error(message);
         else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
         else this.fail(message);
         break;
@@ -152,7 +151,7 @@ export class Speech {
     const current = this.utterance;
     if (!current || packet.number !== current.number || current.interrupting) return;
     if (packet.seq !== current.nextSeq || packet.pts !== current.samples) {
-      this.fail({ message: `Audio is missing: message ${packet.seq} came instead of ${current.nextSeq}.` });
+      this.fail({ message: `Audio is missing: expected message ${current.nextSeq}, got ${packet.seq}.` });
       return;
     }
     current.nextSeq++;
@@ -167,9 +166,9 @@ export class Speech {
   lost() {
     const current = this.utterance;
     if (!current) return;
-    if (!current.done) this.fail({ message: "The connection was lost in the middle of the speech." });
+    if (!current.done) this.fail({ message: "The connection was lost during the speech." });
     else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
-    // What is complete is heard to its end: a gateway that shuts down closes when all of it was sent.
+    // Complete audio is played to its end: a gateway that shuts down closes the connection once all of it was sent.
   }
 
   // From the player
@@ -184,7 +183,7 @@ export class Speech {
   playback(event) {
     const current = this.utterance;
     if (!current) return;
-    if (event.type === "heard") current.firstSound ??= performance.now() - current.since + event.delay_ms;
+    if (event.type === "audible") current.firstAudio ??= performance.now() - current.since + event.delay_ms;
     if (event.type === "ended" && !current.interrupting) {
       this.ack(current, event);
       this.utterance = null;
@@ -200,7 +199,7 @@ export class Speech {
   ack(current, event) {
     current.acked = performance.now();
     const { sample_rate, pre_skip } = current.format;
-    const played_samples = Math.round((event.played * sample_rate) / this.player.rate) + pre_skip; // as pts counts
+    const played_samples = Math.round((event.played * sample_rate) / this.player.rate) + pre_skip; // in the units of pts
     if (!current.done) this.connection.send({ type: "ack", utterance: current.id, played_samples });
   }
 
@@ -214,13 +213,13 @@ export class Speech {
     const current = this.utterance;
     const { played_ms } = this.player;
     this.player.stop();
-    // Where only a message was refused the gateway would go on, with a hole in the text.
+    // If only one message was refused, the gateway would continue with text missing.
     if (this.utterance && !this.utterance.done) {
       this.connection.send({ type: "interrupt", utterance: this.utterance.id });
     }
     this.drop();
-    this.on.trouble(message);
-    if (current) this.on.broken(current, played_ms);
+    this.on.error(message);
+    if (current) this.on.failed(current, played_ms);
     this.on.changed();
   }
 

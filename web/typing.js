@@ -1,15 +1,15 @@
-// What is said of a text while it is written, and what a change of it means for speech that has already begun.
-// Pure: no page, no socket.
+// Text while it is written: which part of it is due to be spoken, what a change means for text already sent, and a
+// writer that types by itself. Nothing here uses the page or the socket.
 
-// A person writes slower than the voice speaks: said key by key, a word would break off in its middle. So whole phrases
-// are said: at a mark that ends one, or after a few words, fewer where silence is to be broken.
+// People type more slowly than the voice speaks: spoken key by key, words would be torn apart. Text is therefore sent by
+// phrases: up to a punctuation mark, or after a few words, fewer for the first phrase.
 const MARK = /[.?!,;:—…]["'”’»)\]]*\s+|[。？！，、；：]\s*/gu;
-const WORD = /[\p{L}\p{N}]\S*(?=\s)/gu; // followed by white space: complete
+const WORD = /[\p{L}\p{N}]\S*(?=\s)/gu; // complete: followed by white space
 const FIRST_WORDS = 2;
 const LATER_WORDS = 4;
 
-// How many characters of `pending`, the text not sent yet, are to be said now.
-// `first`: nothing is being said; `paused`: the writer stopped for a moment.
+// The number of characters of `pending`, the text not sent yet, that are to be sent now.
+// `first`: nothing is being spoken; `paused`: the user has stopped typing.
 export function due(pending, { first, paused }) {
   if (paused || pending.includes("\n")) return pending.length;
   const mark = [...pending.matchAll(MARK)].at(-1);
@@ -18,22 +18,60 @@ export function due(pending, { first, paused }) {
   return Math.max(mark ? mark.index + mark[0].length : 0, enough ? pending.search(/\S*$/) : 0);
 }
 
-// `said`: the text that was sent, from `start` on, as it stood in the text area. Returns one of
+// Compares the text area's `value` with `sent`, the text sent from position `start` on. Returns one of
 //   { kind: "none" }
-//   { kind: "append", text }   more was written after what was sent
-//   { kind: "edit", from }     sent text was changed; what follows has to be said again from `from`, a word's start
-export function change(value, start, said) {
-  if (value.slice(0, start + said.length).endsWith(said) && value.length >= start + said.length) {
-    const text = value.slice(start + said.length);
+//   { kind: "append", text }   text was added after the sent text
+//   { kind: "edit", from }     sent text was changed and has to be spoken again from `from`, the start of a word
+export function change(value, start, sent) {
+  if (value.slice(0, start + sent.length).endsWith(sent) && value.length >= start + sent.length) {
+    const text = value.slice(start + sent.length);
     return text ? { kind: "append", text } : { kind: "none" };
   }
   const now = value.slice(start);
   let same = 0;
-  while (same < said.length && same < now.length && said[same] === now[same]) same++;
+  while (same < sent.length && same < now.length && sent[same] === now[same]) same++;
   return { kind: "edit", from: wordStart(value, start + same) };
 }
 
 export function wordStart(text, at) {
   while (at > 0 && !/\s/.test(text[at - 1])) at--;
   return at;
+}
+
+const TOKEN = /\s*\S{1,5}/g;
+const TOKENS_PER_WORD = 1.4; // of language models, in English
+
+export const DEMO =
+  "Good evening. These words are written one piece at a time, the way a language model writes them, and you hear " +
+  "each of them long before the last one is written. Press Escape to see which of them were spoken.";
+
+// Passes a text to `write` in pieces like a language model's, at `pace()` words per second, while `ready()` is true; then
+// calls `ended`.
+export class Writer {
+  constructor({ pace, ready = () => true, write, ended }) {
+    Object.assign(this, { pace, ready, write, ended, timer: null });
+  }
+
+  get writing() {
+    return this.timer !== null;
+  }
+
+  start(text) {
+    this.stop();
+    const tokens = text.match(TOKEN) ?? [];
+    const next = () => {
+      this.timer = setTimeout(next, 1000 / (this.pace() * TOKENS_PER_WORD));
+      if (!this.ready()) return;
+      const token = tokens.shift();
+      if (token !== undefined) return this.write(token);
+      this.stop();
+      this.ended();
+    };
+    this.timer = setTimeout(next);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
 }

@@ -1,4 +1,5 @@
-// The JavaScript client of the native protocol (docs/protocol.md): one file without dependencies, for browsers and Node 22.
+// JavaScript client of the native protocol (docs/protocol.md): one file without dependencies, for browsers and Node 22.
+// `connect`, Session and Utterance are its interface; SpeechSocket is the plain socket below them, used by the page.
 //
 //   const session = await connect("ws://localhost:8000");
 //   const utterance = session.utterance({ words: true });
@@ -10,11 +11,11 @@ export const SPEECH_PATH = "/v1/speech";
 export const PROTOCOL = 1;
 const HEADER_BYTES = 20;
 const HEADER_VERSION = 1;
-const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // where the payload is nothing but samples
+const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
 const OPEN_TIMEOUT_MS = 10_000;
-const ANSWER_TIMEOUT_MS = 10_000;
-const MOST_UNREAD = 4096; // events of one utterance, 5 minutes of the default packets: a WebSocket cannot be left unread
-const REMEMBERED = 8; // ended utterances that may still be interrupted, as long as the last of them is heard
+const INTERRUPT_TIMEOUT_MS = 10_000;
+const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
+const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted while their last audio is playing
 
 /**
  * @typedef {object} AudioFormat
@@ -22,20 +23,20 @@ const REMEMBERED = 8; // ended utterances that may still be interrupted, as long
  * @property {number} [sample_rate] in Hz
  * @property {number} [packet_ms] 80, 40 or 20
  * @property {number} [bitrate] in bit/s, for opus, ogg_opus and mp3
- * @property {number} [pre_skip] samples to drop from the decoder's start; filled in by the gateway
+ * @property {number} [pre_skip] samples to drop at the start of the decoded audio; set by the gateway
  */
 
 /**
- * @typedef {object} Options what an utterance is to be like; what is left out is the gateway's own choice
+ * @typedef {object} Options options of an utterance; the gateway chooses those left out
  * @property {string} [voice]
  * @property {string} [language]
  * @property {string} [instructions]
- * @property {AudioFormat} [format] 16 bit PCM at 24 kHz unless given
+ * @property {AudioFormat} [format] default: 16-bit PCM at 24 kHz
  * @property {object} [sampling]
  * @property {number} [seed]
- * @property {"streaming"|"non_streaming"} [layout] speak along with the text, or read all of it first
- * @property {boolean} [trim_silence] cut off the silence before the first word
- * @property {boolean} [words] whether to tell when words are heard
+ * @property {"streaming"|"non_streaming"} [layout] start speaking with the first words, or after the whole text
+ * @property {boolean} [trim_silence] remove silence before the first word
+ * @property {boolean} [words] whether to send word times
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
  */
@@ -71,14 +72,14 @@ export class VoxgateError extends Error {
 }
 
 /**
- * Takes a binary message apart. Throws when it is none.
+ * Reads a binary message. Throws VoxgateError (`protocol_violation`).
  * @param {ArrayBuffer} buffer
  * @returns {Audio}
  */
 export function parseAudio(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < HEADER_BYTES || view.getUint8(0) !== HEADER_VERSION) {
-    throw new VoxgateError("protocol_violation", "not an audio message of version 1");
+    throw new VoxgateError("protocol_violation", "binary message must be an audio message of version 1");
   }
   const flags = view.getUint8(1);
   return {
@@ -94,9 +95,9 @@ export function parseAudio(buffer) {
 }
 
 /**
- * The WebSocket address for what people write: `host:8000`, `http://host:8000`, `wss://host/v1/speech`.
+ * The WebSocket URL of an address such as `host:8000`, `http://host:8000` or `wss://host/v1/speech`.
  * @param {string} url
- * @param {string|null} [token] an API key or a token, where the gateway wants one
+ * @param {string|null} [token] an API key or a token, if the gateway requires one
  */
 export function speechUrl(url, token = null) {
   const address = new URL((url.includes("://") ? url : `ws://${url}`).replace(/^http/, "ws"));
@@ -105,7 +106,7 @@ export function speechUrl(url, token = null) {
   return address.href;
 }
 
-/** One socket, as bare as it comes: the page and `Session` are built on it. */
+/** A WebSocket with parsed messages. `Session` and the page are built on it; prefer `connect`. */
 export class SpeechSocket {
   /**
    * @param {string} url
@@ -117,7 +118,7 @@ export class SpeechSocket {
     this.socket = new WebSocket(speechUrl(url, token));
     this.socket.binaryType = "arraybuffer";
     this.socket.onclose = (event) => on.closed(event);
-    // Some Node versions leave out the close of a socket that never opened.
+    // Some Node versions send no close event for a socket that never opened.
     this.socket.onopen = () => (this.socket.onerror = null);
     this.socket.onerror = () => {
       this.socket.onclose = this.socket.onerror = null;
@@ -145,8 +146,8 @@ export class SpeechSocket {
 }
 
 /**
- * Opens a session. Rejects with a VoxgateError: `unreachable` (a browser does not tell why an upgrade was refused:
- * ask `GET /v1/limits`), `timeout`, `protocol_violation`.
+ * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
+ * request `GET /v1/limits`), `timeout`, `protocol_violation`.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
  * @param {{token?: string|null, timeoutMs?: number}} [options]
  * @returns {Promise<Session>}
@@ -154,7 +155,7 @@ export class SpeechSocket {
 export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
   return new Promise((resolve, reject) => {
     const session = new Session();
-    const timer = setTimeout(() => fail("timeout", "no session message came"), timeoutMs);
+    const timer = setTimeout(() => fail("timeout", `no session message within ${timeoutMs} ms`), timeoutMs);
     const fail = (code, message, retryable = true) => {
       clearTimeout(timer);
       reject(new VoxgateError(code, message, { retryable }));
@@ -165,7 +166,7 @@ export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {})
       {
         session: (info) => {
           if (info.protocol !== PROTOCOL) {
-            return fail("protocol_violation", `the gateway speaks version ${info.protocol}`, false);
+            return fail("protocol_violation", `protocol version must be ${PROTOCOL}, the gateway has ${info.protocol}`, false);
           }
           clearTimeout(timer);
           session.info = info;
@@ -184,14 +185,14 @@ export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {})
   });
 }
 
-/** Made by `connect`. Utterances on it are independent of each other. */
+/** One connection, made by `connect`. It carries any number of utterances at the same time. */
 export class Session {
   constructor() {
-    /** @type {any} what the gateway said of itself: `limits`, `formats`, `default_voice` */
+    /** @type {any} the gateway's session message: `limits`, `formats`, `default_voice` ... */
     this.info = null;
-    /** @type {number|null} set once the gateway announced its shutdown: begin nothing new */
+    /** @type {number|null} set when the gateway has announced its shutdown; it accepts no new utterances */
     this.goingAwayMs = null;
-    /** @type {VoxgateError|null} why the socket closed */
+    /** @type {VoxgateError|null} the reason after the socket has closed */
     this.lost = null;
     this.socket = /** @type {any} */ (null);
     this.count = 0;
@@ -199,13 +200,13 @@ export class Session {
   }
 
   /**
-   * Begins an utterance; text may follow at once.
+   * Starts an utterance; text can be sent at once. Throws after the connection was lost.
    * @param {Options} [options]
    */
   utterance(options = {}) {
     if (this.lost) throw this.lost;
     const ended = [...this.utterances.values()].filter((each) => each.over);
-    for (const each of ended.slice(0, -REMEMBERED)) this.utterances.delete(each.id);
+    for (const each of ended.slice(0, -MAX_REMEMBERED)) this.utterances.delete(each.id);
     const id = `u${++this.count}`;
     const format = options.format ?? { codec: "pcm", sample_rate: 24_000 };
     const utterance = new Utterance(id, format, (message) => this.socket.send(message));
@@ -226,32 +227,32 @@ export class Session {
     } else if (message.utterance !== undefined) {
       this.utterances.get(message.utterance)?.receive(message);
     } else if (message.type === "error") {
-      // It names no utterance, so it could be about any of them.
+      // An error without an utterance can concern any of them.
       for (const each of this.utterances.values()) each.fail(new VoxgateError(message.code, message.message, message));
     }
   }
 
   lose(code, reason) {
-    const why = `connection lost: ${reason || "no reason given"}, ${code}`;
-    this.lost = new VoxgateError("session_lost", why, { retryable: code !== 1008 });
+    const text = `connection lost: ${reason || "no reason given"}, ${code}`;
+    this.lost = new VoxgateError("session_lost", text, { retryable: code !== 1008 });
     for (const each of this.utterances.values()) each.fail(this.lost);
     this.utterances.clear();
   }
 }
 
-// After these the gateway goes on with the utterance; nothing was lost but the message itself.
-const HARMLESS = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
+// After these codes the gateway continues the utterance.
+const NON_FATAL = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
 
-/** Made by `Session.utterance`: text goes in, events come out of the iteration, at the same time. */
+/** One utterance, made by `Session.utterance`. Text is sent and events are read by iteration at the same time. */
 export class Utterance {
   constructor(id, format, send) {
     this.id = id;
-    /** @type {AudioFormat} as asked for; as granted, with `pre_skip`, once it has started */
+    /** @type {AudioFormat} as requested; as granted, with `pre_skip`, once it has started */
     this.format = format;
     this.number = -1;
-    /** The gateway is done with it. */
+    /** Whether the gateway has ended it. */
     this.over = false;
-    /** @type {any} the closing message, once it came */
+    /** @type {any} the `done` or `interrupted` message */
     this.done = null;
     this.transmit = send;
     this.nextSeq = 0;
@@ -261,32 +262,32 @@ export class Utterance {
     this.error = null;
     this.wake = () => {};
     this.answer = null;
-    this.interrupting = null; // the promise of an answer under way
+    this.interrupting = null; // the promise of a pending answer
   }
 
-  /** Appends a fragment of any length. @param {string} text */
+  /** Sends a fragment of the text, of any length. @param {string} text */
   send(text) {
     this.command({ type: "text", text });
   }
 
-  /** Speak all that was sent to its end; more may follow. */
+  /** Has the text sent so far spoken without waiting for more; more may follow. */
   flush() {
     this.command({ type: "flush" });
   }
 
-  /** No more text follows. */
+  /** Ends the text. */
   end() {
     this.command({ type: "end" });
   }
 
-  /** What the listener's player has played, in samples as `pts` counts them. @param {number} playedSamples */
+  /** Reports the playback position, in samples as `pts` counts them. @param {number} playedSamples */
   ack(playedSamples) {
     if (!this.over) this.command({ type: "ack", played_samples: playedSamples });
   }
 
   /**
-   * Stops the speech now and drops what was not listened to. Resolves to the `interrupted` message with what was heard
-   * until `playedMs` and what was not; rejects with a VoxgateError. Who interrupts meanwhile shares the answer.
+   * Stops the speech and drops unread events. Resolves to the `interrupted` message with the text spoken up to
+   * `playedMs` and the rest; rejects with a VoxgateError. Concurrent calls share one answer.
    * @param {number} [playedMs]
    * @returns {Promise<{played_ms: number, text_spoken: string, text_remaining: string}>}
    */
@@ -296,8 +297,8 @@ export class Utterance {
     this.queue.length = 0;
     this.finish(null);
     this.interrupting ??= new Promise((resolve, reject) => {
-      const late = () => this.answer.reject(new VoxgateError("timeout", "the gateway did not answer an interrupt"));
-      const timer = setTimeout(late, ANSWER_TIMEOUT_MS);
+      const late = () => this.answer.reject(new VoxgateError("timeout", "the gateway did not answer the interrupt"));
+      const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
       const settle = (how) => (value) => ((this.interrupting = null), clearTimeout(timer), how(value));
       this.answer = { resolve: settle(resolve), reject: settle(reject) };
       this.command({ type: "interrupt", ...(playedMs === undefined ? {} : { played_ms: Math.round(playedMs) }) });
@@ -305,7 +306,7 @@ export class Utterance {
     return this.interrupting;
   }
 
-  /** Everything about the utterance in order; throws the VoxgateError that ended it. Leaving it stops the speech. */
+  /** All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech. */
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
@@ -327,15 +328,15 @@ export class Utterance {
     if (this.ended && message.type !== "interrupted" && message.type !== "error") return;
     const problem = message.type === "audio" ? this.gap(message) : null;
     if (problem) return this.fail(new VoxgateError("protocol_violation", problem));
-    if (message.type === "error" && HARMLESS.has(message.code) && !this.answer) message = { ...message, type: "warning" };
+    if (message.type === "error" && NON_FATAL.has(message.code) && !this.answer) message = { ...message, type: "warning" };
     if (message.type === "started") [this.number, this.format] = [message.number, message.format];
     if (message.type === "error") {
       this.over = true;
       return this.fail(new VoxgateError(message.code, message.message, message));
     }
-    if (this.queue.length === MOST_UNREAD) {
+    if (this.queue.length === MAX_UNREAD) {
       this.command({ type: "interrupt" });
-      return this.fail(new VoxgateError("slow_consumer", "its events were not read"));
+      return this.fail(new VoxgateError("slow_consumer", `more than ${MAX_UNREAD} events were not read`));
     }
     if (!this.ended) this.queue.push(message);
     if (message.type === "done" || message.type === "interrupted") {
@@ -350,7 +351,7 @@ export class Utterance {
   gap(audio) {
     const bytes = SAMPLE_BYTES[this.format.codec];
     if (audio.seq !== this.nextSeq || audio.pts !== this.nextPts) return `audio is missing before message ${audio.seq}`;
-    if (bytes && audio.payload.length !== bytes * audio.samples) return `message ${audio.seq} is of the wrong length`;
+    if (bytes && audio.payload.length !== bytes * audio.samples) return `message ${audio.seq} has the wrong length`;
     this.nextSeq++;
     this.nextPts += audio.samples;
     return null;

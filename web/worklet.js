@@ -1,12 +1,13 @@
-// A ring buffer on the audio thread. Starts when enough is there, waits again after a miss, fades out when stopped.
+// Playback on the audio thread from a ring buffer: starts once enough is buffered, buffers again after an underrun, fades
+// out when stopped.
 
 const CAPACITY_S = 60;
 const START_S = 0.085;
-const GROW_S = 0.005; // each underrun makes the next start a little later
-const LONGEST_START_S = 0.3;
-const LONGEST_WAIT_S = 0.12; // less than the threshold is played too when nothing follows
+const START_INCREMENT_S = 0.005; // added to the start threshold by each underrun
+const MAX_START_S = 0.3;
+const MAX_START_WAIT_S = 0.12; // after this, less than the threshold is played too
 const FADE_S = 0.01;
-const RECENT_S = 0.3; // text this young is still on its way to becoming sound
+const TEXT_LATENCY_S = 0.3; // audio missing within this time after text is not late
 const REPORT_S = 0.05;
 const AUDIBLE = 0.002; // full scale is 1
 
@@ -19,10 +20,10 @@ class Playback extends AudioWorkletProcessor {
     this.port.onmessage = ({ data }) => this[data.type](data);
   }
 
-  reset(turn) {
-    this.turn = turn; // counts utterances, so that a late report is not taken for the next one's
+  reset(utterance) {
+    this.utterance = utterance; // a number, to distinguish late reports from those of the next utterance
     this.threshold = START_S * sampleRate;
-    this.waits = 0; // silences for want of text; those that are nobody's but the gateway's are underruns
+    this.waits = 0; // interruptions because text was missing; all others are underruns
     this.dry = false;
     this.textAt = currentTime;
     this.written = 0;
@@ -30,40 +31,40 @@ class Playback extends AudioWorkletProcessor {
     this.underruns = 0;
     this.dropped = 0;
     this.running = false;
-    this.patience = LONGEST_WAIT_S * sampleRate;
+    this.startWait = MAX_START_WAIT_S * sampleRate;
     this.ended = false;
-    this.heard = false;
+    this.audible = false;
     this.fading = null;
   }
 
-  begin({ turn }) {
-    this.reset(turn);
+  begin({ utterance }) {
+    this.reset(utterance);
   }
 
   push({ samples }) {
-    if (this.dry) this.explain(currentTime - this.textAt < RECENT_S);
-    const room = this.ring.length - (this.written - this.played);
-    this.dropped += Math.max(0, samples.length - room);
-    for (let i = 0; i < Math.min(samples.length, room); i++) {
+    if (this.dry) this.explain(currentTime - this.textAt < TEXT_LATENCY_S);
+    const free = this.ring.length - (this.written - this.played);
+    this.dropped += Math.max(0, samples.length - free);
+    for (let i = 0; i < Math.min(samples.length, free); i++) {
       this.ring[(this.written + i) % this.ring.length] = samples[i];
     }
-    this.written += Math.min(samples.length, room);
+    this.written += Math.min(samples.length, free);
   }
 
-  // Something was written, or asked to be spoken to its end.
+  // Text was sent, or its end.
   text() {
     this.textAt = currentTime;
     if (this.dry) this.explain(true);
   }
 
-  // What came first after a silence tells its reason.
-  explain(forWantOfText) {
+  // Counts an interruption: whether text or audio comes first after it tells its cause.
+  explain(textWasMissing) {
     this.dry = false;
-    if (forWantOfText) {
+    if (textWasMissing) {
       this.waits++;
     } else {
       this.underruns++;
-      this.threshold = Math.min(this.threshold + GROW_S * sampleRate, LONGEST_START_S * sampleRate);
+      this.threshold = Math.min(this.threshold + START_INCREMENT_S * sampleRate, MAX_START_S * sampleRate);
     }
   }
 
@@ -77,15 +78,15 @@ class Playback extends AudioWorkletProcessor {
   }
 
   report(type) {
-    const { turn, played, written, underruns, waits, dropped } = this;
-    this.port.postMessage({ type, turn, played, written, underruns, waits, dropped });
+    const { utterance, played, written, underruns, waits, dropped } = this;
+    this.port.postMessage({ type, utterance, played, written, underruns, waits, dropped });
   }
 
   process(_, [[output]]) {
-    const waiting = this.written - this.played;
-    if (!this.running && this.fading === null && waiting > 0) {
-      this.patience -= output.length;
-      this.running = this.ended || waiting >= this.threshold || this.patience <= 0;
+    const buffered = this.written - this.played;
+    if (!this.running && this.fading === null && buffered > 0) {
+      this.startWait -= output.length;
+      this.running = this.ended || buffered >= this.threshold || this.startWait <= 0;
     }
     if (this.running) this.render(output);
     this.sinceReport += output.length;
@@ -101,9 +102,9 @@ class Playback extends AudioWorkletProcessor {
       if (this.played === this.written) return this.runDry();
       let sample = this.ring[this.played % this.ring.length];
       this.played++;
-      if (!this.heard && Math.abs(sample) > AUDIBLE) {
-        this.heard = true;
-        this.report("heard");
+      if (!this.audible && Math.abs(sample) > AUDIBLE) {
+        this.audible = true;
+        this.report("audible");
       }
       if (this.fading !== null) {
         sample *= Math.max(0, this.fading) / (FADE_S * sampleRate);
@@ -119,7 +120,7 @@ class Playback extends AudioWorkletProcessor {
 
   runDry() {
     this.running = false;
-    this.patience = Math.max(LONGEST_WAIT_S * sampleRate, this.threshold);
+    this.startWait = Math.max(MAX_START_WAIT_S * sampleRate, this.threshold);
     if (this.fading !== null) return this.report("stopped");
     if (this.ended) return this.report("ended");
     this.dry = true;

@@ -1,4 +1,4 @@
-"""What the page offers beside writing: choices, things to take along, keys, a crowd."""
+"""Options of the page, saving and copying, and pictures of it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from browser.chromium import IN_A_BROWSER, READY, Tab, tab
-from fakes.gateway.packet_encoder import FakeEncoder
+from browser.chromium import IN_A_BROWSER, READY, Tab
 from fakes.gateway.protocol_server import FakeGateway
-from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
-from voxgate.gateway.access.keys import hash_key
-from voxgate.gateway.server import Gateway
-from voxgate.gateway.settings import Settings
+
+from .page_bench import FINISHED, choose
 
 pytestmark = IN_A_BROWSER
-
-FINISHED = "voxgate.speech.last && !voxgate.speech.utterance && voxgate.speech.last.done"
-
-
-async def choose(page: Tab, id: str, value: str) -> None:
-    await page.evaluate(
-        f"document.getElementById('{id}').value = {json.dumps(value)};"
-        f"document.getElementById('{id}').dispatchEvent(new Event('change', {{ bubbles: true }}))"
-    )
 
 
 async def test_language_and_instructions_follow_the_voice(page: Tab, gateway: FakeGateway) -> None:
@@ -79,14 +67,14 @@ async def test_utterance_can_be_copied_as_code(page: Tab) -> None:
     origin = "http://127.0.0.1:8000"
     options = json.dumps({"voice": "it's", "normalise": True, "format": {"codec": "opus"}})
     text = json.dumps("Say \"no\" - it's 5 o'clock.\n")
-    snippets = f"import('/snippets.js').then((snippets) => snippets.%s({options}, {text}, '{origin}', %s))"
+    tools = f"import('/tools.js').then((tools) => tools.%s({options}, {text}, '{origin}', %s))"
     for key in ("false", "true"):
-        python = await page.evaluate(snippets % ("asPython", key))
+        python = await page.evaluate(tools % ("asPython", key))
         compile(python, "copied", "exec")
         assert ("VOXGATE_API_KEY" in python) is (key == "true")
         assert "ws://127.0.0.1:8000" in python
         assert "normalise=True" in python
-        curl = await page.evaluate(snippets % ("asCurl", key))
+        curl = await page.evaluate(tools % ("asCurl", key))
         assert f"curl {origin}/v1/audio/speech" in curl
         assert ("VOXGATE_API_KEY" in curl) is (key == "true")
         assert "it'\\''s" in curl
@@ -95,83 +83,20 @@ async def test_utterance_can_be_copied_as_code(page: Tab) -> None:
 async def test_text_is_written_at_the_chosen_pace(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('writing-pace').value = 40")
     await page.evaluate("document.getElementById('demo').click()")
-    await page.until("voxgate.page.said.length > 100")
+    await page.until("voxgate.page.sent.length > 100")
     await page.press("Escape")
     fragments = [message["text"] for message in gateway.received if message["type"] == "text"]
     assert max(map(len, fragments)) <= 6
     await page.until("!document.getElementById('stopped').hidden")
     before = await page.evaluate("document.getElementById('text').value")
-    await page.until("performance.now() - voxgate.page.touched > 300")
+    await page.until("performance.now() - voxgate.page.changedAt > 300")
     assert await page.evaluate("document.getElementById('text').value") == before
-
-
-async def test_load_demo_starts_and_stops(page: Tab, gateway: FakeGateway) -> None:
-    await choose(page, "crowd-size", "3")
-    await page.evaluate("document.getElementById('crowd-start').click()")
-    await page.until(
-        "voxgateCrowd.listeners.length === 3 && document.getElementById('crowd-seats').children.length === 3"
-    )
-    await page.until("voxgateCrowd.listeners.every(({ firstSounds }) => firstSounds.length)")
-    await page.until(
-        "/^3 listening, .* first sound after \\d+ ms/.test(document.getElementById('crowd-summary').innerText)"
-    )
-    await page.evaluate("document.getElementById('crowd-stop').click()")
-    assert await page.evaluate("document.getElementById('crowd-seats').children.length") == 0
-    assert await page.evaluate("document.getElementById('crowd-start').disabled") is False
-    voices = {utterance.options.get("voice") for utterance in gateway.utterances.values()}
-    assert len(voices) == 1
-
-
-async def test_load_demo_beyond_capacity_is_refused(browser: int) -> None:
-    synthesizer = ToneSynthesizer(ToneScript(), slots=1)
-    served = Gateway(Settings(port=0, queue_length=0), synthesizer, FakeEncoder)
-    await served.open()
-    await synthesizer.start()
-    try:
-        async with tab(browser) as page:
-            await page.open(f"http://127.0.0.1:{served.port}/")
-            await page.until(READY)
-            await choose(page, "codec", "pcm")
-            await choose(page, "crowd-size", "3")
-            await page.evaluate("document.getElementById('crowd-start').click()")
-            await page.until("voxgateCrowd.listeners.some(({ refused }) => refused)")
-            await page.until("/[1-9]\\d* refused/.test(document.getElementById('crowd-summary').innerText)")
-            await page.evaluate("document.getElementById('crowd-stop').click()")
-            assert page.problems == []
-    finally:
-        await served.close()
-
-
-async def test_page_asks_for_a_required_key(browser: int) -> None:
-    synthesizer = ToneSynthesizer()
-    served = Gateway(Settings(port=0, keys=(f"ada={hash_key('right')}",)), synthesizer, FakeEncoder)
-    await served.open()
-    await synthesizer.start()
-    try:
-        async with tab(browser) as page:
-            await page.open(f"http://127.0.0.1:{served.port}/")
-            await page.until("!document.getElementById('key-form').hidden")
-            for key, told in (("wrong", "This key is not valid."), ("näh", "letters, digits and signs"), ("right", "")):
-                await page.evaluate(
-                    f"document.getElementById('key').value = {json.dumps(key)};"
-                    "document.getElementById('key-form').requestSubmit()"
-                )
-                if told:
-                    await page.until(f"document.getElementById('key-trouble').textContent.includes({json.dumps(told)})")
-            await page.until(READY)
-            assert await page.evaluate("document.getElementById('key-form').hidden")
-            assert await page.evaluate("document.activeElement.id") == "text"
-            assert await page.evaluate("document.getElementById('voice').options.length") == 2
-            # The browser itself reports the refused request of the wrong key.
-            assert all("401" in problem for problem in page.problems)
-    finally:
-        await served.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_page_can_be_photographed(page: Tab, scheme: str, tmp_path: Path) -> None:
-    """With VOXGATE_TEST_PICTURES=docs/images the pictures of the README are taken anew, of the gateway at
-    VOXGATE_TEST_GATEWAY where that is given, so that they show a real voice.
+    """VOXGATE_TEST_PICTURES=docs/images renews the pictures of the README; VOXGATE_TEST_GATEWAY names a gateway with a
+    real voice to show.
     """
     folder = Path(os.environ.get("VOXGATE_TEST_PICTURES", tmp_path))
     await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -183,6 +108,6 @@ async def test_page_can_be_photographed(page: Tab, scheme: str, tmp_path: Path) 
     await page.type("Hello! You hear this while I am still typing, and each word lights up when it is spoken. ")
     await page.type("Press Escape, and you get back what was not")
     await page.until("voxgate.speech.player.played_ms > 2400", timeout_s=20)
-    await page.until("document.getElementById('now').textContent.trim().length > 3")
+    await page.until("document.getElementById('highlight-word').textContent.trim().length > 3")
     await page.screenshot(folder / ("page.png" if scheme == "light" else "page-dark.png"))
     await page.press("Escape")

@@ -35,7 +35,7 @@ async def test_every_sample_of_typed_text_is_played(page: Tab, gateway: FakeGate
     assert await page.evaluate("voxgate.speech.player.rate") == {"pcm": 24_000, "opus": 48_000}[codec]
     assert await page.evaluate("voxgate.speech.player.report.dropped") == 0
     assert said(gateway) == ["Hello you\n", "end"]
-    assert await page.evaluate("parseInt(document.getElementById('first-sound').textContent)") > 0
+    assert await page.evaluate("parseInt(document.getElementById('first-audio').textContent)") > 0
 
 
 async def test_player_reports_played_samples(page: Tab, gateway: FakeGateway) -> None:
@@ -99,10 +99,10 @@ async def test_current_word_is_scrolled_into_view(page: Tab) -> None:
     await page.evaluate("document.getElementById('text').style.minHeight = 0")
     text = "\\n".join("Aye bee see" for _ in range(6))
     await page.evaluate(f"document.getElementById('text').value = '{text}'")
-    await page.evaluate("voxgate.page.touched = -1e6; document.getElementById('text').scrollTop = 0")
+    await page.evaluate("voxgate.page.changedAt = -1e6; document.getElementById('text').scrollTop = 0")
     await page.evaluate("document.getElementById('speak').click()")
     await page.until("document.getElementById('text').scrollTop > 0", timeout_s=20)
-    inside = "((w, t) => w.top >= t.top && w.bottom <= t.bottom + 1)(...['now', 'text'].map((id) => "
+    inside = "((w, t) => w.top >= t.top && w.bottom <= t.bottom + 1)(...['highlight-word', 'text'].map((id) => "
     inside += "document.getElementById(id).getBoundingClientRect()))"
     assert await page.evaluate(inside)
 

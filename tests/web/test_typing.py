@@ -25,9 +25,9 @@ async def test_correction_is_spoken_from_the_playback_position(page: Tab, gatewa
 
 async def test_typing_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Hm")
-    await page.until("voxgate.page.said === 'Hm'")
+    await page.until("voxgate.page.sent === 'Hm'")
     await page.type(" ")  # nothing more to say
-    await page.until("performance.now() - voxgate.page.touched > 800")
+    await page.until("performance.now() - voxgate.page.changedAt > 800")
     assert said(gateway) == ["Hm", "flush"]
 
 
@@ -49,25 +49,25 @@ async def test_empty_line_does_not_end_the_utterance(page: Tab, gateway: FakeGat
 
 async def test_first_phrase_is_short_and_timed_from_the_first_key(page: Tab, gateway: FakeGateway) -> None:
     await page.type("T")
-    await page.until("performance.now() - voxgate.page.touched > 300")
+    await page.until("performance.now() - voxgate.page.changedAt > 300")
     await page.type("here it is")
-    await page.until("voxgate.speech.last?.firstSound ?? voxgate.speech.utterance?.firstSound")
+    await page.until("voxgate.speech.last?.firstAudio ?? voxgate.speech.utterance?.firstAudio")
     assert said(gateway)[:2] == ["There it ", "flush"]
-    assert await page.evaluate("(voxgate.speech.utterance ?? voxgate.speech.last).firstSound") > 300
+    assert await page.evaluate("(voxgate.speech.utterance ?? voxgate.speech.last).firstAudio") > 300
 
 
 async def test_pasted_text_is_sent_at_once_and_flushed_after_the_pause(page: Tab, gateway: FakeGateway) -> None:
     pasted = "Pasted, all of it, at once. Half a wor"
     await page.call("Input.insertText", text=pasted)
     await page.until("voxgate.speech.utterance")
-    assert await page.evaluate("[voxgate.page.said, voxgate.page.flushed]") == [pasted, False]
+    assert await page.evaluate("[voxgate.page.sent, voxgate.page.flushed]") == [pasted, False]
     await page.until("voxgate.page.flushed")
     assert said(gateway) == [pasted, "flush"]
 
 
 async def test_fast_text_is_streamed_as_it_arrives(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('demo').click()")
-    await page.until("voxgate.page.said.length > 60")
+    await page.until("voxgate.page.sent.length > 60")
     fragments = said(gateway)
     assert "flush" not in fragments
     assert max(map(len, fragments)) <= 6
@@ -80,7 +80,7 @@ async def test_interrupt_before_any_text_was_sent_is_not_reported(page: Tab, gat
     await page.press("Escape")
     await page.until("!document.getElementById('stopped').hidden")
     assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")
-    await page.until("performance.now() - voxgate.page.touched > 800")
+    await page.until("performance.now() - voxgate.page.changedAt > 800")
     assert said(gateway) == ["One two ", "flush"]
 
 
@@ -88,7 +88,7 @@ async def test_unsent_text_changes_without_an_interrupt(page: Tab, gateway: Fake
     await page.type("One two thrre")
     for _ in range(2):
         await page.press("Backspace")
-    await page.until("performance.now() - voxgate.page.touched > 800")  # half a word is not spoken
+    await page.until("performance.now() - voxgate.page.changedAt > 800")  # half a word is not spoken
     await page.type("ee\n")
     await page.until(FINISHED)
     assert said(gateway) == ["One two ", "flush", "three\n", "end"]

@@ -14,13 +14,13 @@ pytestmark = IN_A_BROWSER
 async def test_queue_position_is_shown(page: Tab, gateway: FakeGateway) -> None:
     gateway.script["x"] = [{"type": "queued", "position": 3, "eta_ms": 1200}]
     await page.type("x")
-    await page.until("document.getElementById('state-text').textContent.includes('Number 3 in the queue')")
+    await page.until("document.getElementById('state-text').textContent.includes('Position 3 in the queue')")
 
 
 async def test_error_is_shown_as_a_sentence(page: Tab, gateway: FakeGateway) -> None:
     gateway.script["x"] = [{"type": "error", "code": "at_capacity", "message": "all busy", "retryable": True}]
     await page.type("x")
-    await page.until("document.getElementById('trouble').textContent === 'all busy'")
+    await page.until("document.getElementById('error').textContent === 'all busy'")
     await page.until(READY)
 
 
@@ -66,7 +66,7 @@ async def test_connection_lost_after_the_last_word_cuts_nothing(page: Tab) -> No
     await page.evaluate("voxgate.connection.socket.close()")
     await page.until(FINISHED)
     assert await page.evaluate(PLAYED_S) == pytest.approx(14 * 0.08, abs=1e-9)
-    assert await page.evaluate("document.getElementById('trouble').hidden")
+    assert await page.evaluate("document.getElementById('error').hidden")
 
 
 async def test_end_can_be_interrupted_without_a_connection(page: Tab) -> None:
@@ -82,7 +82,7 @@ async def test_end_can_be_interrupted_without_a_connection(page: Tab) -> None:
 async def test_insecure_context_is_explained(browser: int, gateway: FakeGateway) -> None:
     async with tab(browser) as page:
         await page.open(gateway.url.replace("127.0.0.1", "voice.test"))
-        await page.until("document.getElementById('trouble').textContent.includes('over HTTPS, or from localhost')")
+        await page.until("document.getElementById('error').textContent.includes('over HTTPS, or from localhost')")
         assert page.problems == []
 
 
@@ -90,7 +90,7 @@ async def test_late_audio_is_an_underrun(page: Tab) -> None:
     await use(page, "pcm")
     await page.type("Hm")
     await page.until("voxgate.speech.player.report.played === 3840")
-    await page.until("performance.now() - voxgate.page.touched > 1200")  # and long after the pause was seen
+    await page.until("performance.now() - voxgate.page.changedAt > 1200")  # and long after the pause was seen
     # More sound for the same text, as from a gateway that fell behind.
     await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
     await page.until("voxgate.speech.player.report.underruns === 1")
@@ -108,4 +108,4 @@ async def test_missing_audio_is_reported(page: Tab, gateway: FakeGateway) -> Non
     }
     gateway.script["x"] = [started, HEADER.pack(1, 0, 2, 1, 1, 2) + bytes(4)]
     await page.type("x")
-    await page.until("document.getElementById('trouble').textContent.startsWith('Audio is missing')")
+    await page.until("document.getElementById('error').textContent.startsWith('Audio is missing')")
