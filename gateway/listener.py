@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from aiohttp import web
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
@@ -18,16 +17,14 @@ from websockets.server import ServerProtocol
 from .access.auth import AccessControl, keys_from_settings
 from .access.usage import SharedUsage
 from .engine import EngineStatus
-from .errors import Forbidden
-from .http.application import CALLER, HttpApplication, RouteGroup
-from .http.connection import WRITE_TIMEOUT_S, upgrade
-from .http.routes import StatusRoutes, page_routes, token_routes
+from .http.application import HttpApplication, RouteGroup
+from .http.connection import WRITE_TIMEOUT_S
+from .http.routes import StatusRoutes, metrics_route, page_routes, token_routes, upgrade_routes
 from .http.sniffer import ProtocolSniffer
 from .http.streaming import HttpSpeech
 from .http.voices import voice_routes
 from .messages import CloseCode
 from .observability.events import Observer
-from .observability.metrics import CONTENT_TYPE
 from .protocols.registry import WEBSOCKET_ENDPOINTS, http_routes
 from .session.admission import Admission
 from .session.timers import UNPACED_TIMEOUT_FACTOR
@@ -72,24 +69,31 @@ class GatewayListener:
         """Raises SettingsError when the TLS certificate cannot be used."""
         self._settings = factory.settings
         self._access = access
-        self._exposition = exposition
         self._tls = tls_context(self._settings)
         self._speech_closer = SpeechCloser(admission)
         self.sessions = Sessions(factory, admission, self._speech_closer, observer, shared_usage)
         self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
-        status = StatusRoutes(factory, admission, engine, self.sessions)
-        upgrades = [web.get(endpoint.pattern, upgrade) for endpoint in WEBSOCKET_ENDPOINTS]
-        public = RouteGroup([*status.routes(), *upgrades, *page_routes()])
-        own = [*token_routes(access), web.get("/metrics", self._metrics)]
-        if library is not None:
-            own += voice_routes(library, access)
-        keyed = [RouteGroup(own), *http_routes(factory, HttpSpeech(self.sessions, observer))]
+        public = RouteGroup(
+            [
+                *StatusRoutes(factory, admission, engine, self.sessions).routes(),
+                *upgrade_routes(WEBSOCKET_ENDPOINTS),
+                *page_routes(),
+            ]
+        )
+        own = RouteGroup(
+            [
+                *token_routes(access),
+                metrics_route(access, self._settings.metrics_key, exposition),
+                *(voice_routes(library, access) if library is not None else ()),
+            ]
+        )
+        protocols = http_routes(factory, HttpSpeech(self.sessions, observer))
         # The session's slow-consumer timeout, which reports an error, must end before the connection's write timeout.
         write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
-        self._http = HttpApplication(public, keyed, access, self._settings.sockets, write_timeout_s)
+        self._http = HttpApplication(public, [own, *protocols], access, self._settings.sockets, write_timeout_s)
 
     @property
     def port(self) -> int:
@@ -171,12 +175,6 @@ class GatewayListener:
         if await self._authenticator.authenticate(websocket):
             assert websocket.slot is not None, "authenticate reserved it"
             await self.sessions.run(websocket, websocket.slot, websocket.wire_protocol)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        """Answers /metrics. Raises Forbidden for any key but `metrics_key`, because the metrics name every key."""
-        if self._access.requires_key and request[CALLER].name != self._settings.metrics_key:
-            raise Forbidden(f"metrics require the key named {self._settings.metrics_key!r}")
-        return web.Response(body=await self._exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from importlib import resources
 
@@ -14,11 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..access.auth import AccessControl, find_credential
 from ..access.tokens import DEFAULT_TTL_S, MAX_TTL_S
 from ..engine import EngineStatus
+from ..errors import Forbidden
+from ..observability.metrics import CONTENT_TYPE
+from ..protocols.endpoint import WebSocketEndpoint
 from ..protocols.reply import Reply, json_reply
 from ..session.admission import Admission
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.sessions import Sessions
-from .application import read_json
+from .application import CALLER, read_json
+from .connection import upgrade
 
 
 class StatusRoutes:
@@ -70,6 +74,22 @@ def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
         return answer().response()
 
     return web.get(path, handler)
+
+
+def metrics_route(access: AccessControl, metrics_key: str, exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
+    """Returns /metrics; with keys, only for the key named `metrics_key`, because the metrics name every key."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        if access.requires_key and request[CALLER].name != metrics_key:
+            raise Forbidden(f"metrics require the key named {metrics_key!r}")
+        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    return web.get("/metrics", metrics)
+
+
+def upgrade_routes(endpoints: Iterable[WebSocketEndpoint]) -> list[web.RouteDef]:
+    """Returns routes at the WebSocket paths, for clients that begin with plain HTTP."""
+    return [web.get(endpoint.pattern, upgrade) for endpoint in endpoints]
 
 
 class _Asked(BaseModel):
