@@ -12,6 +12,7 @@ import os
 import queue
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
@@ -62,6 +63,26 @@ class BoundedQueueHandler(QueueHandler):
         # The default prints to standard error, which may block.
         self.lost += 1
 
+    def count_lost(self, records: int) -> None:
+        """Add records that could not be written."""
+        with self._locked():
+            self.lost += records
+
+    def take_lost(self) -> int:
+        """The number of lost records, which the caller reports."""
+        with self._locked():
+            lost, self.lost = self.lost, 0
+        return lost
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the lock under which `emit` runs."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
     def flush(self) -> None:
         """Wait until all queued lines are written, at most `FLUSH_TIMEOUT_S`; `logging` calls it at exit."""
         with self.lines.all_tasks_done:
@@ -87,9 +108,10 @@ class BatchWriter(QueueListener):
             self._source.lines.put_nowait(None)
             self._source.lines.task_done()
         unwritten = sum(count for count, text in _batches(lines) if not self._write(text))
-        lost, self._source.lost = self._source.lost + unwritten, 0
+        lost = self._source.take_lost()
         if lost and (unwritten or not self._write(self._source.format(_loss_report(lost)) + "\n")):
-            self._source.lost += lost
+            unwritten += lost
+        self._source.count_lost(unwritten)
         for _ in lines[1:]:  # the listener itself reports the first as done
             self._source.lines.task_done()
         time.sleep(WRITE_INTERVAL_S)
