@@ -64,8 +64,13 @@ class ModelStatus(Protocol):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
-    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="Write the address there when ready, as JSON.")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings.")
+    parser.add_argument(
+        "--ready-file",
+        type=Path,
+        metavar="FILE",
+        help="File to write when ready, with the address as JSON (see below).",
+    )
     add_flags(parser, Settings)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -30,7 +31,8 @@ def add_flags(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
         elif get_origin(kind) in (tuple, list, frozenset, set):
             options |= {"action": "append", "metavar": "VALUE"}
         else:
-            options["metavar"] = {int: "N", float: "X"}.get(kind, name.rpartition("_")[2].upper())
+            word = name.rpartition("_")[2].upper()
+            options["metavar"] = {int: "N", float: "X", Path: "DIR" if word == "DIR" else "FILE"}.get(kind, word)
         parser.add_argument(flag, **options)
 
 
@@ -62,4 +64,5 @@ def _help(field: FieldInfo) -> str:
     text = (field.description or "").replace("%", "%%")
     if field.default in (None, (), "") or field.is_required():
         return text
-    return f"{text} (default: {str(field.default).replace('%', '%%')})"
+    default = {True: "yes", False: "no"}[field.default] if isinstance(field.default, bool) else str(field.default)
+    return f"{text} (default: {default.replace('%', '%%')})"

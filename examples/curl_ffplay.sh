@@ -1,12 +1,12 @@
 #!/bin/sh
-# Speech with nothing but curl and ffplay: examples/curl_ffplay.sh "Good morning."
-# PLAYER can be anything that plays MP3 from its standard input; GATEWAY and KEY say where to, VOICE who speaks.
+# Speaks a text with curl and ffplay: examples/curl_ffplay.sh "Good morning."
+# PLAYER is a command that plays MP3 from standard input; GATEWAY, KEY and VOICE choose gateway, API key and voice.
 set -eu
 gateway=${GATEWAY:-http://127.0.0.1:8000}
 player=${PLAYER:-ffplay -autoexit -nodisp -loglevel error -}
 
-# JSON wants quotes and backslashes escaped, and no line breaks.
-text=$(printf '%s' "${1:?what is to be said?}" | tr '\n' ' ' | sed 's/\\/\\\\/g; s/"/\\"/g')
+# In JSON, quotes and backslashes are escaped, and line breaks are not allowed.
+text=$(printf '%s' "${1:?the text to speak is missing}" | tr '\n' ' ' | sed 's/\\/\\\\/g; s/"/\\"/g')
 
 curl --silent --show-error --fail-with-body --no-buffer "$gateway/v1/audio/speech" \
     -H "Authorization: Bearer ${KEY:-none}" -H "Content-Type: application/json" \

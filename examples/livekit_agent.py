@@ -1,10 +1,10 @@
-"""A voice agent on LiveKit that speaks through the gateway: only `base_url` and `model` of its TTS are special.
+"""A voice agent on LiveKit that speaks through the gateway, by `base_url` and `model` of its Deepgram TTS.
 
     pip install livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
     python examples/livekit_agent.py answer.wav "What is the weather like?"
 
-What users say comes as text here and what they hear goes into a file, so that it runs without a room: give
-`session.start` yours instead. `answer` stands for your language model.
+The question is an argument and the answer is written to a file, so that it runs without a LiveKit room; in your
+program, pass the room to `session.start`. Replace `answer` by your language model.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ GATEWAY = os.environ.get("GATEWAY", "http://127.0.0.1:8000")
 
 
 async def answer(question: str) -> AsyncIterator[str]:
-    """What a language model would write, token by token."""
+    """Yields an answer token by token, as a language model does."""
     for token in ("You asked: ", question, " I wish I knew, ", "but I only ", "came to speak."):
         yield token
 
 
 class Recorder(AudioOutput):
-    """The user's ear, which hears faster than real time: audio into a file."""
+    """Writes the audio to a file, faster than real time."""
 
     def __init__(self, file: wave.Wave_write) -> None:
         super().__init__(label="file", capabilities=AudioOutputCapabilities(pause=False))
         self.file = file
-        self.heard_s = 0.0
+        self.played_s = 0.0
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
         await super().capture_frame(frame)
-        if not self.heard_s:  # the first one tells the rate
+        if not self.played_s:  # the first frame has the sample rate
             self.file.setparams((1, 2, frame.sample_rate, 0, "NONE", ""))
         self.file.writeframes(frame.data)
-        self.heard_s += frame.duration
+        self.played_s += frame.duration
 
     def flush(self) -> None:
         super().flush()
-        self.on_playback_finished(playback_position=self.heard_s, interrupted=False)
+        self.on_playback_finished(playback_position=self.played_s, interrupted=False)
 
     def clear_buffer(self) -> None:
-        self.on_playback_finished(playback_position=self.heard_s, interrupted=True)
+        self.on_playback_finished(playback_position=self.played_s, interrupted=True)
 
 
 async def main(path: str, question: str) -> None:

@@ -1,11 +1,10 @@
-"""A language model's tokens, spoken while they come: any endpoint that speaks OpenAI's chat protocol.
+"""Speaks the answer of a language model while it is generated, from any server with OpenAI's chat API.
 
     pip install httpx
     python examples/llm_to_speech.py "Why is the sky blue?" --llm http://127.0.0.1:11434/v1 --model llama3.2 | \
         ffplay -autoexit -nodisp -loglevel error -f s16le -ar 24000 -ch_layout mono -
 
-Without --llm a fixed answer comes at the pace of a model, for trying. Audio goes to standard output: 16 bit, 24 kHz,
-mono.
+Without --llm it speaks a fixed answer at the pace of a model. Audio goes to standard output: 16 bit, 24 kHz, mono.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ANSWER = "Sunlight is scattered by the air, and blue light more than red. That i
 
 
 async def tokens(question: str, llm: str | None, model: str, pause_s: float) -> AsyncIterator[str]:
-    """What the model writes, as it writes it."""
+    """Yields the tokens of the answer as the model generates them."""
     if llm is None:
         for word in ANSWER.split(" "):
             yield word + " "
@@ -47,12 +46,14 @@ async def tokens(question: str, llm: str | None, model: str, pause_s: float) -> 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question")
-    parser.add_argument("--llm", help="base address of the model's server, such as http://127.0.0.1:11434/v1")
+    parser.add_argument("--llm", help="base URL of the model's server, such as http://127.0.0.1:11434/v1")
     parser.add_argument("--model", default="default")
     parser.add_argument("--gateway", default="ws://127.0.0.1:8000")
-    parser.add_argument("--pause-s", type=float, default=0.06, help="between the words of the fixed answer")
-    asked = parser.parse_args()
-    async for audio in say(tokens(asked.question, asked.llm, asked.model, asked.pause_s), url=asked.gateway):
+    parser.add_argument("--pause-s", type=float, default=0.06, help="pause between the words of the fixed answer")
+    arguments = parser.parse_args()
+    async for audio in say(
+        tokens(arguments.question, arguments.llm, arguments.model, arguments.pause_s), url=arguments.gateway
+    ):
         sys.stdout.buffer.write(audio.payload)
         sys.stdout.buffer.flush()
 

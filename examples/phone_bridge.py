@@ -1,9 +1,9 @@
-"""A phone line: speech as 8 kHz mu-law for a provider's media stream (its messages are Twilio's Media Streams).
+"""A phone line: speech as 8 kHz mu-law for Twilio Media Streams.
 
     python examples/phone_bridge.py --port 8080
 
-Point the provider's stream at this port, through whatever gives it TLS. The caller hears a greeting; a digit stops what
-is being said and is answered.
+Point the media stream at this port, behind a proxy that terminates TLS. The caller hears a greeting; a digit interrupts
+the speech and is answered.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ANSWERS = {"1": "We are open from Monday to Friday, nine to five.", "2": "Please
 
 
 class Call:
-    """One caller: what he hears, and how to stop it."""
+    """One call: its speech, and how to interrupt it."""
 
     def __init__(self, phone: ServerConnection, client: Client, stream: str) -> None:
         self.phone, self.client, self.stream = phone, client, stream
         self.utterance: Utterance | None = None
 
     async def say(self, text: str) -> None:
-        # The gateway sends audio at the pace it is played, so a phone that hangs up leaves little unheard.
+        # The gateway sends audio at the pace of playback, so that little is wasted when the caller hangs up.
         async with self.client.utterance(format=PHONE) as self.utterance:
             await self.utterance.feed([text])
             async for audio in self.utterance.audio():
@@ -38,7 +38,7 @@ class Call:
         await self.send("mark", mark={"name": "said"})
 
     async def stop(self) -> str:
-        """Silence on the line now; returns what the caller had heard."""
+        """Interrupts the speech; returns the text that was spoken."""
         await self.send("clear")
         if self.utterance is None or self.utterance.finished:
             return ""
@@ -50,17 +50,17 @@ class Call:
 
 async def answer(phone: ServerConnection, client: Client) -> None:
     call: Call | None = None
-    async with asyncio.TaskGroup() as speaking:
+    async with asyncio.TaskGroup() as group:
         async for raw in phone:
             message = json.loads(raw)
             match message["event"]:
                 case "start":
                     call = Call(phone, client, message["start"]["streamSid"])
-                    speaking.create_task(call.say(GREETING))
+                    group.create_task(call.say(GREETING))
                 case "dtmf" if call is not None:
-                    heard = await call.stop()
-                    print(f"digit {message['dtmf']['digit']} after {heard!r}", flush=True)
-                    speaking.create_task(call.say(ANSWERS.get(message["dtmf"]["digit"], GREETING)))
+                    spoken = await call.stop()
+                    print(f"digit {message['dtmf']['digit']} after {spoken!r}", flush=True)
+                    group.create_task(call.say(ANSWERS.get(message["dtmf"]["digit"], GREETING)))
                 case "stop":
                     break
         if call is not None:
@@ -71,10 +71,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--gateway", default="ws://127.0.0.1:8000")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     async with (
-        Client(asked.gateway) as client,
-        serve(lambda phone: answer(phone, client), "127.0.0.1", asked.port) as server,
+        Client(arguments.gateway) as client,
+        serve(lambda phone: answer(phone, client), "127.0.0.1", arguments.port) as server,
     ):
         print(f"listening on port {server.sockets[0].getsockname()[1]}", flush=True)
         await server.serve_forever()

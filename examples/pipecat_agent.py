@@ -1,10 +1,10 @@
-"""A voice agent on Pipecat that speaks through the gateway: only `url` and `voice` differ from any other.
+"""A voice agent on Pipecat that speaks through the gateway, by `url` and `voice` of its ElevenLabs TTS.
 
     pip install "pipecat-ai[elevenlabs]==1.14.0"
     python examples/pipecat_agent.py answer.wav "What is the weather like?"
 
-What users say comes as text here and what they hear goes into a file, so that it runs without a microphone; put your
-transport around the pipeline instead. `Model` stands for your language model's service.
+The question is an argument and the answer is written to a file, so that it runs without audio devices; in your program,
+put a transport around the pipeline. Replace `Model` by the service of your language model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RATE_HZ = 24_000
 
 
 class Model(FrameProcessor):
-    """Answers every user in the same words, token by token."""
+    """Answers every question with the same words, token by token."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -51,7 +51,7 @@ class Model(FrameProcessor):
 
 
 class Recorder(FrameProcessor):
-    """The user's ear: audio into a file, words onto the terminal as they are spoken."""
+    """Writes the audio to a file and prints the words as they are spoken."""
 
     def __init__(self, file: wave.Wave_write) -> None:
         super().__init__()
@@ -75,12 +75,14 @@ async def main(path: str, question: str) -> None:
     tts = ElevenLabsTTSService(api_key=key, url=GATEWAY, sample_rate=RATE_HZ, settings=settings)
     with wave.open(path, "wb") as file:
         file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
-        ear = Recorder(file)
-        worker = PipelineWorker(Pipeline([Model(), tts, ear]), params=PipelineParams(audio_out_sample_rate=RATE_HZ))
+        recorder = Recorder(file)
+        worker = PipelineWorker(
+            Pipeline([Model(), tts, recorder]), params=PipelineParams(audio_out_sample_rate=RATE_HZ)
+        )
 
         async def converse() -> None:
             await worker.queue_frame(InputTextRawFrame(text=question))
-            await ear.answered.wait()
+            await recorder.answered.wait()
             await worker.queue_frame(EndFrame())
 
         runner = WorkerRunner()

@@ -1,5 +1,3 @@
-"""What vLLM-Omni wants of a checkpoint besides what ours have."""
-
 from __future__ import annotations
 
 import json
@@ -22,7 +20,7 @@ def test_missing_projections_are_added() -> None:
 
 
 def test_checkpoint_is_readable_by_both_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Gigabytes of weights say nothing here.
+    # The full weights take gigabytes.
     head = "talker.codec_head.weight"
     monkeypatch.setattr(random_checkpoint, "talker_shapes", lambda _: iter([(head, (3072, 2048))]))
     small = {"decoder_dim": 96, "latent_dim": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
@@ -43,5 +41,5 @@ def test_checkpoint_is_readable_by_both_servers(tmp_path: Path, monkeypatch: pyt
     weight = load_file(tmp_path / "both/model.safetensors")[head]
     assert weight.shape == (3072, 2048)
     assert str(weight.dtype) == f"torch.{config['torch_dtype']}", (
-        "vLLM-Omni computes in what is said, not in what is there"
+        "vLLM-Omni computes in the type that config.json names"
     )

@@ -1,4 +1,4 @@
-"""A real Chromium, driven over its DevTools socket; just what the tests of the page need."""
+"""A real Chromium, controlled over its DevTools socket, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
     "--remote-debugging-port=0",
     "--window-size=1180,900",
-    "--host-resolver-rules=MAP voice.test 127.0.0.1",  # an address that is not localhost
+    "--host-resolver-rules=MAP voice.test 127.0.0.1",  # a host name other than localhost
     "about:blank",
 ]
 START_S = 30
@@ -45,7 +45,7 @@ def find_chromium() -> str | None:
 
 
 READY = "document.body.dataset.state === 'ready'"
-"""The page can be written into."""
+"""JavaScript: whether the page accepts text."""
 
 IN_A_BROWSER = [
     pytest.mark.browser,
@@ -97,7 +97,7 @@ class Tab:
         return answer["result"].get("value")
 
     async def until(self, expression: str, timeout_s: float = 10) -> Any:
-        """Wait until `expression` is true in the page; its value."""
+        """Waits until `expression` is true in the page; returns its value."""
         attempt = f"(() => {{ try {{ return {expression} }} catch {{}} }})()"
         try:
             async with asyncio.timeout(timeout_s):
@@ -127,7 +127,7 @@ class Tab:
 
 @asynccontextmanager
 async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
-    """Run a browser with a profile of its own; its DevTools port."""
+    """Runs a browser with a profile of its own; yields its DevTools port."""
     browser = await asyncio.create_subprocess_exec(
         executable, *FLAGS, f"--user-data-dir={profile}", stdout=DEVNULL, stderr=DEVNULL
     )
@@ -144,7 +144,7 @@ async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def tab(devtools_port: int) -> AsyncIterator[Tab]:
-    """A fresh page."""
+    """Opens an empty page."""
     request = urllib.request.Request(f"http://127.0.0.1:{devtools_port}/json/new?about:blank", method="PUT")
     with await asyncio.to_thread(urllib.request.urlopen, request, timeout=START_S) as answer:
         target = json.load(answer)

@@ -11,7 +11,7 @@ from fakes.waiting import DEADLINE_S
 
 @pytest.fixture
 def gateway() -> Iterator[FakeGateway]:
-    """A gateway in a thread of its own, for commands that run an event loop themselves."""
+    """A fake gateway in a thread of its own, for commands that run an event loop."""
     started: list[FakeGateway] = []
     running = threading.Event()
     loop = asyncio.new_event_loop()

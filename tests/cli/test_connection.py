@@ -1,4 +1,4 @@
-"""Commands reach a gateway that wants a key, over TLS with a certificate of its own."""
+"""Commands reach a gateway that requires a key, over TLS with a self-signed certificate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from voxgate.gateway.settings import Settings
 
 @contextlib.asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """A gateway with a key and a certificate; its address, and the certificate's file."""
+    """Runs a gateway with a key and a certificate; yields its address and the certificate's file."""
     certificate, key = self_signed(folder, "gateway")
     settings = Settings(port=0, keys=(f"ada={hash_key('k')}",), tls_certificate=certificate, tls_key=key)
     gateway = Gateway(settings, synthesizer := ToneSynthesizer(), FakeEncoder)
@@ -37,18 +37,18 @@ async def test_commands_reach_a_gateway_with_key_and_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with guarded(tmp_path) as (url, certificate):
-        reach = ["--url", url, "--ca", certificate]
+        gateway_flags = ["--url", url, "--ca", certificate]
         output = tmp_path / "out.wav"
         say = ["say", "--quiet", "--output", str(output), "Well."]
-        assert await asyncio.to_thread(main, ["voices", *reach]) == 1
+        assert await asyncio.to_thread(main, ["voices", *gateway_flags]) == 1
         assert "set a key with --key" in capsys.readouterr().err
-        assert await asyncio.to_thread(main, ["voices", *reach, "--key", "k"]) == 0
+        assert await asyncio.to_thread(main, ["voices", *gateway_flags, "--key", "k"]) == 0
         assert "ada" in capsys.readouterr().out
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "voxgate.cli", *say, *reach, "--key", "k"), stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "voxgate.cli", *say, *gateway_flags, "--key", "k"), stderr=asyncio.subprocess.PIPE
         )
-        _, complaint = await process.communicate()
-        assert process.returncode == 0, complaint
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors
         with wave.open(str(output)) as written:
             assert written.getnframes() > 0
 

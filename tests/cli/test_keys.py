@@ -1,5 +1,3 @@
-"""Keys from the command line end up in a file that the gateway reads."""
-
 from __future__ import annotations
 
 import io

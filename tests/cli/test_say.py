@@ -54,14 +54,14 @@ VOXGATE = [sys.executable, "-c", "import sys; from voxgate.cli.main import main;
 
 @pytest.fixture
 def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An aplay that keeps what it plays; alone on the PATH."""
-    heard = tmp_path / "heard"
+    """A fake aplay, alone on the PATH, that writes what it plays to the returned file."""
+    played = tmp_path / "heard"
     script = tmp_path / "bin" / "aplay"
     script.parent.mkdir()
-    script.write_text(f"#!/bin/sh\nexec /bin/cat >{heard}\n")
+    script.write_text(f"#!/bin/sh\nexec /bin/cat >{played}\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(script.parent))
-    return heard
+    return played
 
 
 def test_output_is_written_to_a_wav_file(
@@ -80,7 +80,7 @@ def test_output_is_written_to_a_wav_file(
 def test_file_suffix_chooses_the_codec(gateway: FakeGateway, tmp_path: Path, name: str, codec: str) -> None:
     assert main(["say", "--url", gateway.url, "--output", str(tmp_path / name), "Hello"]) == 0
     assert gateway.received[0]["format"]["codec"] == codec
-    assert (tmp_path / name).stat().st_size == 2 * 5 * 1920, "the payloads as they came"
+    assert (tmp_path / name).stat().st_size == 2 * 5 * 1920, "payloads are not written as received"
 
 
 def test_unknown_suffix_is_refused_before_connecting(
@@ -93,18 +93,18 @@ def test_unknown_suffix_is_refused_before_connecting(
 
 def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
-    said = subprocess.run(command, capture_output=True, check=False)
+    ended = subprocess.run(command, capture_output=True, check=False)
     assert gateway.received[0]["format"]["codec"] == "wav"
-    assert (said.returncode, len(said.stdout)) == (0, 2 * 5 * 1920)
+    assert (ended.returncode, len(ended.stdout)) == (0, 2 * 5 * 1920)
 
 
 @pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
 def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said.returncode == 1
-    assert said.stderr.count("\n") == 1
-    assert said.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
 
 
 def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) 
 
 
 def test_audio_is_played_and_words_are_printed(gateway: FakeGateway, player: Path) -> None:
-    said = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    ended = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
     assert player.stat().st_size == 2 * 3 * 1920
-    assert said.stdout == "Hi.\n"
+    assert ended.stdout == "Hi.\n"
 
 
 def test_speech_starts_while_standard_input_is_open(gateway: FakeGateway, player: Path) -> None:
@@ -154,18 +154,18 @@ def test_interrupt_prints_spoken_and_unspoken_text(gateway: FakeGateway) -> None
         saying.stdout.read(1)
         saying.send_signal(signal.SIGINT)
         assert saying.wait(DEADLINE_S) == 130
-        told = saying.stderr.read().decode()
-    assert "\nspoken: A" in told or "\nspoken: \n" in told
-    assert told.rstrip().endswith("A end")
+        output = saying.stderr.read().decode()
+    assert "\nspoken: A" in output or "\nspoken: \n" in output
+    assert output.rstrip().endswith("A end")
     interrupt = next(message for message in gateway.received if message["type"] == "interrupt")
     assert 0 <= interrupt["played_ms"] < 40_000
 
 
 def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["say", "--url", "ws://127.0.0.1:9", "--output", os.devnull, "Hello"]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "start one with 'voxgate serve'" in said
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "start one with 'voxgate serve'" in output
 
 
 def test_missing_player_is_reported_in_one_line(

@@ -55,7 +55,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 class Loading:
-    """A voice that takes a few looks to load."""
+    """A model whose state is STARTING for `looks` reads, then `end`."""
 
     capacity = 4
 
@@ -104,7 +104,7 @@ def test_variables_of_scripts_and_tests_are_not_settings() -> None:
 
 
 def test_invalid_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("VOXGATE_VENV", "/where/the/set-up/put/it")  # no setting, and no mistake
+    monkeypatch.setenv("VOXGATE_VENV", "/some/venv")  # a variable of the scripts
     assert main(["serve", "--port", "high"]) == 2
     assert "port in the command line" in capsys.readouterr().err
 

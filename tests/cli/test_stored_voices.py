@@ -1,5 +1,3 @@
-"""Voices kept on this machine, from the command line."""
-
 from __future__ import annotations
 
 import io

@@ -23,18 +23,18 @@ from voxgate.client import (
     say,
 )
 
-GONE = Unreachable("nobody there")
+UNREACHABLE = Unreachable("no answer")
 
 
 def test_delays_double_up_to_the_maximum() -> None:
     retry = Retry(max_elapsed_s=1000, initial_delay_s=1, max_delay_s=5)
-    assert [retry.delay_s(GONE, tries, 0, 0.5) for tries in (1, 2, 3, 4, 5000)] == [1, 2, 4, 5, 5]
+    assert [retry.delay_s(UNREACHABLE, attempts, 0, 0.5) for attempts in (1, 2, 3, 4, 5000)] == [1, 2, 4, 5, 5]
 
 
 def test_jitter_scales_the_delay() -> None:
     retry = Retry(initial_delay_s=1)
-    assert retry.delay_s(GONE, 1, 0, 0.0) == 0.5
-    assert retry.delay_s(GONE, 1, 0, 0.75) == 1.25
+    assert retry.delay_s(UNREACHABLE, 1, 0, 0.0) == 0.5
+    assert retry.delay_s(UNREACHABLE, 1, 0, 0.75) == 1.25
 
 
 def test_delay_is_at_least_what_the_gateway_asked_for() -> None:
@@ -43,19 +43,19 @@ def test_delay_is_at_least_what_the_gateway_asked_for() -> None:
     assert retry.delay_s(Refused(503, "full", retry_after_ms=1), 1, 0, 0.5) == 0.1
 
 
-@pytest.mark.parametrize("failure", [Refused(401, "no key"), Refused(404, "no path"), ProtocolViolation("nonsense")])
+@pytest.mark.parametrize("failure", [Refused(401, "no key"), Refused(404, "no path"), ProtocolViolation("malformed")])
 def test_permanent_failure_is_not_retried(failure: Exception) -> None:
     assert Retry().delay_s(failure, 1, 0, 0.5) is None
 
 
 def test_retries_end_after_the_maximum_time() -> None:
     retry = Retry(max_elapsed_s=10, initial_delay_s=1)
-    assert retry.delay_s(GONE, 1, 9, 0.5) == 1
-    assert retry.delay_s(GONE, 1, 9.1, 0.5) is None
-    assert NO_RETRY.delay_s(GONE, 1, 0, 0.0) is None
+    assert retry.delay_s(UNREACHABLE, 1, 9, 0.5) == 1
+    assert retry.delay_s(UNREACHABLE, 1, 9.1, 0.5) is None
+    assert NO_RETRY.delay_s(UNREACHABLE, 1, 0, 0.0) is None
 
 
-AT_ONCE = Retry(max_elapsed_s=5, initial_delay_s=0)
+NO_DELAY = Retry(max_elapsed_s=5, initial_delay_s=0)
 
 
 async def spoken(client: Client, text: str) -> int:
@@ -75,7 +75,7 @@ async def test_utterances_share_a_session(gateway: FakeGateway) -> None:
 
 async def test_utterance_after_a_loss_opens_a_new_session(gateway: FakeGateway) -> None:
     gateway.script["Boom."] = [1011]
-    async with Client(gateway.url, retry=AT_ONCE) as client:
+    async with Client(gateway.url, retry=NO_DELAY) as client:
         first = await client.session()
         with pytest.raises(SessionLost) as lost:
             await spoken(client, "Boom.")
@@ -87,7 +87,7 @@ async def test_utterance_after_a_loss_opens_a_new_session(gateway: FakeGateway) 
 
 async def test_draining_gateway_gets_no_new_utterance(gateway: FakeGateway) -> None:
     gateway.script["Last."] = [{"type": "going_away", "deadline_ms": 5000}, 1012]
-    async with Client(gateway.url, retry=AT_ONCE) as client, client.utterance() as last:
+    async with Client(gateway.url, retry=NO_DELAY) as client, client.utterance() as last:
         await last.feed("Last.")
         with pytest.raises(SessionLost):
             async for _ in last.audio():
@@ -104,7 +104,7 @@ async def test_full_gateway_is_retried(gateway: FakeGateway) -> None:
         return None if status is None else respond(status, {"error": "at_capacity", "message": "full"})
 
     gateway.refuse = refuse
-    async with Client(gateway.url, retry=AT_ONCE) as client:
+    async with Client(gateway.url, retry=NO_DELAY) as client:
         assert await spoken(client, "One.") == 4 * 1920
 
 
@@ -146,7 +146,7 @@ async def test_say_yields_audio_while_text_arrives(gateway: FakeGateway) -> None
     async def written() -> AsyncIterator[str]:
         for index, character in enumerate("abc"):
             yield character
-            assert await heard.get() == index  # the next character is written only after this one was heard
+            assert await heard.get() == index  # each character waits for the audio of the one before
 
     async with aclosing(say(written(), url=gateway.url)) as speech:
         async for audio in speech:
@@ -171,7 +171,7 @@ async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> N
 
     async with aclosing(say(unfinished(), url=gateway.url)) as speech:
         assert (await anext(speech)).first
-    async with connect(gateway.url):  # by now the gateway has read what came before
+    async with connect(gateway.url):  # the gateway has read all earlier messages
         pass
     assert gateway.received[-1] == {"type": "interrupt", "utterance": "u1"}
 

@@ -23,59 +23,59 @@ from voxgate.client.utterance import EventQueue, Utterance
 
 
 async def test_put_waits_while_the_queue_is_full() -> None:
-    inbox: EventQueue[int] = EventQueue(1)
-    await inbox.put(1)
-    second = asyncio.ensure_future(inbox.put(2))
+    queue: EventQueue[int] = EventQueue(1)
+    await queue.put(1)
+    second = asyncio.ensure_future(queue.put(2))
     await asyncio.wait([second], timeout=0)
     assert not second.done()
-    assert await inbox.get() == 1
+    assert await queue.get() == 1
     await second
-    assert await inbox.get() == 2
+    assert await queue.get() == 2
 
 
 async def test_get_waits_while_the_queue_is_empty() -> None:
-    inbox: EventQueue[int] = EventQueue(1)
-    first = asyncio.ensure_future(inbox.get())
+    queue: EventQueue[int] = EventQueue(1)
+    first = asyncio.ensure_future(queue.get())
     await asyncio.wait([first], timeout=0)
     assert not first.done()
-    await inbox.put(1)
+    await queue.put(1)
     assert await first == 1
 
 
 async def test_cancelled_get_loses_no_item() -> None:
-    inbox: EventQueue[int] = EventQueue(1)
-    first = asyncio.ensure_future(inbox.get())
+    queue: EventQueue[int] = EventQueue(1)
+    first = asyncio.ensure_future(queue.get())
     await asyncio.wait([first], timeout=0)
-    await inbox.put(1)
+    await queue.put(1)
     first.cancel()
     await asyncio.wait([first])
-    assert await inbox.get() == 1
+    assert await queue.get() == 1
 
 
 async def test_close_ends_after_the_queued_items() -> None:
-    inbox: EventQueue[int] = EventQueue(2)
-    await inbox.put(1)
-    inbox.close(ValueError("over"))
-    assert await inbox.get() == 1
+    queue: EventQueue[int] = EventQueue(2)
+    await queue.put(1)
+    queue.close(ValueError("over"))
+    assert await queue.get() == 1
     with pytest.raises(ValueError, match="over"):
-        await inbox.get()
+        await queue.get()
 
 
 async def test_only_the_first_close_counts() -> None:
-    inbox: EventQueue[int] = EventQueue(1)
-    inbox.close()
-    inbox.close(ValueError("late"))
-    assert await inbox.get() is None
+    queue: EventQueue[int] = EventQueue(1)
+    queue.close()
+    queue.close(ValueError("late"))
+    assert await queue.get() is None
 
 
 async def test_discard_releases_a_waiting_put() -> None:
-    inbox: EventQueue[int] = EventQueue(1)
-    await inbox.put(1)
-    second = asyncio.ensure_future(inbox.put(2))
+    queue: EventQueue[int] = EventQueue(1)
+    await queue.put(1)
+    second = asyncio.ensure_future(queue.put(2))
     await asyncio.wait([second], timeout=0)
-    inbox.discard()
+    queue.discard()
     await second
-    assert await inbox.get() is None
+    assert await queue.get() is None
 
 
 async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:
@@ -107,7 +107,7 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
             pass
         async with session.utterance():
             pass
-        async with session.utterance() as utterance:  # by now the gateway has read what was sent before
+        async with session.utterance() as utterance:  # the gateway has read all earlier messages
             await utterance.feed("x")
             async for _ in utterance.audio():
                 pass
@@ -192,7 +192,7 @@ async def test_refused_message_stops_the_speech(gateway: FakeGateway) -> None:
             with pytest.raises(SpeechError, match="rate_limited"):
                 async for _ in utterance.audio():
                     pass
-        async with session.utterance() as following:  # by now the gateway has read what was sent before
+        async with session.utterance() as following:  # the gateway has read all earlier messages
             await following.feed("y")
             async for _ in following.audio():
                 pass
@@ -272,7 +272,7 @@ def done(samples: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("messages", "complaint"),
+    ("messages", "problem"),
     [
         ([audio_message(seq=1, flags=1)], "seq must be 0, got 1"),
         ([audio_message(flags=1), audio_message(seq=1, pts=3)], "pts must be 2, got 3"),
@@ -285,11 +285,11 @@ def done(samples: int) -> dict[str, Any]:
         ([{"type": "queued"}], "malformed 'queued'"),
     ],
 )
-async def test_protocol_violation_is_detected(gateway: FakeGateway, messages: list[Any], complaint: str) -> None:
+async def test_protocol_violation_is_detected(gateway: FakeGateway, messages: list[Any], problem: str) -> None:
     gateway.script["x"] = [started(), *messages]
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("x")
-        with pytest.raises(ProtocolViolation, match=complaint):
+        with pytest.raises(ProtocolViolation, match=problem):
             async for _ in utterance.audio():
                 pass
 

@@ -1,4 +1,4 @@
-"""Every example as its user runs it: as a process, beside a gateway with the tone talker."""
+"""Every example, run as a process against a gateway with the tone synthesizer."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 async def served() -> AsyncIterator[Gateway]:
-    # A lead as long as the speech: nothing here waits for playback.
-    paces = {"send_ahead_ms": 10_000, "lookahead_ms": 12_000}
-    async with gateway(encoder=PacketEncoder, voice_aliases=("slt=ada",), **paces) as running:
+    # All audio is sent ahead: nothing waits for playback.
+    pacing = {"send_ahead_ms": 10_000, "lookahead_ms": 12_000}
+    async with gateway(encoder=PacketEncoder, voice_aliases=("slt=ada",), **pacing) as running:
         yield running
 
 
 async def run(*command: object, **environment: str) -> bytes:
-    """Standard output; the process must end well."""
+    """Returns the standard output of a process that has to exit with status 0."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command), stdout=PIPE, stderr=PIPE, env=os.environ | environment
     )
@@ -56,10 +56,10 @@ def loud(pcm: np.ndarray) -> bool:
 
 
 async def test_language_model_tokens_are_spoken(served: Gateway) -> None:
-    asked: list[dict[str, object]] = []
+    requests: list[dict[str, object]] = []
 
     async def complete(request: web.Request) -> web.StreamResponse:
-        asked.append(await request.json())
+        requests.append(await request.json())
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
         deltas = [{"role": "assistant"}, {"content": "It scatters "}, {"content": "blue light."}, {}]
@@ -82,12 +82,12 @@ async def test_language_model_tokens_are_spoken(served: Gateway) -> None:
         fixed = await run(sys.executable, script, "Why?", "--pause-s", 0, "--gateway", here)
     finally:
         await runner.cleanup()
-    assert asked[0]["messages"] == [{"role": "user", "content": "Why?"}]
+    assert requests[0]["messages"] == [{"role": "user", "content": "Why?"}]
     assert loud(decode_s16le(spoken))
     assert len(fixed) > 2 * len(spoken)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="it is about curl")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl_fetches_mp3(served: Gateway) -> None:
     here = f"http://127.0.0.1:{served.port}"
     mp3 = await run(EXAMPLES / "curl_ffplay.sh", 'Say "hello\\there".\nPlease.', GATEWAY=here, PLAYER="cat")
@@ -114,7 +114,7 @@ async def test_caller_hears_mu_law_and_a_digit_interrupts(served: Gateway) -> No
                 assert loud(decode_mulaw(audio))
                 await phone.send(json.dumps({"event": "dtmf", "dtmf": {"digit": "1"}}))
                 while json.loads(await phone.recv())["event"] != "clear":
-                    pass  # audio that was already on its way
+                    pass  # audio sent before the interrupt
                 assert (await bridge.stdout.readline()).startswith(b"digit 1 after ")
                 while json.loads(await phone.recv())["event"] != "media":
                     pass

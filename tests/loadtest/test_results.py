@@ -79,6 +79,11 @@ def test_overloaded_client_is_not_trustworthy() -> None:
     assert step(result(), lags_ms=[1.0]).trustworthy
 
 
+def test_result_survives_its_encoding() -> None:
+    measured = result(underruns={80: 2}, behaviour=ClientBehaviour.SLOW)
+    assert UtteranceResult.from_fields(json.loads(measured.to_json())) == measured
+
+
 def test_results_are_json_without_nan() -> None:
     line = to_json({"step": "x", "first": {"p50": math.nan, "count": 0}, "gaps": [1.0]})
     assert json.loads(line) == {"step": "x", "first": {"p50": None, "count": 0}, "gaps": [1.0]}

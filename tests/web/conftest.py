@@ -1,5 +1,3 @@
-"""The page in a real browser, against the humming gateway."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator

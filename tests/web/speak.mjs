@@ -1,10 +1,10 @@
-// Drives web/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints what came of it as JSON.
+// Drives web/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints the result as JSON.
 
 import { connect, speechUrl } from "../../web/voxgate.js";
 
 const [url, scenario] = process.argv.slice(2);
 
-async function heard(utterance) {
+async function collect(utterance) {
   const kinds = [];
   let samples = 0;
   for await (const event of utterance) {
@@ -28,7 +28,7 @@ const scenarios = {
     const utterance = session.utterance({ words: true });
     for (const piece of ["Hel", "lo there."]) utterance.send(piece);
     utterance.end();
-    const result = await heard(utterance);
+    const result = await collect(utterance);
     session.close();
     return { ...result, voice: session.info.default_voice };
   },
@@ -38,7 +38,7 @@ const scenarios = {
       const utterance = session.utterance();
       utterance.send(text);
       utterance.end();
-      return heard(utterance);
+      return collect(utterance);
     };
     const results = await Promise.all([say("Hi."), say("Hello there.")]);
     session.close();
@@ -74,7 +74,7 @@ const scenarios = {
     const session = await connect(url);
     const utterance = session.utterance();
     utterance.send("Boom.");
-    await failure(() => heard(utterance));
+    await failure(() => collect(utterance));
     const result = await failure(() => utterance.interrupt());
     session.close();
     return result;
@@ -84,7 +84,7 @@ const scenarios = {
     const utterance = session.utterance();
     utterance.send("All of it.");
     utterance.end();
-    await heard(utterance);
+    await collect(utterance);
     const answer = await utterance.interrupt(80);
     session.close();
     return answer.text_spoken;
@@ -94,7 +94,7 @@ const scenarios = {
     const utterance = session.utterance();
     utterance.send("Boom.");
     utterance.end();
-    const result = await failure(() => heard(utterance));
+    const result = await failure(() => collect(utterance));
     session.close();
     return result;
   },
@@ -103,7 +103,7 @@ const scenarios = {
     const utterance = session.utterance();
     utterance.send("Boom.");
     utterance.end();
-    const result = await failure(() => heard(utterance));
+    const result = await failure(() => collect(utterance));
     return [result, await failure(() => session.utterance())];
   },
   async unread() {
@@ -111,7 +111,7 @@ const scenarios = {
     const utterance = session.utterance();
     utterance.send("x".repeat(4200));
     while (!utterance.ended) await new Promise((resolve) => setTimeout(resolve, 5));
-    const result = await failure(() => heard(utterance));
+    const result = await failure(() => collect(utterance));
     session.close();
     return result;
   },

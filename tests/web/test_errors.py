@@ -1,4 +1,4 @@
-"""What the page does when it has to wait, or when something fails or is lost."""
+"""Waiting, failures and lost connections on the page, in a real browser."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ async def test_late_audio_is_an_underrun(page: Tab) -> None:
     await use(page, "pcm")
     await page.type("Hm")
     await page.until("voxgate.speech.player.report.played === 3840")
-    await page.until("performance.now() - voxgate.page.changedAt > 1200")  # and long after the pause was seen
-    # More sound for the same text, as from a gateway that fell behind.
+    await page.until("performance.now() - voxgate.page.changedAt > 1200")  # long after the pause was flushed
+    # More audio of the same text, as from a late gateway.
     await page.evaluate("voxgate.speech.player.push(new Float32Array(4800), 24000)")
     await page.until("voxgate.speech.player.report.underruns === 1")
 

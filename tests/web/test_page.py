@@ -1,4 +1,4 @@
-"""The page in a real browser, against the humming gateway: what it plays, and how it looks."""
+"""Playback and layout of the page, in a real browser against the fake gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = IN_A_BROWSER
 
 
 def acked(gateway: FakeGateway) -> list[int]:
-    """What the page said it had played, each time."""
+    """The positions that the page acknowledged."""
     return [message["played_samples"] for message in gateway.received if message["type"] == "ack"]
 
 
@@ -30,7 +30,7 @@ async def test_every_sample_of_typed_text_is_played(page: Tab, gateway: FakeGate
     utterance = next(iter(gateway.utterances.values()))
     assert utterance.text == "Hello you\n"
     assert utterance.options["format"]["codec"] == codec
-    # Ten tones of 80 ms: not a sample more or less, whatever pre-skip and padding the codec added.
+    # Ten tones of 80 ms, exactly, whatever pre-skip and padding the codec added.
     assert await page.evaluate(PLAYED_S) == pytest.approx(0.8, abs=1e-9)
     assert await page.evaluate("voxgate.speech.player.rate") == {"pcm": 24_000, "opus": 48_000}[codec]
     assert await page.evaluate("voxgate.speech.player.report.dropped") == 0
@@ -66,7 +66,7 @@ async def test_unspoken_text_can_be_spoken_after_an_interrupt(page: Tab, gateway
     await page.until(FINISHED)
     first, second = gateway.utterances.values()
     assert first.text == "One two "
-    assert second.text.endswith("three four")  # also what was never sent
+    assert second.text.endswith("three four")  # including text that was never sent
     assert second.ended
 
 
@@ -122,7 +122,7 @@ async def test_page_fits_a_phone(page: Tab, scheme: str, tmp_path: Path) -> None
 
 async def test_single_frame_is_played(page: Tab, gateway: FakeGateway) -> None:
     await use(page, "pcm")
-    await page.type("a")  # 80 ms: less than a start waits for
+    await page.type("a")  # 80 ms: less than the start threshold
     await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
     await until(lambda: acked(gateway))
     assert acked(gateway)[-1] == 1920

@@ -1,4 +1,4 @@
-"""What is typed on the page, and when it is sent."""
+"""When typed text is sent, in a real browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_correction_is_spoken_from_the_playback_position(page: Tab, gatewa
 async def test_typing_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Hm")
     await page.until("voxgate.page.sent === 'Hm'")
-    await page.type(" ")  # nothing more to say
+    await page.type(" ")  # nothing more to speak
     await page.until("performance.now() - voxgate.page.changedAt > 800")
     assert said(gateway) == ["Hm", "flush"]
 
@@ -74,8 +74,8 @@ async def test_fast_text_is_streamed_as_it_arrives(page: Tab, gateway: FakeGatew
     await page.press("Escape")
 
 
-async def test_interrupt_before_any_text_was_sent_is_not_reported(page: Tab, gateway: FakeGateway) -> None:
-    await page.type("One two three")  # of which the last word waits
+async def test_interrupt_skips_pending_text(page: Tab, gateway: FakeGateway) -> None:
+    await page.type("One two three")  # the last word is pending
     await page.until(f"{PLAYED_S} > 0.2")
     await page.press("Escape")
     await page.until("!document.getElementById('stopped').hidden")
@@ -88,7 +88,7 @@ async def test_unsent_text_changes_without_an_interrupt(page: Tab, gateway: Fake
     await page.type("One two thrre")
     for _ in range(2):
         await page.press("Backspace")
-    await page.until("performance.now() - voxgate.page.changedAt > 800")  # half a word is not spoken
+    await page.until("performance.now() - voxgate.page.changedAt > 800")  # a remaining part of a word is not spoken
     await page.type("ee\n")
     await page.until(FINISHED)
     assert said(gateway) == ["One two ", "flush", "three\n", "end"]
@@ -115,7 +115,7 @@ async def test_waiting_for_text_is_no_underrun(page: Tab) -> None:
 
 
 CHANGES = [
-    # what stands there, where the utterance begins, what was sent of it, what it means
+    # text area, start of the utterance, text sent, expected change
     ("Hello", 0, "", {"kind": "append", "text": "Hello"}),
     ("Hello you", 0, "Hello", {"kind": "append", "text": " you"}),
     ("Hello", 0, "Hello", {"kind": "none"}),
@@ -128,7 +128,7 @@ CHANGES = [
     ("One. Twice", 4, " Two", {"kind": "edit", "from": 5}),
 ]
 DUE = [
-    # what waits, whether nothing is being said, whether the writer paused, what is due of it
+    # pending text, whether nothing is being spoken, whether typing paused, expected text to send
     ("", True, True, ""),
     ("Hello", True, False, ""),
     ("Hello ", True, False, ""),

@@ -1,4 +1,4 @@
-"""The JavaScript client outside the page: in Node, against the humming gateway."""
+"""The JavaScript client in Node, against the fake gateway."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(node_version() < 20, reason="no Node 22 on this 
 
 async def run(gateway: FakeGateway, scenario: str) -> Any:
     assert NODE is not None
-    # Before 22 Node keeps its WebSocket behind a flag.
+    # Before version 22 Node has its WebSocket behind a flag.
     flags = [] if node_version() >= 22 else ["--experimental-websocket", "--no-warnings"]
     process = await asyncio.create_subprocess_exec(
         NODE, *flags, SCRIPT, gateway.url, scenario, stdout=PIPE, stderr=PIPE
@@ -73,7 +73,7 @@ async def test_repeated_interrupts_share_one_answer() -> None:
 async def test_interrupt_of_a_lost_utterance_fails_at_once() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]
-        async with asyncio.timeout(8):  # less than the client waits for an answer
+        async with asyncio.timeout(8):  # less than the client's timeout
             assert (await run(gateway, "interrupt_lost"))["code"] == "session_lost"
 
 
