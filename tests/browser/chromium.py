@@ -1,4 +1,4 @@
-"""A real Chromium, controlled over its DevTools socket, for the tests of the page."""
+"""Drives a real Chromium over its DevTools socket."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
 
 FLAGS = [
@@ -35,7 +36,6 @@ FLAGS = [
     "--host-resolver-rules=MAP voice.test 127.0.0.1",  # a host name other than localhost
     "about:blank",
 ]
-START_S = 30
 POLL_S = 0.02
 
 
@@ -45,7 +45,7 @@ def find_chromium() -> str | None:
 
 
 READY = "document.body.dataset.state === 'ready'"
-"""JavaScript: whether the page accepts text."""
+"""True when the page accepts text."""
 
 IN_A_BROWSER = [
     pytest.mark.browser,
@@ -81,7 +81,7 @@ class Tab:
         id = next(self._ids)
         self._answers[id] = asyncio.get_running_loop().create_future()
         await self._socket.send(json.dumps({"id": id, "method": method, "params": params}))
-        answer = await asyncio.wait_for(self._answers[id], START_S)
+        answer = await asyncio.wait_for(self._answers[id], DEADLINE_S)
         assert "error" not in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
@@ -96,11 +96,11 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    async def until(self, expression: str, timeout_s: float = 10) -> Any:
-        """Waits until `expression` is true in the page; returns its value."""
+    async def until(self, expression: str) -> Any:
+        """Wait until `expression` is true in the page, and return its value. Fails the test at the deadline."""
         attempt = f"(() => {{ try {{ return {expression} }} catch {{}} }})()"
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(DEADLINE_S):
                 while not (value := await self.evaluate(attempt)):
                     await asyncio.sleep(POLL_S)
                 return value
@@ -127,13 +127,13 @@ class Tab:
 
 @asynccontextmanager
 async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
-    """Runs a browser with a profile of its own; yields its DevTools port."""
+    """Runs a browser with that profile. Yields its DevTools port."""
     browser = await asyncio.create_subprocess_exec(
         executable, *FLAGS, f"--user-data-dir={profile}", stdout=DEVNULL, stderr=DEVNULL
     )
     try:
         port_file = profile / "DevToolsActivePort"
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not (port_file.is_file() and port_file.read_text().count("\n")):
                 await asyncio.sleep(POLL_S)
         yield int(port_file.read_text().split()[0])
@@ -144,9 +144,9 @@ async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def tab(devtools_port: int) -> AsyncIterator[Tab]:
-    """Opens an empty page."""
+    """Opens a new tab, closed at the end."""
     request = urllib.request.Request(f"http://127.0.0.1:{devtools_port}/json/new?about:blank", method="PUT")
-    with await asyncio.to_thread(urllib.request.urlopen, request, timeout=START_S) as answer:
+    with await asyncio.to_thread(urllib.request.urlopen, request, timeout=DEADLINE_S) as answer:
         target = json.load(answer)
     async with connect(target["webSocketDebuggerUrl"], max_size=None) as socket:
         page = Tab(socket)

@@ -152,7 +152,7 @@ async def test_interrupt_returns_the_spoken_text_and_drops_audio(gateway: FakeGa
 
 
 async def test_concurrent_interrupts_share_one_answer(gateway: FakeGateway) -> None:
-    gateway.paced = True
+    gateway.hold_after = 1
     async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
         await utterance.send("Stop right here")
         await anext(aiter(utterance.audio()))

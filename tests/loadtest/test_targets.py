@@ -88,7 +88,8 @@ async def test_voxgate_target_limits_frames_without_pacing() -> None:
 
 
 async def test_voxgate_target_aborts() -> None:
-    async with fake_gateway(paced=True) as gateway:
+    async with fake_gateway() as gateway:
+        gateway.hold_after = 4
         connection = await opener("voxgate")(TargetOptions(gateway.url))
         await connection.send("a long text " * 20)
         heard = connection.audio()
@@ -101,7 +102,8 @@ async def test_voxgate_target_aborts() -> None:
 
 
 async def test_voxgate_target_stalls() -> None:
-    async with fake_gateway(paced=True) as gateway:
+    async with fake_gateway() as gateway:
+        gateway.hold_after = 4
         connection = await opener("voxgate")(TargetOptions(gateway.url))
         await connection.send("a long text " * 20)
         heard = connection.audio()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
-from pathlib import Path
 
-import pytest
-from browser.chromium import IN_A_BROWSER, READY, Tab
+from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import FakeGateway
 
 from .page_bench import FINISHED, choose
@@ -91,23 +88,3 @@ async def test_text_is_written_at_the_chosen_pace(page: Tab, gateway: FakeGatewa
     before = await page.evaluate("document.getElementById('text').value")
     await page.until("performance.now() - voxgate.page.changedAt > 300")
     assert await page.evaluate("document.getElementById('text').value") == before
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_page_can_be_photographed(page: Tab, scheme: str, tmp_path: Path) -> None:
-    """VOXGATE_TEST_PICTURES=docs/images renews the pictures of the README; VOXGATE_TEST_GATEWAY names a gateway with a
-    real voice to show.
-    """
-    folder = Path(os.environ.get("VOXGATE_TEST_PICTURES", tmp_path))
-    await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    await page.call("Emulation.setDeviceMetricsOverride", width=1080, height=838, deviceScaleFactor=1.5, mobile=False)
-    if address := os.environ.get("VOXGATE_TEST_GATEWAY"):
-        await page.call("Page.navigate", url=address)
-        await page.until(READY)
-        await page.evaluate("document.getElementById('text').focus()")
-    await page.type("Hello! You hear this while I am still typing, and each word lights up when it is spoken. ")
-    await page.type("Press Escape, and you get back what was not")
-    await page.until("voxgate.speech.player.played_ms > 2400", timeout_s=20)
-    await page.until("document.getElementById('highlight-word').textContent.trim().length > 3")
-    await page.screenshot(folder / ("page.png" if scheme == "light" else "page-dark.png"))
-    await page.press("Escape")

@@ -46,6 +46,7 @@ async def test_lost_connection_is_reopened(page: Tab, gateway: FakeGateway) -> N
 
 
 async def test_text_lost_with_the_connection_can_be_spoken_again(page: Tab, gateway: FakeGateway) -> None:
+    gateway.hold_after = 14
     await page.type("One two three four five six")
     await page.until(f"{PLAYED_S} > 0.9")
     await page.evaluate("voxgate.connection.socket.close()")
@@ -54,6 +55,7 @@ async def test_text_lost_with_the_connection_can_be_spoken_again(page: Tab, gate
     remaining = await page.evaluate("document.getElementById('remaining').textContent")
     assert spoken.startswith("One tw")
     assert f"{spoken} {remaining}" == "One two three four five six"
+    gateway.release()
     await page.until(READY)
     await page.evaluate("document.getElementById('continue').click()")
     await page.until(FINISHED)

@@ -101,7 +101,7 @@ async def test_current_word_is_scrolled_into_view(page: Tab) -> None:
     await page.evaluate(f"document.getElementById('text').value = '{text}'")
     await page.evaluate("voxgate.page.changedAt = -1e6; document.getElementById('text').scrollTop = 0")
     await page.evaluate("document.getElementById('speak').click()")
-    await page.until("document.getElementById('text').scrollTop > 0", timeout_s=20)
+    await page.until("document.getElementById('text').scrollTop > 0")
     inside = "((w, t) => w.top >= t.top && w.bottom <= t.bottom + 1)(...['highlight-word', 'text'].map((id) => "
     inside += "document.getElementById(id).getBoundingClientRect()))"
     assert await page.evaluate(inside)
@@ -123,14 +123,15 @@ async def test_page_fits_a_phone(page: Tab, scheme: str, tmp_path: Path) -> None
 async def test_single_frame_is_played(page: Tab, gateway: FakeGateway) -> None:
     await use(page, "pcm")
     await page.type("a")  # 80 ms: less than the start threshold
-    await page.until("voxgate.speech.player.report.played === 1920", timeout_s=2)
+    await page.until("voxgate.speech.player.report.played === 1920")
     await until(lambda: acked(gateway))
     assert acked(gateway)[-1] == 1920
 
 
 async def test_last_words_can_be_interrupted(page: Tab) -> None:
-    await page.type("One two three\n")
+    last = "incomprehensibilities" * 4  # several seconds of playback
+    await page.type(f"One two {last}\n")
     await page.until(f"voxgate.speech.utterance.done && {PLAYED_S} > 0.5")
     await page.press("Escape")
     await page.until("!document.getElementById('stopped').hidden")
-    assert "three".endswith(await page.evaluate("document.getElementById('remaining').textContent"))
+    assert last.endswith(await page.evaluate("document.getElementById('remaining').textContent"))

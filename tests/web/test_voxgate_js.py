@@ -58,14 +58,16 @@ async def test_utterances_on_one_socket_do_not_mix() -> None:
 
 
 async def test_leaving_and_interrupting_stop_the_speech() -> None:
-    async with fake_gateway(paced=True) as gateway:
+    async with fake_gateway() as gateway:
+        gateway.hold_after = 4
         assert await run(gateway, "interrupt") == ["St", "op here"]
     stops = [(m["utterance"], m.get("played_ms")) for m in gateway.received if m["type"] == "interrupt"]
     assert stops == [("u1", None), ("u2", 161)]
 
 
 async def test_repeated_interrupts_share_one_answer() -> None:
-    async with fake_gateway(paced=True) as gateway:
+    async with fake_gateway() as gateway:
+        gateway.hold_after = 4
         assert await run(gateway, "twice") == ["S", "S", "S"]
     assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
 
@@ -73,8 +75,8 @@ async def test_repeated_interrupts_share_one_answer() -> None:
 async def test_interrupt_of_a_lost_utterance_fails_at_once() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]
-        async with asyncio.timeout(8):  # less than the client's timeout
-            assert (await run(gateway, "interrupt_lost"))["code"] == "session_lost"
+        # The code would be "timeout" if the client waited for the answer.
+        assert (await run(gateway, "interrupt_lost"))["code"] == "session_lost"
 
 
 async def test_finished_utterance_can_still_be_interrupted() -> None:

@@ -1,6 +1,8 @@
-"""What a humming gateway hums: a note for each character, as samples or as Opus."""
-# TODO-DOC A gateway that hums: it speaks docs/protocol.md over a real socket, one 80 ms tone for each character. It
-# TODO-DOC answers at once instead of at the pace of speech, so that no test waits; `paced` is to look at the page.
+"""A gateway for tests of clients: it speaks docs/protocol.md over a real socket, one tone of 80 ms per character.
+
+It answers at once. `paced` sends audio at the pace of playback, for pages that play it; `hold_after` stops an utterance
+after some characters until `release`, for tests that act while an utterance speaks.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 OPUS_PRE_SKIP = 156
-"""At 24 kHz."""
+"""Samples at 24 kHz that the encoder adds in front."""
 
 
 def tone(index: int, samples: int, rate: int) -> array[int]:
-    """A soft note, a step up or down a scale for each character."""
+    """int16 [samples]: a soft note; the notes of consecutive characters differ."""
     frequency = 220 * 2 ** ([0, 4, 7, 12, 7, 4][index % 6] / 12)
     fade = samples // 4
     return array(
@@ -40,7 +42,7 @@ def tone(index: int, samples: int, rate: int) -> array[int]:
 
 
 class ToneEncoder:
-    """Pcm as it is, or an Opus packet a message when the machine has libopus."""
+    """Encodes tones: PCM unchanged, Opus as one packet per message."""
 
     def __init__(self, codec: str, rate: int) -> None:
         self._encoder = None
@@ -57,6 +59,8 @@ class ToneEncoder:
 
 HEADER = struct.Struct("<BBHIIQ")
 PACKET_MS = 80
+SEND_AHEAD_S = 0.4
+"""Lead of a paced utterance over playback."""
 WEB = Path(__file__).parents[3] / "web"
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -86,11 +90,12 @@ VOICES = {
 
 @dataclass
 class FakeUtterance:
+    """State of one utterance. `spoken`: characters whose audio was sent; `arrived`: set when text or the end came."""
+
     id: str
     number: int
     options: dict[str, Any]
     text: str = ""
-    flushed: int = 0
     ended: bool = False
     seq: int = 0
     pts: int = 0
@@ -108,24 +113,31 @@ class FakeUtterance:
 
 
 class FakeGateway:
-    """What a test may set before a client comes, and what it may look at after."""
+    """Tests set its behaviour before a client connects, and read afterwards what it received."""
 
     def __init__(self, *, paced: bool = False) -> None:
         self.url = ""
         self.paced = paced
+        self.hold_after: int | None = None
+        """Characters of an utterance after which it waits for `release`."""
         self.ready = True
         self.queue: list[int] = []
         """Positions to report before an utterance starts."""
         self.refuse: Callable[[], Response] | None = None
         self.greeting: dict[str, Any] | None = None
         self.script: dict[str, list[Any]] = {}
-        """Messages to send instead of speech, by the text: dict, bytes or str, int to close."""
+        """What to send instead of speech, by text: dict, bytes or str for a message, int for a close code."""
         self.voices = VOICES
         self.headers: Mapping[str, str] = {}
-        """Of the last handshake."""
+        """Headers of the last handshake."""
         self.received: list[dict[str, Any]] = []
         self.utterances: dict[str, FakeUtterance] = {}
         self._numbers = itertools.count(1)
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        """Let utterances that are held go on."""
+        self._released.set()
 
     # HTTP
 
@@ -158,7 +170,7 @@ class FakeGateway:
                 message = json.loads(raw)
                 self.received.append(message)
                 id = message.get("utterance", "")
-                # Tests clear `utterances` to have the gateway forget them.
+                # A test that clears `utterances` makes the gateway forget them.
                 utterance = here.get(id) if id in self.utterances else None
                 match message["type"]:
                     case "ping":
@@ -210,19 +222,21 @@ class FakeGateway:
         for position in self.queue:
             message = {"type": "queued", "utterance": id, "position": position, "eta_ms": 400 * position}
             await connection.send(json.dumps(message))
-        coder = ToneEncoder(utterance.options["format"]["codec"], utterance.rate)
-        await connection.send(json.dumps(started_message(utterance, coder.pre_skip)))
+        encoder = ToneEncoder(utterance.options["format"]["codec"], utterance.rate)
+        await connection.send(json.dumps(started_message(utterance, encoder.pre_skip)))
         began = asyncio.get_running_loop().time()
         async for index in self._characters(utterance):
             if utterance.options.get("words"):
                 await self._send_word(connection, utterance, index)
             pcm = tone(index, utterance.packet_samples, utterance.rate)
-            await self._send_audio(connection, utterance, coder.encode(pcm), len(pcm))
+            await self._send_audio(connection, utterance, encoder.encode(pcm), len(pcm))
             if self.paced:
                 lead_s = utterance.pts / utterance.rate - (asyncio.get_running_loop().time() - began)
-                await asyncio.sleep(max(0, lead_s - 0.4))
-        # The encoder holds its look-ahead back: one more packet brings the last samples out.
-        tail = coder.encode(array("h", [0] * utterance.packet_samples)) if coder.pre_skip else b""
+                await asyncio.sleep(max(0, lead_s - SEND_AHEAD_S))
+            if index + 1 == self.hold_after:
+                await self._released.wait()
+        # The encoder keeps its look-ahead; one more packet flushes the last samples.
+        tail = encoder.encode(array("h", [0] * utterance.packet_samples)) if encoder.pre_skip else b""
         samples = utterance.pts
         await self._send_audio(connection, utterance, tail, utterance.packet_samples if tail else 0, last=True)
         await connection.send(json.dumps(done_message(utterance, samples)))
