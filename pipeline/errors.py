@@ -1,22 +1,23 @@
-"""The error tree: what can go wrong, named once and told apart by type and `code`, never by message text.
+"""The error tree. Errors are told apart by type and `code`, never by the text of their message.
 
 VoxgateError
-├── RequestError            the client asked for something that cannot be; nothing was lost
-│   ├── BadMessage          malformed, unknown or out-of-range field (`param` names it)
+├── RequestError            the request cannot be served as it is
+│   ├── BadMessage          a malformed, unknown or out-of-range field (`param` names it)
 │   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
-│   ├── BadVoice            a voice given to the gateway cannot be spoken with
+│   ├── BadVoice            a voice given to the gateway does not fit the model
 │   ├── VoiceExists / TooManyVoices
-│   ├── UnusableAudio       a recording no voice can be made of
-│   │   ├── UnreadableAudio     no sound file that is read here
+│   ├── UnusableAudio       a recording from which no voice can be made
+│   │   ├── UnreadableAudio     not a sound file of a supported kind, or damaged
 │   │   ├── SilentAudio / ClippedAudio
 │   │   └── AudioTooShort / AudioTooLong / AudioTooLarge
 │   └── EmptyText / TextTooLong
-├── AtCapacity              no room now; try again after `retry_after_ms`
-└── EngineError             our side failed
-    ├── EngineNotReady      still loading, or restarting
-    ├── EngineLost          the engine died under this utterance
-    ├── GenerationFailed    this utterance alone failed
-    └── CloningFailed       a voice could not be made of a recording; speech is not concerned
+├── AtCapacity              no free slot; retry after `retry_after_ms`
+├── EngineError             a failure of the speech engine
+│   ├── EngineNotReady      still loading, or restarting
+│   ├── EngineLost          the engine died or hung during this utterance
+│   ├── GenerationFailed    this utterance alone failed
+│   └── CloningFailed       making a voice failed; speech is not affected
+└── CheckpointError         the folder of the voice model cannot be used; raised at the start, never to a client
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from typing import ClassVar
 
 
 class VoxgateError(Exception):
-    """Anything the gateway reports to a client as `error{code, message, retryable}`."""
+    """An error that the gateway reports to a client as `error{code, message, retryable}`.
+
+    `param`: the field of the request that is wrong. `retry_after_ms`: when to try again, for retryable errors.
+    """
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -38,114 +42,114 @@ class VoxgateError(Exception):
 
 
 class RequestError(VoxgateError):
-    """The client's request cannot be served as it is; repeating it unchanged will not help."""
+    """The request cannot be served as it is; repeating it unchanged does not help."""
 
     code = "bad_request"
 
 
 class BadMessage(RequestError):
-    """A message is malformed, of unknown type, or has a bad field, named in `param`."""
+    """A message is malformed, of unknown type, or has a wrong field, named in `param`."""
 
     code = "bad_message"
 
 
 class UnknownVoice(RequestError):
-    """The voice asked for is not offered; the message lists those that are."""
+    """The requested voice is not offered; the message lists those that are."""
 
     code = "unknown_voice"
 
 
 class UnknownLanguage(RequestError):
-    """The language asked for is not one the voice speaks; the message lists those it does."""
+    """The voice does not speak the requested language; the message lists those it does."""
 
     code = "unknown_language"
 
 
 class UnsupportedFormat(RequestError):
-    """The audio format asked for is not offered; the message lists those that are."""
+    """The requested audio format is not offered; the message lists those that are."""
 
     code = "unsupported_format"
 
 
 class UnsupportedOption(RequestError):
-    """An option this voice or model does not have, such as instructions for a model without them."""
+    """The voice or model lacks a requested option, such as instructions."""
 
     code = "unsupported_option"
 
 
 class BadVoice(RequestError):
-    """A voice handed in cannot be used with this model; `param` names the part of it that is wrong."""
+    """A voice that was given to the gateway does not fit this model; `param` names the wrong part."""
 
     code = "bad_voice"
 
 
 class VoiceExists(RequestError):
-    """There is a voice of that name already."""
+    """A voice of that name exists already."""
 
     code = "voice_exists"
 
 
 class TooManyVoices(RequestError):
-    """As many voices are kept as the limit allows; one has to be removed first."""
+    """The limit of stored voices is reached; one has to be removed first."""
 
     code = "too_many_voices"
 
 
 class UnusableAudio(RequestError):
-    """No voice can be made of this recording; the message says what would be needed."""
+    """No voice can be made from the recording; the message states the violated constraint."""
 
     code = "unusable_audio"
 
 
 class UnreadableAudio(UnusableAudio):
-    """It is no sound file of a kind that is read here, or a broken one."""
+    """The recording is not a sound file of a supported kind, or is damaged."""
 
     code = "unreadable_audio"
 
 
 class SilentAudio(UnusableAudio):
-    """There is next to nothing to hear in it."""
+    """The recording is nearly silent."""
 
     code = "silent_audio"
 
 
 class ClippedAudio(UnusableAudio):
-    """It was recorded too loud: its peaks are cut off."""
+    """The recording is clipped: its peaks are cut off."""
 
     code = "clipped_audio"
 
 
 class AudioTooShort(UnusableAudio):
-    """It is too short to tell a voice from."""
+    """The recording is shorter than the limit."""
 
     code = "audio_too_short"
 
 
 class AudioTooLong(UnusableAudio):
-    """It lasts longer than the limit."""
+    """The recording is longer than the limit."""
 
     code = "audio_too_long"
 
 
 class AudioTooLarge(UnusableAudio):
-    """The file has more bytes than the limit."""
+    """The recording has more bytes than the limit."""
 
     code = "audio_too_large"
 
 
 class EmptyText(RequestError):
-    """The utterance ended without anything to say."""
+    """The utterance ended without text to speak."""
 
     code = "empty_text"
 
 
 class TextTooLong(RequestError):
-    """The utterance's text passes the limit; what was accepted before is still spoken."""
+    """The utterance's text exceeds the limit; text accepted before is still spoken."""
 
     code = "text_too_long"
 
     def __init__(self, limit: int, received: int) -> None:
-        super().__init__(f"text is limited to {limit} characters an utterance; this would make {received}")
+        super().__init__(f"the text of an utterance must have at most {limit} characters, got {received}")
         self.limit = limit
         self.received = received
 
@@ -158,37 +162,37 @@ class AtCapacity(VoxgateError):
 
 
 class EngineError(VoxgateError):
-    """A failure on our side."""
+    """The speech engine failed."""
 
     code = "engine_error"
     retryable = True
 
 
 class EngineNotReady(EngineError):
-    """The engine is still loading or is being rebuilt."""
+    """The engine is loading or restarting."""
 
     code = "engine_not_ready"
 
 
 class EngineLost(EngineError):
-    """The engine process died or hung while the utterance was under way."""
+    """The engine died or hung during the utterance."""
 
     code = "engine_lost"
 
 
 class GenerationFailed(EngineError):
-    """This utterance alone failed; others are unaffected."""
+    """This utterance failed; others are not affected."""
 
     code = "generation_failed"
 
 
 class CloningFailed(EngineError):
-    """A voice could not be made of a recording, through no fault of the recording's; speech is not concerned."""
+    """Making a voice failed for a reason that is not in the recording; speech is not affected."""
 
     code = "cloning_failed"
 
 
 class CheckpointError(VoxgateError):
-    """The folder is not a usable checkpoint; the message names the file and what is wrong with it."""
+    """The folder is not a usable checkpoint; the message names the file and the violated constraint."""
 
     code = "bad_checkpoint"

@@ -1,4 +1,7 @@
-"""What is there for good is left alone by Python's garbage collector, which would go through it again and again."""
+"""Exempts long-lived objects from Python's garbage collector.
+
+A file of its own because the gateway's processes and the command line use it without the rest of the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import gc
 
 
 def freeze_gc() -> None:
-    """Spare everything that lives now, until the next call, which removes what of it is garbage by then.
+    """Collects garbage now, and exempts all objects that remain until the next call.
 
-    After each start of something large: a full collection of what was loaded would silence everybody for tenths of a
-    second. What was spared and died since, such as a lost engine's memory and descriptors, is found only here.
+    Call it after each start of something large: a full collection that visits everything loaded would stop all audio
+    for tenths of a second. Exempted objects that become garbage later, such as a lost engine's memory and descriptors,
+    are freed by the next call only.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""What the gateway sees of the pipeline: a synthesizer that opens one `Speech` per utterance."""
+"""What the gateway sees of the pipeline: a `Synthesizer` that opens one `Speech` per utterance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .step_times import StepSummary
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """Sampling of one utterance; None takes the voice's own default (generation_config.json)."""
+    """Sampling of one utterance; None takes the voice model's default (generation_config.json)."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -26,19 +26,20 @@ class SamplingOptions:
 
 
 class TextLayout(StrEnum):
-    """How the talker reads its text."""
+    """How the talker reads its text (docs/qwen3_tts.md, section 4)."""
 
     STREAMING = "streaming"
-    """One token a frame, beside the speech: it begins with the first token."""
+    """One token per frame, while it speaks: speech begins with the first token."""
     NON_STREAMING = "non_streaming"
-    """All of it before the first frame: it begins when the text has ended."""
+    """All of it before the first frame: speech begins when the text has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """One utterance as asked for; its text follows through `Speech.push_text`."""
+    """One utterance as requested; its text follows through `Speech.push_text`."""
 
     voice: str
+    """Empty for the default voice."""
     language: str = "auto"
     instructions: str | None = None
     layout: TextLayout = TextLayout.STREAMING
@@ -46,18 +47,18 @@ class SpeechRequest:
     seed: int | None = None
     max_frames: int | None = None
     trim_silence: bool = False
-    """Cut off the silence before the first word."""
+    """Cuts off the silence before the first word."""
     words: bool = False
-    """Tell when words are heard, with the chunks; `Speech.spoken_until` answers in any case."""
+    """Reports word times with the chunks; `Speech.spoken_until` answers in any case."""
     normalise: bool = False
-    """Say numbers, dates, money and the like in words of `language`, where the voice has no spoken form of its own."""
+    """Expands numbers, dates, money and the like to words of `language`, if the voice has no spoken form of its own."""
     paced: bool = True
-    """Whether somebody hears it as it is made; speech for a file gives way to it."""
+    """Whether the audio is played as it is made; other speech, such as a file's, gives way to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceInfo:
-    """A voice on offer: `languages` always contains "auto"."""
+    """A voice on offer; `languages` always contains "auto"."""
 
     name: str
     languages: tuple[str, ...]
@@ -65,23 +66,25 @@ class VoiceInfo:
     instructions: bool = False
     needs_instructions: bool = False
     cloned: bool = False
-    """Made of a recording, not the model's own."""
+    """Made from a recording, not the model's own."""
     display: str = ""
-    """What to call it where people choose; empty: its name."""
+    """Name to show to users; the voice's name if empty."""
 
 
 class FinishReason(StrEnum):
+    """Why a speech ended."""
+
     END = "end"
-    """The talker ended its speech by itself."""
+    """The talker ended it."""
     LENGTH = "length"
-    """The cap against endless speech cut it (a text-proportional number of frames)."""
+    """The limit of frames, in proportion to the text or set by the request, cut it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """One word of the client's text and when it is heard; approximate, and never revised once given out.
+    """One word of the client's text and when it is heard; approximate, and never revised.
 
-    `start` and `end` are offsets into the text as the client sent it, in characters.
+    `start` and `end` are offsets in characters into the text as the client sent it.
     """
 
     text: str
@@ -95,7 +98,7 @@ class WordTime:
 class SpeechChunk:
     """A run of whole frames.
 
-    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono. `first_frame` counts from 0 without gap over the utterance.
+    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono. `first_frame` counts without gaps from the utterance's start.
     """
 
     pcm: Pcm
@@ -109,19 +112,19 @@ class SpeechChunk:
 
 @dataclass(slots=True)
 class Milestones:
-    """When a speech came how far, on the event loop's clock; None while it has not."""
+    """When a speech reached its first stages, on the event loop's clock; None before that."""
 
     first_token_s: float | None = None
-    """The first text token went to the talker."""
+    """The first text token was given to the talker."""
     first_frame_s: float | None = None
-    """The talker's first frame was there."""
+    """The talker's first frame arrived."""
     first_pcm_s: float | None = None
-    """The codec had decoded the first chunk."""
+    """The first chunk was decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedSlots:
-    """Where an utterance is spoken whose slots are lent by another process: one of the talker's, one of the codec's."""
+    """Slots that another process leased for an utterance: one of the talker's and one of the codec's."""
 
     talker: int
     codec: int
@@ -131,12 +134,12 @@ class Speech(Protocol):
     """One utterance being spoken. Not thread-safe; every method belongs to the event loop.
 
     Iterate it for `SpeechChunk`s; the iteration ends after the last frame, then `finish_reason` is set. It raises
-    `EngineLost` or `GenerationFailed` in mid-iteration when the engine fails. Cancelling an iteration loses nothing;
-    `aclose` is what stops the speech.
+    EngineLost or GenerationFailed when the engine fails. Cancelling an iteration loses nothing; `aclose` stops the
+    speech.
     """
 
     seed: int
-    """The seed in force, chosen by the pipeline when the request named none."""
+    """The seed in use, chosen by the pipeline when the request had none."""
     finish_reason: FinishReason | None
     milestones: Milestones
 
@@ -146,24 +149,24 @@ class Speech(Protocol):
 
     @property
     def waiting_for_text(self) -> bool:
-        """Everything that the text so far allows was given out: only more text, a flush or the end brings more."""
+        """Whether all audio that the text so far allows was returned: only more text, a flush or the end brings more."""
 
     def push_text(self, fragment: str) -> None:
-        """Accept any fragment, down to a character. Raises TextTooLong (nothing of the fragment is taken)."""
+        """Accepts any fragment of text. Raises TextTooLong; then nothing of the fragment is taken."""
 
     def flush(self) -> None:
-        """Speak all text accepted so far to its end, without waiting for more."""
+        """Speaks all text accepted so far to its end, without waiting for more."""
 
     def end(self) -> None:
-        """No more text comes. Raises EmptyText when there was nothing to say (the speech then has no frames)."""
+        """Declares that no more text comes. Raises EmptyText when there is nothing to say; then there are no frames."""
 
     def advance(self, frames: int) -> None:
-        """The listener has heard (unpaced: was sent) `frames` frames in all; generation may run ahead from there."""
+        """Reports that `frames` frames in all were heard (unpaced: sent); generation may run ahead from there."""
 
     def spoken_until(self, played_ms: int) -> int:
-        """Offset in the client's text of the first character not yet heard at `played_ms`; approximate.
+        """Returns the offset in the client's text of the first character not yet heard at `played_ms`; approximate.
 
-        Also answers after the last frame and after `aclose`: the listener is behind.
+        Also answers after the last frame and after `aclose`, because playback is behind generation.
         """
 
     def __aiter__(self) -> Speech: ...
@@ -171,14 +174,19 @@ class Speech(Protocol):
     async def __anext__(self) -> SpeechChunk: ...
 
     async def aclose(self) -> None:
-        """Stop generating and give the talker's slot back; returns when the engine confirmed. Safe to call twice."""
+        """Stops generating and releases the talker's slot; returns when the engine has confirmed, or after a deadline.
+
+        Safe to call twice.
+        """
 
 
 class EngineState(StrEnum):
+    """State of the speech engine."""
+
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
-    """It speaks, but its steps take longer than their sound: what is under way may run dry, and nothing new begins."""
+    """It speaks, but its steps take longer than their audio: playback may have gaps, and no utterance is admitted."""
     DEAD = "dead"
 
     @property
@@ -190,7 +198,7 @@ class Synthesizer(Protocol):
     """One voice model with its engine processes."""
 
     voices: Mapping[str, VoiceInfo]
-    """Those on offer now, by lower-case name; they may come and go."""
+    """Voices on offer by lower-case name; they change while it runs."""
     slots: int
     """The most utterances that there can ever be at once."""
     max_characters: int
@@ -198,7 +206,7 @@ class Synthesizer(Protocol):
 
     @property
     def default_voice(self) -> str:
-        """The voice of those who ask for none; empty when there is no voice yet."""
+        """The voice of requests that name none; empty while there is no voice."""
 
     @property
     def state(self) -> EngineState: ...
@@ -209,20 +217,20 @@ class Synthesizer(Protocol):
 
     @property
     def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
-        """How long the newest steps of each stage took, by batch size."""
+        """Durations of each stage's newest steps, by batch size."""
 
     @property
     def free_slots(self) -> int:
-        """Slots that nobody holds or will need again, not even an utterance whose end is not confirmed yet."""
+        """Slots that no utterance holds or will need again, not even one whose end is not confirmed yet."""
 
     async def start(self) -> None:
-        """Load everything; returns when speech can be opened. Raises EngineError, leaving no process behind."""
+        """Loads everything; returns when speech can be opened. Raises EngineError; then no process is left behind."""
 
     async def close(self) -> None:
-        """Stop every engine process; open speeches raise EngineLost."""
+        """Stops every engine process; open speeches raise EngineLost."""
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> Speech:
-        """Begin an utterance in a free slot; in `place` where slots are lent.
+        """Begins an utterance in a free slot, or in the leased slots `place`.
 
-        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no slot free), EngineNotReady.
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no free slot), EngineNotReady.
         """

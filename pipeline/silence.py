@@ -1,7 +1,7 @@
-"""Silence that nobody waits for: in front of speech, where it can be cut off, and where it takes the place of its end.
+"""Detects silence before speech, where it can be cut off, and after it, where generation can end.
 
-Both are known faults of the model (Qwen3-TTS specification, section H): up to 0.7 s of silence before the first word,
-and speech that never ends but falls silent.
+Both are known faults of the model (docs/qwen3_tts.md, section 13, items 1 and 2): up to 0.7 s of silence before the
+first word, and speech that does not end but becomes silent.
 """
 
 from __future__ import annotations
@@ -11,62 +11,62 @@ from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 QUIET_RMS = 10 ** (-50 / 20)
-"""A frame below -50 dBFS is silent: breath and the room of a recording are louder than that, digital silence is not."""
+"""RMS below which a frame is silent, -50 dBFS: breath and a recording's background noise are louder."""
 
 
 def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
-    """Which frames of float32 [n * 1920] are silent: bool [n]."""
+    """Returns which frames of float32 [n * 1920] are silent: bool [n]."""
     frames = pcm.reshape(-1, FRAME_SAMPLES)
     quiet: NDArray[np.bool_] = np.sqrt(np.mean(np.square(frames, dtype=np.float64), axis=1)) < QUIET_RMS
     return quiet
 
 
 class LeadingSilence:
-    """Cuts silent frames off the front of a stream, all but the last, in which the first sound may begin.
+    """Cuts silent frames off the start of a stream, except the last, in which the first sound may begin.
 
-    At most `most_frames` are cut, so that what is quiet throughout is still heard.
+    At most `max_frames` are cut, so that a stream that is quiet throughout is still played.
     """
 
-    def __init__(self, most_frames: int) -> None:
+    def __init__(self, max_frames: int) -> None:
         self.frames = 0
         """Frames cut off so far."""
-        self._left = most_frames
+        self._remaining = max_frames
         self._held: Pcm | None = None
+        """The last silent frame, until it is known whether sound follows it."""
 
     def cut(self, pcm: Pcm) -> Pcm:
-        """What is left to be heard of the next frames, float32 [n * 1920]; a silent frame may be held back."""
-        if self._left <= 0:
+        """Returns what remains of the next frames, float32 [n * 1920]; a silent frame may be held back."""
+        if self._remaining <= 0:
             return pcm
         if self._held is not None:
             pcm, self._held = np.concatenate([self._held, pcm]), None
         quiet = quiet_frames(pcm)
         silent = len(quiet) if quiet.all() else int(np.argmin(quiet))
-        # The one before the first sound stays; while there is none yet, it is held back.
-        cut = min(max(0, silent - 1), self._left)
+        cut = min(max(0, silent - 1), self._remaining)
         self.frames += cut
-        self._left -= cut
+        self._remaining -= cut
         pcm = pcm[cut * FRAME_SAMPLES :]
-        if silent < len(quiet) or self._left <= 0:
-            self._left = 0
+        if silent < len(quiet) or self._remaining <= 0:
+            self._remaining = 0
             return pcm
         self._held = pcm
         return pcm[:0]
 
     def rest(self) -> Pcm:
-        """The stream has ended: what was held back."""
+        """Returns the audio that was held back, at the end of the stream."""
         held, self._held = self._held, None
         return np.zeros(0, np.float32) if held is None else held
 
 
 class SilenceRun:
-    """Tells when a stream has been silent for `limit_frames` frames on end; 0 is never."""
+    """Detects that a stream has been silent for `limit_frames` consecutive frames; 0 disables it."""
 
     def __init__(self, limit_frames: int) -> None:
         self._limit = limit_frames
         self._run = 0
 
-    def hear(self, pcm: Pcm) -> bool:
-        """Listen to the next frames, float32 [n * 1920]; returns whether the limit is reached."""
+    def push(self, pcm: Pcm) -> bool:
+        """Accepts the next frames, float32 [n * 1920]; returns whether the limit is reached."""
         if not self._limit or not len(pcm):
             return False
         quiet = quiet_frames(pcm)

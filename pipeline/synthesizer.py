@@ -88,8 +88,9 @@ class QwenSynthesizer(VoiceModel):
             return EngineState.DEAD
         if self._starting:
             return EngineState.STARTING
-        late = self._processes.capacity.late(len(self._speeches) + self._lent, asyncio.get_running_loop().time())
-        return EngineState.DEGRADED if late else EngineState.READY
+        utterances, now_s = len(self._speeches) + self._lent, asyncio.get_running_loop().time()
+        overloaded = self._processes.capacity.overloaded(utterances, now_s)
+        return EngineState.DEGRADED if overloaded else EngineState.READY
 
     @property
     def capacity(self) -> int:

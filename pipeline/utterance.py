@@ -1,9 +1,8 @@
-"""What an utterance is going to be, all of it settled before its first token."""
-# TODO-DOC An utterance's tokens on their way to the talker, and where one generation's end and the next's begin.
-# TODO-DOC One utterance's speech: its text split over generations, their frames joined in one codec stream. A
-# TODO-DOC generation reads text as it arrives, one token a frame. It is closed, and the next begun in the same voice,
-# TODO-DOC where the client flushes, where the voice's own limit asks for a new breath at a sentence's end, and where
-# TODO-DOC its slot is full.
+"""One utterance's speech: its text is split over generations, whose frames are joined in one codec stream.
+
+A generation reads text as it arrives, one token per frame. It is closed, and the next one begun in the same voice,
+where the client flushes, at the first end of a sentence after `segment_tokens` tokens, and where its slot is full.
+"""
 
 from __future__ import annotations
 
@@ -28,59 +27,72 @@ from .talker.prompt import Prompt
 from .text.utterance_text import SpeechToken, UtteranceText
 from .voice_config import VoiceConfig
 
+log = logging.getLogger(__name__)
+
+FIRST_CHARACTERS = 16
+"""Characters of a long first fragment that are tokenized before the rest: enough for the first token, with which the
+talker begins."""
+MAX_TRIMMED_FRAMES = 12
+"""Most frames of leading silence that are cut off on request, about 1 s."""
+CLOSE_DEADLINE_S = 30.0
+"""How long `aclose` waits for the engine; longer than the engine's watchdogs take to find that it hangs."""
+
 
 @dataclass(frozen=True, slots=True)
 class UtterancePlan:
-    """How one utterance is spoken; its text follows."""
+    """How one utterance is spoken; everything but its text."""
 
     prompt: Prompt
     sampling: Sampling
     max_frames: int | None
     lookahead_frames: int
-    """How far generation may run ahead of the listener."""
+    """How far generation may run ahead of playback."""
     rules: VoiceConfig
     paced: bool = True
-    """Heard as it is made; False for speech that is only stored, as fast as it comes."""
+    """Whether the audio is played as it is made; otherwise it is only stored, as fast as it comes."""
     trim_silence: bool = False
-    """Cut off the silence before the first word."""
+    """Whether silence before the first word is cut off."""
     initial_burst_frames: int | None = None
-    """Of those ahead, how many are made at once; each one heard then brings one more. None for all at once."""
+    """Frames of the lookahead that are generated at once; each frame heard then adds one. None: all of them."""
     frames_before_first_pcm: int | None = None
-    """How many are made before the first was decoded: the next would be in its way where both share a device."""
+    """Frames generated before the first is decoded. Where talker and codec share a device, more would delay it."""
 
-    def ahead(self, heard: int, *, sounded: bool) -> int:
-        """How far generation may run ahead of the listener, who has heard so many frames; `sounded`: one was decoded.
+    def lookahead(self, heard: int, *, decoded: bool) -> int:
+        """Returns how far generation may run ahead of a listener who has heard `heard` frames.
 
-        Everybody's first seconds, made at full speed, would be in the way of everybody's first word. Where steps are
-        quick enough, what is ahead grows as it is heard, at twice the speed of speech.
+        `decoded`: whether the first chunk was. The first seconds of all utterances, generated at full speed, would
+        delay the first audio of new ones; so where steps are quick the lookahead grows with playback, and generation
+        runs at twice the speed of speech.
         """
-        if not sounded and self.frames_before_first_pcm is not None:
+        if not decoded and self.frames_before_first_pcm is not None:
             return self.frames_before_first_pcm
         if self.initial_burst_frames is None or not self.paced:
             return self.lookahead_frames
         return min(self.lookahead_frames, self.initial_burst_frames + heard)
 
-    def cap(self, tokens: int, before: int) -> int:
-        """The most frames that a generation of so many tokens may have, after `before` frames of others."""
+    def frame_cap(self, tokens: int, before: int) -> int:
+        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of earlier generations."""
         cap = self.rules.limits.max_frames(tokens)
         return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Stands among the tokens where those before are to be spoken to their end."""
+    """In the token queue: the tokens before it are spoken to their end."""
 
 
 class TokenQueue:
-    """Cut where it is flushed, at the first sentence's end after `segment_tokens` tokens (0: nowhere), and where a
-    generation has no more room. Synchronous.
+    """An utterance's tokens that wait for the talker, cut into generations. Synchronous.
+
+    It is cut where it is flushed, at the first end of a sentence after `segment_tokens` tokens (0: nowhere), and where
+    a generation has no more room.
     """
 
     def __init__(self, segment_tokens: int) -> None:
         self._segment_tokens = segment_tokens
         self._queue: deque[SpeechToken | _Cut] = deque()
         self.ended = False
-        """No more is added."""
+        """Whether no more tokens come."""
         self.last: SpeechToken | None = None
         """The last token that was handed out."""
 
@@ -91,18 +103,20 @@ class TokenQueue:
         self._queue.extend(tokens)
 
     def cut(self) -> None:
-        """What was added so far is to be spoken to its end."""
+        """Ends a generation with the tokens added so far."""
         self._queue.append(_Cut())
 
     def has_text(self) -> bool:
-        """Whether a token waits for the next generation to begin with; cuts with nothing before them are dropped."""
+        """Returns whether a token waits to begin the next generation; drops cuts with nothing before them."""
         while self._queue and isinstance(self._queue[0], _Cut):
             self._queue.popleft()
         return bool(self._queue)
 
     def next(self, taken: int, room: int) -> tuple[list[int], bool]:
-        """The ids that wait for a generation, which has `taken` so many and room for so many, and whether it is
-        closed with them."""
+        """Returns the token ids that wait for a generation, and whether it is closed with them.
+
+        `taken`: tokens that the generation has; `room`: tokens that still fit.
+        """
         ids: list[int] = []
         closed = False
         while self._queue and not closed:
@@ -110,7 +124,7 @@ class TokenQueue:
             if isinstance(item, _Cut):
                 closed = True
             elif len(ids) >= room:
-                # No sentence ended in all the slot holds: cut where we are rather than lose text.
+                # No sentence ended within a full slot: cutting here loses no text.
                 closed = True
                 break
             else:
@@ -122,17 +136,8 @@ class TokenQueue:
         return ids, closed or (self.ended and not self._queue)
 
 
-log = logging.getLogger(__name__)
-
-FIRST_CHARACTERS = 16
-"""Of a long first fragment, so many are read before the rest: enough for a token, and the talker begins with one."""
-
-MAX_TRIMMED_FRAMES = 12
-"""Most of the silence before the first word that is cut off when asked for, about 1 s."""
-
-
 class UtteranceCodec(Protocol):
-    """What an utterance asks of its codec stream."""
+    """What an utterance needs of its codec stream; see `codec.stream.CodecStream`."""
 
     @property
     def first_frame_slot(self) -> int | None: ...
@@ -144,52 +149,63 @@ class UtteranceCodec(Protocol):
     async def aclose(self) -> None: ...
 
 
+@dataclass(slots=True)
+class _FrameCounts:
+    """Frames of an utterance."""
+
+    generated: int = 0
+    """By all generations."""
+    before: int = 0
+    """Of these, before the generation in progress."""
+    passed: int = 0
+    """Of these, behind the playback position: heard, or cut off."""
+    delivered: int = 0
+    """Given out: decoded and not cut off."""
+
+
 class UtteranceSpeech:
-    """The `Speech` of `speech.py`, on the real talker and codec."""
+    """The `Speech` of `interface.py` with the real talker and codec."""
 
     def __init__(
         self,
         plan: UtterancePlan,
         text: UtteranceText,
-        clock: WordTiming,
+        timing: WordTiming,
         open_generation: Callable[[], Generation],
         codec: UtteranceCodec,
-        rounds: CreditRounds,
-        closed: Callable[[UtteranceSpeech], None],
+        credit: CreditRounds,
+        on_end: Callable[[UtteranceSpeech], None],
     ) -> None:
+        """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played."""
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
         self.holds_slot = False
-        """Whether one of the talker's slots is its own now; between two generations none is."""
-        self._plan, self._text, self._clock = plan, text, clock
-        self._open_generation, self._codec, self._rounds = open_generation, codec, rounds
-        self._script = TokenQueue(plan.rules.text.segment_tokens)
-        self._word_feed = WordTimingFeed(clock)
-        self._news = asyncio.Event()
+        """Whether it holds one of the talker's slots now; between two generations it holds none."""
+        self._plan, self._text, self._timing = plan, text, timing
+        self._open_generation, self._codec, self._credit = open_generation, codec, credit
+        self._tokens = TokenQueue(plan.rules.text.segment_tokens)
+        self._word_feed = WordTimingFeed(timing)
+        self._frames = _FrameCounts()
         self._generation: Generation | None = None
+        self._generations = 0
+        """Begun so far."""
         self._text_closed = False
-        self._frames = 0
-        """Made by all generations."""
-        self._before = 0
-        """Of these, made before the generation under way."""
-        self._heard = 0
-        """Of these, what the listener is past: heard, or cut off."""
-        self._sounded = False
-        """Something was decoded."""
-        self._delivered = 0
-        """Given out: made and not cut off."""
-        self._capped = False
+        """Whether the generation in progress gets no more text."""
+        self._decoded = False
+        """Whether the first chunk was decoded."""
+        self._length_reached = False
+        """Whether a limit of frames cut the speech."""
         self._error: VoxgateError | None = None
-        self._unopened: Exception | None = None
+        self._begin_error: Exception | None = None
         """Why the first generation could not be begun at once."""
-        self._over = False
-        self._spoken_segments = 0
+        self._closed = False
+        self._wakeup = asyncio.Event()
+        """Set when there is text, or an end, for the task to look at."""
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
         self._silence = SilenceRun(plan.rules.limits.silent_frames)
         self._speaking = asyncio.create_task(self._speak(), name="utterance")
-        # The talker's slot is free again when the last generation is, which may be before the last audio is played.
-        self._speaking.add_done_callback(lambda _: closed(self))
+        self._speaking.add_done_callback(lambda _: on_end(self))
 
     @property
     def characters(self) -> int:
@@ -197,158 +213,172 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self._script.ended or self._script or self._text_closed:
+        if self._tokens.ended or self._tokens or self._text_closed:
             return False
-        allowed = self._frames if self._generation is None else self._before + self._generation.allowed
-        return self._delivered + self._leading.frames >= allowed
+        frames = self._frames
+        allowed = frames.generated if self._generation is None else frames.before + self._generation.allowed
+        return frames.delivered + self._leading.frames >= allowed
 
     @property
     def pace(self) -> float:
-        """How long its words took against the ordinary, for the next utterance's word times."""
-        return self._clock.pace
+        """How long its words took relative to the ordinary, for word times of the voice's next utterance."""
+        return self._timing.pace
+
+    # Text
 
     def push_text(self, fragment: str) -> None:
         if not self.characters and len(fragment) > FIRST_CHARACTERS:
             self._text.check(fragment)
-            self._take(self._text.push(fragment[:FIRST_CHARACTERS]))
+            self._add_tokens(self._text.push(fragment[:FIRST_CHARACTERS]))
             fragment = fragment[FIRST_CHARACTERS:]
-        self._take(self._text.push(fragment))
+        self._add_tokens(self._text.push(fragment))
 
     def flush(self) -> None:
-        self._take(self._text.flush())
-        if self._generation is not None or self._script:
-            self._script.cut()
-        self._feed()
+        self._add_tokens(self._text.flush())
+        if self._generation is not None or self._tokens:
+            self._tokens.cut()
+        self._feed_generation()
 
     def end(self) -> None:
         try:
-            self._take(self._text.end())
+            self._add_tokens(self._text.end())
         finally:
-            self._script.ended = True
-            self._feed()
-            self._news.set()
+            self._tokens.ended = True
+            self._feed_generation()
+            self._wakeup.set()
 
-    def advance(self, frames: int) -> None:
-        self._pass(frames + self._leading.frames)
-
-    def _pass(self, frames: int) -> None:
-        """The listener is past so many of the frames that were made."""
-        if frames > self._heard:
-            self._heard = frames
-            self._codec.advance(frames)
-            self._rounds.join(self._grant)
-
-    def spoken_until(self, played_ms: int) -> int:
-        return self._clock.spoken_until(played_ms)
-
-    def _take(self, tokens: Sequence[SpeechToken]) -> None:
-        self._script.add(tokens)
-        if tokens and not (self._spoken_segments or self._over or self._full):
+    def _add_tokens(self, tokens: Sequence[SpeechToken]) -> None:
+        self._tokens.add(tokens)
+        if tokens and not (self._generations or self._closed or self._at_max_frames):
             self._begin_at_once()
         else:
-            self._feed()
+            self._feed_generation()
 
-    def _begin_at_once(self) -> None:
-        """The first generation, before the event loop's next turn; what goes wrong is told where others would be."""
-        try:
-            self._begin()
-        except Exception as error:
-            self._unopened = error
-        self._news.set()
-
-    def _feed(self) -> None:
-        """Hand waiting tokens to the generation under way, up to where it is to be closed."""
+    def _feed_generation(self) -> None:
+        """Gives waiting tokens to the generation in progress, up to where it is closed."""
         generation = self._generation
-        if generation is None or self._text_closed or self._unopened is not None:
-            self._news.set()
+        if generation is None or self._text_closed or self._begin_error is not None:
+            self._wakeup.set()
             return
-        tokens, last = self._script.next(generation.tokens, generation.room)
+        ids, last = self._tokens.next(generation.tokens, generation.room)
         if last:
-            generation.cap(self._plan.cap(generation.tokens + len(tokens), self._before))
+            generation.cap(self._plan.frame_cap(generation.tokens + len(ids), self._frames.before))
             self._text_closed = True
-        # Together, so that the engine is told once.
-        generation.feed(tokens, last=last)
-        if tokens and self.milestones.first_token_s is None:
+        # In one call, so that the engine is notified once.
+        generation.feed(ids, last=last)
+        if ids and self.milestones.first_token_s is None:
             self.milestones.first_token_s = asyncio.get_running_loop().time()
-        if self._script.last is not None:
-            self._clock.push_text(self._text.source, self._script.last.source_end)
+        if self._tokens.last is not None:
+            self._timing.push_text(self._text.source, self._tokens.last.source_end)
 
-    def _grant(self) -> None:
+    # Playback and credit
+
+    def advance(self, frames: int) -> None:
+        self._pass_frames(frames + self._leading.frames)
+
+    def spoken_until(self, played_ms: int) -> int:
+        return self._timing.spoken_until(played_ms)
+
+    def _pass_frames(self, frames: int) -> None:
+        """Moves the playback position to `frames` generated frames, and lets generation follow."""
+        if frames > self._frames.passed:
+            self._frames.passed = frames
+            self._codec.advance(frames)
+            self._credit.join(self._grant_credit)
+
+    def _grant_credit(self) -> None:
         if self._generation is not None:
-            limit = self._heard + self._plan.ahead(self._heard, sounded=self._sounded)
-            self._generation.grant(limit - self._before, self._due - self._before)
+            frames = self._frames
+            limit = frames.passed + self._plan.lookahead(frames.passed, decoded=self._decoded)
+            self._generation.grant(limit - frames.before, self._frames_due - frames.before)
 
     @property
-    def _due(self) -> int:
-        """Frames that are urgent no more: those heard or, where nobody listens, those that would have been."""
+    def _frames_due(self) -> int:
+        """Frames that are no longer urgent: those behind the playback position.
+
+        Unpaced speech has none; its frames are due as if it were played in real time from its first frame on.
+        """
         first_frame_s = self.milestones.first_frame_s
         if self._plan.paced or first_frame_s is None:
-            return self._heard
+            return self._frames.passed
         elapsed_s = asyncio.get_running_loop().time() - first_frame_s
-        return min(self._frames, int(elapsed_s * 1000) // FRAME_MS)
+        return min(self._frames.generated, int(elapsed_s * 1000) // FRAME_MS)
+
+    # Generations
 
     async def _speak(self) -> None:
+        """Runs one generation after the other until the text has ended; the task of the utterance."""
         try:
             while await self._has_text():
-                await self._speak_segment()
+                await self._run_generation()
         except VoxgateError as error:
             self._error = error
         except Exception:
-            log.exception("an utterance failed")
+            log.exception("utterance failed")
             self._error = GenerationFailed("the utterance failed")
         finally:
             self._codec.finish()
 
     async def _has_text(self) -> bool:
-        """Wait for a generation that was begun, or a token to begin one with; False when none will come."""
-        while self._generation is None and self._unopened is None:
-            text = self._script.has_text()
-            if self._full and (text or self._capped):
-                self._capped = True
+        """Waits for a generation that was begun, or a token to begin one with; False when none will come."""
+        while self._generation is None and self._begin_error is None:
+            text = self._tokens.has_text()
+            if self._at_max_frames and (text or self._length_reached):
+                self._length_reached = True
                 return False
-            if text or self._script.ended:
+            if text or self._tokens.ended:
                 return text
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return True
 
     @property
-    def _full(self) -> bool:
-        return self._plan.max_frames is not None and self._frames >= self._plan.max_frames
+    def _at_max_frames(self) -> bool:
+        return self._plan.max_frames is not None and self._frames.generated >= self._plan.max_frames
 
-    def _begin(self) -> None:
-        """Open the next generation, with the text that waits."""
-        # Each segment draws its own noise, or like words would sound alike to the sample.
-        sampling = replace(self._plan.sampling, seed=(self.seed + self._spoken_segments) % 2**63)
-        self._spoken_segments += 1
+    def _begin_at_once(self) -> None:
+        """Begins the first generation in this turn of the event loop; the task raises its error."""
+        try:
+            self._begin_generation()
+        except Exception as error:
+            self._begin_error = error
+        self._wakeup.set()
+
+    def _begin_generation(self) -> None:
+        """Opens the next generation with the text that waits."""
+        # Each generation has a seed of its own, or equal words would sound equal to the sample.
+        sampling = replace(self._plan.sampling, seed=(self.seed + self._generations) % 2**63)
+        self._generations += 1
         generation = self._generation = self._open_generation()
-        self.holds_slot, self._text_closed, self._before = True, False, self._frames
+        self.holds_slot, self._text_closed, self._frames.before = True, False, self._frames.generated
         generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
         if (slot := self._codec.first_frame_slot) is not None:
             generation.decode_first(slot, self._codec.push_pcm)
-        self._grant()
-        self._feed()
+        self._grant_credit()
+        self._feed_generation()
 
-    async def _speak_segment(self) -> None:
+    async def _run_generation(self) -> None:
         try:
-            if self._unopened is not None:
-                raise self._unopened
+            if self._begin_error is not None:
+                raise self._begin_error
             if self._generation is None:
-                self._begin()
-            assert self._generation is not None
+                self._begin_generation()
+            assert self._generation is not None  # begun above
+            frames = self._frames
             async for codes in self._generation:
-                if self._full:
-                    # The talker's own cap waits for the end of the text; it is cut here where that is still to come.
-                    self._capped = True
+                if self._at_max_frames:
+                    # The talker's own limit applies at the end of the text, which may be still to come.
+                    self._length_reached = True
                     break
-                if not self._frames:
+                if not frames.generated:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
-                self._frames += 1
+                frames.generated += 1
                 self._word_feed.on_frame(codes[0])
-                self._codec.push(codes[None], decoded=self._generation.decoded and self._frames == self._before + 1)
-            self._capped |= self._generation.finish_reason is FinishReason.LENGTH
-            assert self._script.last is not None
-            self._word_feed.on_segment_end(self._script.last.source_end)
+                first = frames.generated == frames.before + 1
+                self._codec.push(codes[None], decoded=self._generation.decoded and first)
+            self._length_reached |= self._generation.finish_reason is FinishReason.LENGTH
+            assert self._tokens.last is not None  # a generation begins with a token
+            self._word_feed.on_segment_end(self._tokens.last.source_end)
         finally:
             await self._leave_generation()
 
@@ -358,12 +388,14 @@ class UtteranceSpeech:
             await generation.aclose()
         self.holds_slot = False
 
+    # Audio
+
     def __aiter__(self) -> UtteranceSpeech:
         return self
 
     async def __anext__(self) -> SpeechChunk:
-        """The last chunk may be without audio, to carry the last words."""
-        first = self._delivered
+        """Returns the next chunk; the last may have no audio, and hold the last words."""
+        first = self._frames.delivered
         pcm = await self._next_pcm()
         if not len(pcm):
             if self._error is not None:
@@ -371,53 +403,58 @@ class UtteranceSpeech:
             return self._last_words(first)
         if not first:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
-        self._delivered += len(pcm) // FRAME_SAMPLES
+        self._frames.delivered += len(pcm) // FRAME_SAMPLES
         self._word_feed.on_audio(pcm, first + self._leading.frames)
-        return SpeechChunk(pcm, first, self._clock.take_words())
+        return SpeechChunk(pcm, first, self._timing.take_words())
 
     async def _next_pcm(self) -> Pcm:
-        """The next audio to be heard; empty at the end."""
+        """Returns the next audio to play; empty at the end."""
         while True:
             try:
                 pcm = await self._codec.__anext__()
             except StopAsyncIteration:
                 return self._leading.rest()
-            if not self._sounded:
-                self._sounded = True
-                self._grant()
-            if self._silence.hear(pcm):
-                self._end_silence()
+            if not self._decoded:
+                self._decoded = True
+                self._grant_credit()
+            if self._silence.push(pcm):
+                self._end_in_silence()
             trimmed = self._leading.frames
             pcm = self._leading.cut(pcm)
             if self._leading.frames > trimmed:
-                # What is cut off counts as heard, or its place in front of the listener would stay taken.
-                self._pass(self._leading.frames)
+                # Frames that are cut off are not played, so they must not count as ahead of playback.
+                self._pass_frames(self._leading.frames)
             if len(pcm):
                 return pcm
 
-    def _end_silence(self) -> None:
-        """All text was spoken, and nothing but silence comes: let the talker end with its next frame."""
+    def _end_in_silence(self) -> None:
+        """Lets the talker end with its next frame, if all text was spoken."""
         generation = self._generation
-        if generation is not None and self._text_closed and self._frames - self._before >= generation.allowed:
-            generation.cap(generation.frames)
+        if generation is not None and self._text_closed:
+            generated = self._frames.generated - self._frames.before
+            if generated >= generation.allowed:
+                generation.cap(generation.frames)
 
     def _last_words(self, first: int) -> SpeechChunk:
-        if self.finish_reason is not None or self._over:
+        if self.finish_reason is not None or self._closed:
             raise StopAsyncIteration
-        self.finish_reason = FinishReason.LENGTH if self._capped else FinishReason.END
-        self._clock.finish()
-        words = self._clock.take_words()
+        self.finish_reason = FinishReason.LENGTH if self._length_reached else FinishReason.END
+        self._timing.finish()
+        words = self._timing.take_words()
         if not words:
             raise StopAsyncIteration
         return SpeechChunk(np.zeros(0, np.float32), first, words)
 
     async def aclose(self) -> None:
-        if not self._over:
-            self._over = True
+        if not self._closed:
+            self._closed = True
             self._speaking.cancel()
         try:
-            await asyncio.wait({self._speaking})
-            # It may have been begun for a task that never came to its turn.
-            await self._leave_generation()
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await asyncio.wait({self._speaking})
+                # A generation may have been begun before the task first ran.
+                await self._leave_generation()
+        except TimeoutError:
+            log.error("the engine did not confirm the end of an utterance within %g s", CLOSE_DEADLINE_S)
         finally:
             await self._codec.aclose()

@@ -167,7 +167,7 @@ def test_encoded_message_leaves_out_absent_fields() -> None:
     assert json.loads(error.encode()) == {
         "type": "error",
         "code": "text_too_long",
-        "message": "text is limited to 10 characters an utterance; this would make 12",
+        "message": "the text of an utterance must have at most 10 characters, got 12",
         "retryable": False,
         "utterance": "a",
         "limit": 10,

@@ -33,7 +33,7 @@ class Machine:
         for batch in (1, 2, 4, 8, 16):
             for _ in range(8):
                 self.step(batch)
-        self.capacity.settle(self.now_s)
+        self.capacity.commit_baseline(self.now_s)
         return self.capacity.utterances(self.now_s)
 
     def step(self, streams: int) -> None:
@@ -138,20 +138,20 @@ def test_late_is_what_lasts() -> None:
     machine.calibrate()
     capacity = machine.capacity
     machine.run(12, seconds=5)
-    assert not capacity.late(12, machine.now_s)
+    assert not capacity.overloaded(12, machine.now_s)
     machine.slower = 2.0
     machine.run(12, seconds=6)
-    assert not capacity.late(12, machine.now_s), "for a first moment"
+    assert not capacity.overloaded(12, machine.now_s), "for a first moment"
     machine.run(12, seconds=1.2)
-    assert capacity.late(12, machine.now_s)
-    assert capacity.load(12, machine.now_s) == pytest.approx(2 * 12 * 0.0456 / 8 / 0.08, rel=0.1)
-    assert capacity.late(0, machine.now_s), "and it takes a while to be believed again"
+    assert capacity.overloaded(12, machine.now_s)
+    assert capacity.utilisation(12, machine.now_s) == pytest.approx(2 * 12 * 0.0456 / 8 / 0.08, rel=0.1)
+    assert capacity.overloaded(0, machine.now_s), "and it takes a while to be believed again"
     machine.run(0, seconds=4)
-    assert not capacity.late(0, machine.now_s)
+    assert not capacity.overloaded(0, machine.now_s)
 
 
 def test_nobody_speaking_is_no_load() -> None:
-    assert codec_bound().capacity.load(0, 0.0) == 0.0
+    assert codec_bound().capacity.utilisation(0, 0.0) == 0.0
 
 
 class Voice:
@@ -214,7 +214,7 @@ def test_a_voice_that_makes_no_sound_is_not_taken_for_one_that_carries_everybody
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
         voice.synthesizer.script.frame_s = 1000.0
-        with pytest.raises(EngineError, match="no sound"):
+        with pytest.raises(EngineError, match="made no audio in 60 s"):
             await voice.calibrate()
         assert not voice.synthesizer.open_speeches
 

@@ -55,11 +55,11 @@ def test_a_sound_at_once_is_given_out_at_once() -> None:
 def test_a_run_of_silence_is_told_however_it_is_cut(size: int) -> None:
     run = SilenceRun(5)
     frames = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    told = [run.hear(sound(*frames[at : at + size])) for at in range(0, len(frames), size)]
+    told = [run.push(sound(*frames[at : at + size])) for at in range(0, len(frames), size)]
     # Ten frames from the first, the sound in the fifth being the last one.
     assert told.index(True) == 9 // size
     assert not any(told[: 9 // size])
 
 
 def test_without_a_limit_silence_is_never_told() -> None:
-    assert not SilenceRun(0).hear(sound(*[0] * 1000))
+    assert not SilenceRun(0).push(sound(*[0] * 1000))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle, turns
+from voxgate.pipeline.utterance import CLOSE_DEADLINE_S
 from voxgate.pipeline.voice_config import TextRules
 
 
@@ -36,6 +37,28 @@ def test_closing_at_any_moment_frees_the_slot_once(bench: Callable[..., SpeechBe
             await settle()
             assert sorted(b.engine.free_slots) == [0, 1]
             assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_closing_does_not_wait_for_a_hanging_engine(
+    bench: Callable[..., SpeechBench], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with bench(lookahead_frames=3) as b:
+            b.speech.push_text(STORY)
+            await anext(b.speech)
+            assert b.speech._generation is not None
+            confirmed = asyncio.Event()
+            b.speech._generation.aclose = confirmed.wait
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            await b.speech.aclose()
+            assert loop.time() - began_s == pytest.approx(CLOSE_DEADLINE_S)
+            assert b.codec.closed == 1
+            assert b.over == [], "its slot is still taken"
+            assert [record.levelname for record in caplog.records] == ["ERROR"]
+            confirmed.set()
 
     run(scene())
 
