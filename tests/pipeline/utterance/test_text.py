@@ -56,7 +56,7 @@ def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., SpeechBench]
             await settle()
             assert len(b.codec.frames) == b.engine.opened[0].tokens
             assert not b.speech.waiting_for_text, "nothing was given out yet"
-            while b.speech._delivered < len(b.codec.frames):
+            while b.speech._frames.delivered < len(b.codec.frames):
                 await anext(b.speech)
             assert b.speech.waiting_for_text
             assert END_OF_TEXT not in [frame[0] for frame in b.codec.frames]
