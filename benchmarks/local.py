@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 from voxgate.loadtest.plan import LoadStep
 from voxgate.loadtest.processes import measure_step, processes_for
+from voxgate.loadtest.report import join_ms
 from voxgate.loadtest.results import BUFFERS_MS, Outcome, Percentiles, StepFigures, UtteranceResult, to_json
 from voxgate.loadtest.targets.connection import TargetOptions
 
@@ -115,7 +116,7 @@ async def _one_stream(url: str, codec: str, utterances: int, sentences: int = 1)
     await measure_step("1 stream", step, 1, results.append)
     for result in results:
         if result.outcome is not Outcome.DONE:
-            raise BenchmarkError(f"an utterance was {result.outcome} by the only client: {result.code}")
+            raise BenchmarkError(f"an utterance of the only client was {result.outcome}: {result.code}")
     return results
 
 
@@ -159,7 +160,7 @@ def _print_report(report: LocalReport) -> None:
     underruns = f"with underruns at buffer {buffers} ms"
     print(f"streams  refused  failed  first audio p50/max  longest gap  {underruns}  CPU cores")
     for step in report.steps:
-        first_audio = f"{step.first_byte.p50:.0f}/{step.first_byte.max:.0f} ms"
+        first_audio, gap = join_ms(step.first_byte.p50, step.first_byte.max), join_ms(step.gap.max)
         counts = f"{step.size:7.0f}  {sum(step.refused.values()):7d}  {sum(step.failed.values()):6d}  {first_audio:>19}"
         shown = "/".join(str(step.utterances_with_underruns[ms]) for ms in BUFFERS_MS)
-        print(f"{counts}  {step.gap.max:8.0f} ms  {shown:>{len(underruns)}}  {step.server_cores or 0:9.2f}")
+        print(f"{counts}  {gap:>11}  {shown:>{len(underruns)}}  {step.server_cores or 0:9.2f}")

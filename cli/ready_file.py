@@ -3,7 +3,7 @@
     voxgate serve --port 0 --ready-file /run/voxgate.json
 
 It holds one JSON object with the fields of `ReadyGateway`. It appears complete, by a rename, when the voice model has
-loaded for the first time. The gateway deletes it when it starts and when it stops. `GET /readyz` tells the current
+loaded for the first time. The gateway deletes it when it starts and when it stops. `GET /readyz` reports the current
 state.
 """
 

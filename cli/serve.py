@@ -34,7 +34,7 @@ EPILOG = """Every setting can also be given in the environment (--send-ahead-ms 
 file named by --config (send_ahead_ms = 400). The command line overrides the environment, which overrides the file.
 
 The ready file holds a JSON object with "url", "port", "haproxy_agent_port", "capacity" and "pid". It appears when the
-voice model has loaded, and is deleted when the gateway stops. GET /readyz tells the current state.
+voice model has loaded, and is deleted when the gateway stops. GET /readyz reports the current state.
 
 examples:
   voxgate serve --port 9000

@@ -73,10 +73,10 @@ def _row(step: StepFigures) -> tuple[str, ...]:
     return (
         step.load,
         str(step.utterances),
-        ms(step.connect.p95),
-        _join_ms(step.first_byte.p50, step.first_byte.p95, step.first_byte.p99),
-        _join_ms(step.first_audible.p50, step.first_audible.p95),
-        _join_ms(step.gap.p99, step.gap.max),
+        join_ms(step.connect.p95),
+        join_ms(step.first_byte.p50, step.first_byte.p95, step.first_byte.p99),
+        join_ms(step.first_audible.p50, step.first_audible.p95),
+        join_ms(step.gap.p99, step.gap.max),
         "/".join(str(step.utterances_with_underruns[buffer_ms]) for buffer_ms in BUFFERS_MS),
         f"{step.audio_per_s:.1f}",
         str(sum(step.refused.values())),
@@ -91,24 +91,21 @@ def _notes(step: StepFigures) -> list[str]:
         if counts:
             notes.append(f"{step.load}: {kind} " + ", ".join(f"{count} {code}" for code, count in counts.items()))
     if step.cancel.count:
-        notes.append(f"{step.load}: interrupts confirmed after {_join_ms(step.cancel.p50, step.cancel.p95)} (p50/p95)")
+        notes.append(f"{step.load}: interrupts confirmed after {join_ms(step.cancel.p50, step.cancel.p95)} (p50/p95)")
     if not step.trustworthy:
         lag = f"event loop {step.client_lag_p99_ms:.0f} ms late, utterances {step.late_p99_ms:.0f} ms late at p99"
         notes.append(f"{step.load}: the client was overloaded ({lag}): use more --processes or machines")
     return notes
 
 
-def ms(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.0f} ms"
-
-
-def _join_ms(*values: float) -> str:
+def join_ms(*values: float) -> str:
+    """Figures of one kind, as "50/95 ms"; "-" where nothing was measured."""
     return "-" if math.isnan(values[0]) else "/".join(f"{value:.0f}" for value in values) + " ms"
 
 
 def percentiles_text(percentiles: Percentiles) -> str:
     """p50, p95, p99 and maximum, for a table of details."""
-    return _join_ms(percentiles.p50, percentiles.p95, percentiles.p99, percentiles.max)
+    return join_ms(percentiles.p50, percentiles.p95, percentiles.p99, percentiles.max)
 
 
 _STYLE = """

@@ -10,9 +10,9 @@ from voxgate.cli.main import main
 
 def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "words", "--url", "ws://127.0.0.1:9"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "no gateway runs at ws://127.0.0.1:9" in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "no gateway runs at ws://127.0.0.1:9" in output
 
 
 def test_errors_include_word_starts_and_ends() -> None:

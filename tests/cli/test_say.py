@@ -55,7 +55,7 @@ VOXGATE = [sys.executable, "-c", "import sys; from voxgate.cli.main import main;
 @pytest.fixture
 def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fake aplay, alone on the PATH, that writes what it plays to the returned file."""
-    played = tmp_path / "heard"
+    played = tmp_path / "received"
     script = tmp_path / "bin" / "aplay"
     script.parent.mkdir()
     script.write_text(f"#!/bin/sh\nexec /bin/cat >{played}\n")

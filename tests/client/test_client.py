@@ -141,16 +141,16 @@ async def test_say_accepts_a_string(gateway: FakeGateway) -> None:
 
 
 async def test_say_yields_audio_while_text_arrives(gateway: FakeGateway) -> None:
-    heard: asyncio.Queue[int] = asyncio.Queue()
+    received: asyncio.Queue[int] = asyncio.Queue()
 
     async def written() -> AsyncIterator[str]:
         for index, character in enumerate("abc"):
             yield character
-            assert await heard.get() == index  # each character waits for the audio of the one before
+            assert await received.get() == index  # each character waits for the audio of the one before
 
     async with aclosing(say(written(), url=gateway.url)) as speech:
         async for audio in speech:
-            heard.put_nowait(audio.seq)
+            received.put_nowait(audio.seq)
     assert audio.last
 
 

@@ -162,7 +162,7 @@ async def test_audio_of_unknown_number_is_dropped(gateway: FakeGateway) -> None:
 
 async def test_interrupt_is_answered_although_the_reader_leaves(gateway: FakeGateway) -> None:
     async with connect(gateway.url) as session:
-        heard = asyncio.Event()
+        received = asyncio.Event()
         utterances = []
 
         async def listen() -> None:
@@ -170,10 +170,10 @@ async def test_interrupt_is_answered_although_the_reader_leaves(gateway: FakeGat
                 utterances.append(utterance)
                 await utterance.send("never ended")
                 async for _ in utterance.audio():
-                    heard.set()
+                    received.set()
 
         listening = asyncio.create_task(listen())
-        await heard.wait()
+        await received.wait()
         answer = await utterances[0].interrupt(played_ms=160)
         await listening
     assert answer.text_spoken == "ne"

@@ -117,6 +117,6 @@ async def test_failed_search_exits_with_status_1(capsys: pytest.CaptureFixture[s
 
 def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "ws", "--url", "127.0.0.1:9", *SHORT]) == 1
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert "no server answers at 127.0.0.1:9" in told.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert "no server answers at 127.0.0.1:9" in output.err

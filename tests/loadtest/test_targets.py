@@ -35,13 +35,13 @@ async def speak(connection: TargetConnection, text: str = "Hello there.") -> byt
         for word in text.split(" "):
             await connection.send(word + " ")
         await connection.end()
-        heard = b"".join([pcm async for pcm in connection.audio()])
+        received = b"".join([pcm async for pcm in connection.audio()])
     await connection.close()
-    return heard
+    return received
 
 
-async def drain(heard: AsyncIterator[bytes]) -> None:
-    async for _ in heard:
+async def drain(received: AsyncIterator[bytes]) -> None:
+    async for _ in received:
         pass
 
 
@@ -92,12 +92,12 @@ async def test_voxgate_target_aborts() -> None:
         gateway.hold_after = 4
         connection = await opener("voxgate")(TargetOptions(gateway.url))
         await connection.send("a long text " * 20)
-        heard = connection.audio()
-        await anext(heard)
+        received = connection.audio()
+        await anext(received)
         connection.abort()
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(SessionLost):
-                await drain(heard)
+                await drain(received)
         await connection.close()
 
 
@@ -106,8 +106,8 @@ async def test_voxgate_target_stalls() -> None:
         gateway.hold_after = 4
         connection = await opener("voxgate")(TargetOptions(gateway.url))
         await connection.send("a long text " * 20)
-        heard = connection.audio()
-        await anext(heard)
+        received = connection.audio()
+        await anext(received)
         stalling = asyncio.create_task(connection.stall(0.2))
         await asyncio.sleep(0)
         transport = connection._session.transport  # type: ignore[attr-defined]  # of this target

@@ -9,7 +9,7 @@ import struct
 from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import FakeGateway
 
-from .page_bench import FINISHED, choose
+from .page_helpers import FINISHED, choose
 
 pytestmark = IN_A_BROWSER
 

@@ -6,7 +6,7 @@ import pytest
 from browser.chromium import IN_A_BROWSER, READY, Tab, tab
 from fakes.gateway.protocol_server import HEADER, FakeGateway
 
-from .page_bench import FINISHED, PLAYED_S, use
+from .page_helpers import FINISHED, PLAYED_S, choose
 
 pytestmark = IN_A_BROWSER
 
@@ -89,7 +89,7 @@ async def test_insecure_context_is_explained(browser: int, gateway: FakeGateway)
 
 
 async def test_late_audio_is_an_underrun(page: Tab) -> None:
-    await use(page, "pcm")
+    await choose(page, "codec", "pcm")
     await page.type("Hm")
     await page.until("voxgate.speech.player.report.played === 3840")
     await page.until("performance.now() - voxgate.page.changedAt > 1200")  # long after the pause was flushed

@@ -7,7 +7,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 
-from .page_bench import choose
+from .page_helpers import choose
 
 pytestmark = IN_A_BROWSER
 

@@ -9,7 +9,7 @@ from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import VOICES, FakeGateway
 from fakes.waiting import until
 
-from .page_bench import FINISHED, PLAYED_S, said, use
+from .page_helpers import FINISHED, PLAYED_S, choose, sent_messages
 
 pytestmark = IN_A_BROWSER
 
@@ -23,7 +23,7 @@ def acked(gateway: FakeGateway) -> list[int]:
 async def test_every_sample_of_typed_text_is_played(page: Tab, gateway: FakeGateway, codec: str) -> None:
     if codec == "opus":
         pytest.importorskip("opuslib")
-    await use(page, codec)
+    await choose(page, "codec", codec)
     await page.type("Hello you")
     await page.press("Enter")
     await page.until(FINISHED)
@@ -34,7 +34,7 @@ async def test_every_sample_of_typed_text_is_played(page: Tab, gateway: FakeGate
     assert await page.evaluate(PLAYED_S) == pytest.approx(0.8, abs=1e-9)
     assert await page.evaluate("voxgate.speech.player.rate") == {"pcm": 24_000, "opus": 48_000}[codec]
     assert await page.evaluate("voxgate.speech.player.report.dropped") == 0
-    assert said(gateway) == ["Hello you\n", "end"]
+    assert sent_messages(gateway) == ["Hello you\n", "end"]
     assert await page.evaluate("parseInt(document.getElementById('first-audio').textContent)") > 0
 
 
@@ -121,7 +121,7 @@ async def test_page_fits_a_phone(page: Tab, scheme: str, tmp_path: Path) -> None
 
 
 async def test_single_frame_is_played(page: Tab, gateway: FakeGateway) -> None:
-    await use(page, "pcm")
+    await choose(page, "codec", "pcm")
     await page.type("a")  # 80 ms: less than the start threshold
     await page.until("voxgate.speech.player.report.played === 1920")
     await until(lambda: acked(gateway))

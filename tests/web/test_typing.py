@@ -7,7 +7,7 @@ import json
 from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import FakeGateway
 
-from .page_bench import FINISHED, PLAYED_S, said
+from .page_helpers import FINISHED, PLAYED_S, sent_messages
 
 pytestmark = IN_A_BROWSER
 
@@ -28,14 +28,18 @@ async def test_typing_pause_flushes(page: Tab, gateway: FakeGateway) -> None:
     await page.until("voxgate.page.sent === 'Hm'")
     await page.type(" ")  # nothing more to speak
     await page.until("performance.now() - voxgate.page.changedAt > 800")
-    assert said(gateway) == ["Hm", "flush"]
+    assert sent_messages(gateway) == ["Hm", "flush"]
 
 
 async def test_typed_text_is_spoken_phrase_by_phrase(page: Tab, gateway: FakeGateway) -> None:
     await page.type("Well, I think that it is late, so good night.\n")
     await page.until(FINISHED)
     phrases = ["Well, ", "I think that it ", "is late, "]
-    assert said(gateway) == [*(each for phrase in phrases for each in (phrase, "flush")), "so good night.\n", "end"]
+    assert sent_messages(gateway) == [
+        *(each for phrase in phrases for each in (phrase, "flush")),
+        "so good night.\n",
+        "end",
+    ]
     assert len(gateway.utterances) == 1
 
 
@@ -44,7 +48,7 @@ async def test_empty_line_does_not_end_the_utterance(page: Tab, gateway: FakeGat
     await page.until(FINISHED)
     await page.type("\nTwo and three\n")
     await page.until(f"{FINISHED} && voxgate.speech.last.id === 'page-2'")
-    assert said(gateway) == ["One\n", "end", "Two and ", "flush", "three\n", "end"]
+    assert sent_messages(gateway) == ["One\n", "end", "Two and ", "flush", "three\n", "end"]
 
 
 async def test_first_phrase_is_short_and_timed_from_the_first_key(page: Tab, gateway: FakeGateway) -> None:
@@ -52,7 +56,7 @@ async def test_first_phrase_is_short_and_timed_from_the_first_key(page: Tab, gat
     await page.until("performance.now() - voxgate.page.changedAt > 300")
     await page.type("here it is")
     await page.until("voxgate.speech.last?.firstAudio ?? voxgate.speech.utterance?.firstAudio")
-    assert said(gateway)[:2] == ["There it ", "flush"]
+    assert sent_messages(gateway)[:2] == ["There it ", "flush"]
     assert await page.evaluate("(voxgate.speech.utterance ?? voxgate.speech.last).firstAudio") > 300
 
 
@@ -62,13 +66,13 @@ async def test_pasted_text_is_sent_at_once_and_flushed_after_the_pause(page: Tab
     await page.until("voxgate.speech.utterance")
     assert await page.evaluate("[voxgate.page.sent, voxgate.page.flushed]") == [pasted, False]
     await page.until("voxgate.page.flushed")
-    assert said(gateway) == [pasted, "flush"]
+    assert sent_messages(gateway) == [pasted, "flush"]
 
 
 async def test_fast_text_is_streamed_as_it_arrives(page: Tab, gateway: FakeGateway) -> None:
     await page.evaluate("document.getElementById('demo').click()")
     await page.until("voxgate.page.sent.length > 60")
-    fragments = said(gateway)
+    fragments = sent_messages(gateway)
     assert "flush" not in fragments
     assert max(map(len, fragments)) <= 6
     await page.press("Escape")
@@ -81,7 +85,7 @@ async def test_interrupt_skips_pending_text(page: Tab, gateway: FakeGateway) -> 
     await page.until("!document.getElementById('stopped').hidden")
     assert await page.evaluate("document.getElementById('remaining').textContent.endsWith('three')")
     await page.until("performance.now() - voxgate.page.changedAt > 800")
-    assert said(gateway) == ["One two ", "flush"]
+    assert sent_messages(gateway) == ["One two ", "flush"]
 
 
 async def test_unsent_text_changes_without_an_interrupt(page: Tab, gateway: FakeGateway) -> None:
@@ -91,7 +95,7 @@ async def test_unsent_text_changes_without_an_interrupt(page: Tab, gateway: Fake
     await page.until("performance.now() - voxgate.page.changedAt > 800")  # a remaining part of a word is not spoken
     await page.type("ee\n")
     await page.until(FINISHED)
-    assert said(gateway) == ["One two ", "flush", "three\n", "end"]
+    assert sent_messages(gateway) == ["One two ", "flush", "three\n", "end"]
 
 
 async def test_speak_all_speaks_the_whole_text(page: Tab, gateway: FakeGateway) -> None:

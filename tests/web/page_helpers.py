@@ -18,14 +18,7 @@ async def choose(page: Tab, id: str, value: str) -> None:
     )
 
 
-async def use(page: Tab, codec: str) -> None:
-    await page.evaluate(
-        f"document.getElementById('codec').value = '{codec}';"
-        "document.getElementById('codec').dispatchEvent(new Event('change'))"
-    )
-
-
-def said(gateway: FakeGateway) -> list[str]:
+def sent_messages(gateway: FakeGateway) -> list[str]:
     """The messages that the page sent after `start`: fragments of text, and the types of the others."""
     kinds = ("text", "flush", "end")
     return [message.get("text", message["type"]) for message in gateway.received if message["type"] in kinds]
