@@ -60,20 +60,20 @@ class StageTimestamps:
     """Timestamps of one process in order, `rows` of (seconds, stage, key), and the engine's `steps`."""
 
     rows: list[tuple[float, str, Key]] = field(default_factory=list)
-    steps: list[StepTimes] = field(default_factory=list)
+    steps: list[FirstStageTimes] = field(default_factory=list)
 
     def record(self, stage: str, keys: Iterable[Key], time_s: float | None = None) -> None:
         time_s = time.monotonic() if time_s is None else time_s
         self.rows.extend((time_s, stage, key) for key in keys)
 
-    def take(self) -> tuple[list[tuple[float, str, Key]], list[StepTimes]]:
+    def take(self) -> tuple[list[tuple[float, str, Key]], list[FirstStageTimes]]:
         """Returns everything recorded and clears it."""
         rows, steps, self.rows, self.steps = self.rows, self.steps, [], []
         return rows, steps
 
 
 @dataclass(slots=True)
-class StepTimes:
+class FirstStageTimes:
     """One step of the engine: its rows and positions, and when the host passed each point, in seconds."""
 
     rows: int
@@ -157,7 +157,7 @@ def watch_engine(worker_of_vllm: Any) -> None:
         TIMESTAMPS.record("scheduled", fresh, now_s)
         if result.total_num_scheduled_tokens:
             rows = len(result.num_scheduled_tokens)
-            TIMESTAMPS.steps.append(StepTimes(rows, result.total_num_scheduled_tokens, began_s, now_s))
+            TIMESTAMPS.steps.append(FirstStageTimes(rows, result.total_num_scheduled_tokens, began_s, now_s))
         return result
 
     def run(call: Callable[..., Any], _: Any, __: Any) -> Any:
@@ -276,7 +276,7 @@ def _took(line: Mapping[str, float], stage: str) -> float:
     return line[stage] - (line[passed[at - 1]] if at else 0.0)
 
 
-def summarise_steps(steps: Sequence[StepTimes]) -> dict[str, float]:
+def summarise_steps(steps: Sequence[FirstStageTimes]) -> dict[str, float]:
     """Host time of a step by phase and the interval between steps, in ms, and the rows of a step."""
     steps = [step for step in steps if step.launched_s and step.outcome_s]
     if len(steps) < 2:

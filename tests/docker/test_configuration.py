@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from fakes.gateway.records import RECORD, STATE
 from prometheus_client.parser import text_string_to_metric_families
 from voxgate.gateway.observability.metrics import Metrics
 from voxgate.gateway.settings import PREFIX, Settings
 
-from ..gateway.observability.test_metrics import RECORD, STATE
 from .checkers import DOCKER, accepts, tool
 
 BOARD = DOCKER / "grafana/voxgate.json"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 import torch
+from fakes.waiting import block_until
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
@@ -86,16 +86,10 @@ def test_graphs_make_the_frames_that_the_plain_step_makes(
         tokens = plain(hidden, slots, positions)
         states = append_row_tags(hidden, slots, positions).to(device)
         assert graphs(states)[:, 0].tolist() == tokens.tolist()
-    wait_for(lambda: len(sent) == len(expected))
+    block_until(lambda: len(sent) == len(expected))
     assert sent == expected
 
 
 @pytest.fixture
 def sent() -> list[list[int]]:
     return []
-
-
-def wait_for(condition, limit_s: float = 5.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < end_s:
-        time.sleep(0.001)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from voxgate.benchmarks.gpu import first_stages
 from voxgate.benchmarks.gpu.first_stages import (
+    FirstStageTimes,
     StageTimestamps,
-    StepTimes,
     after,
     before,
     stages_ms,
@@ -68,7 +68,7 @@ def test_stages_are_reported_as_times_and_durations() -> None:
 
 
 def test_steps_are_reported_by_host_time() -> None:
-    steps = [StepTimes(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
+    steps = [FirstStageTimes(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
     summary = summarise_steps(steps)
     assert (summary["schedule"], summary["backbone"], summary["launch"], summary["flight"]) == (1.0, 1.0, 0.5, 2.5)
     assert (summary["apart"], summary["rows50"], summary["steps"]) == (4.0, 2.0, 3)

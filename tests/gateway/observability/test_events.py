@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
+from fakes.gateway.records import RECORD
 from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
 from voxgate.gateway.observability.events import (
@@ -19,8 +20,6 @@ from voxgate.gateway.observability.events import (
     UsageLog,
     UtteranceRecord,
 )
-
-from .test_metrics import RECORD
 
 TEXT = "Twenty characters it"
 

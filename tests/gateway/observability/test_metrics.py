@@ -9,42 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.gateway.records import RECORD, STATE
 from fakes.virtual_time import VirtualTimeLoop, run
 from prometheus_client.parser import text_string_to_metric_families
-from voxgate.gateway.observability.events import DONE, INTERRUPTED, UtteranceRecord
+from voxgate.gateway.observability.events import DONE, INTERRUPTED
 from voxgate.gateway.observability.metrics import Metrics, watch_lag
-from voxgate.gateway.observability.state import GatewayState, StepTimeQuantiles
-from voxgate.pipeline.interface import EngineState
-
-STATE = GatewayState(
-    sockets={"native": 3},
-    sockets_limit=100,
-    slots=8,
-    active=2,
-    queued=1,
-    queue_limit=64,
-    engine=EngineState.READY,
-    draining=False,
-    leads_s=[0.05, 0.3, 0.4],
-    steps=[StepTimeQuantiles("talker", 4, 0.012, 0.02, 100), StepTimeQuantiles("codec", 1, 0.004, 0.005, 90)],
-)
-RECORD = UtteranceRecord(
-    id="r-1.1",
-    protocol="native",
-    key="team-a",
-    outcome=DONE,
-    voice="ada",
-    codec="opus",
-    characters=20,
-    audio_s=2.0,
-    audio_bytes=8000,
-    underruns=2,
-    underrun_s=0.3,
-    started_s=1.0,
-    granted_s=1.5,
-    text_s=1.25,
-    first_packet_s=1.75,
-)
 
 
 def values(metrics: Metrics) -> dict[str, float]:

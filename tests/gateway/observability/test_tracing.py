@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fakes.gateway.records import RECORD as PLAIN
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from voxgate.gateway.observability.tracing import Tracing, phases, tracing_from
 from voxgate.pipeline.interface import Milestones
-
-from .test_metrics import RECORD as PLAIN
 
 RECORD = replace(PLAIN, milestones=Milestones(1.55, 1.6, 1.7))
 

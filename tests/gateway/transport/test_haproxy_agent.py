@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 from fakes.gateway.packet_encoder import FakeEncoder
+from fakes.gateway.records import STATE
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.waiting import DEADLINE_S
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.haproxy_agent import agent_line
 from voxgate.pipeline.interface import EngineState
-
-from ..observability.test_metrics import STATE
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import uuid
 
 import numpy as np
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec import channels as channels_module
 from voxgate.pipeline.codec.channels import MAX_UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, make_batch
@@ -162,7 +163,7 @@ def test_a_guest_that_cannot_be_let_in_is_not_the_end_of_the_others(monkeypatch:
         patch.setattr(socket.socket, "accept", no_descriptors)
         assert channels.next_batch(8, 64, wait_s=0.0) == []
     assert channels.next_batch(8, 64, wait_s=0.0) == []
-    guest.settimeout(5)
+    guest.settimeout(DEADLINE_S)
     assert ANSWER_HEADER.unpack(guest.recv(ANSWER_HEADER.size))[0] == AnswerKind.READY
     channels.close()
     for end in (owner, guest):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from fakes.waiting import DEADLINE_S
 
 EXIT_WITH_OWNER = """
 import os, sys, time
@@ -64,7 +65,7 @@ def test_child_ends_when_parent_is_killed(source: str) -> None:
         assert parent.stdout is not None
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
-        assert select.select([child], [], [], 10.0)[0]
+        assert select.select([child], [], [], DEADLINE_S)[0]
     os.close(child)
 
 
@@ -75,10 +76,10 @@ def test_child_ends_with_fork_server_between_it_and_owner() -> None:
         fork_server, engine = map(int, owner.stdout.readline().split())
         ended = os.pidfd_open(engine)
         os.kill(fork_server, signal.SIGKILL)
-        assert select.select([ended], [], [], 10.0)[0]
+        assert select.select([ended], [], [], DEADLINE_S)[0]
         owner.kill()
     os.close(ended)
 
 
 def test_child_whose_parent_ended_before_call_exits_at_once() -> None:
-    assert subprocess.run([sys.executable, "-c", PARENT_GONE], timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", PARENT_GONE], timeout=DEADLINE_S).returncode == 0
