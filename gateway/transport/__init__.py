@@ -1,1 +1,4 @@
-"""The network side of a connection: WebSocket handshake, reading, writing, buffer limits."""
+"""The network side of sessions: handshake, connections, buffer limits, drain, HAProxy's agent check.
+
+Only these files, and those of `http`, wait for the network.
+"""
