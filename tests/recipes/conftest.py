@@ -1,4 +1,4 @@
-"""One thread a test: the models are small, and threads that wait for one another cost more than they bring."""
+"""One thread per test: the models are too small for threads to pay off."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""`python -m eval`, with recipes/voice on the path; `scripts/eval-voice` sets up what it needs."""
+"""`python -m eval`, with recipes/voice on the path; `scripts/eval-voice` installs what it needs."""
 
 import sys
 
-if __name__ == "__main__":  # a recogniser's process imports this file too, and needs nothing of it
+if __name__ == "__main__":  # spawned recogniser processes import this module too
     from .command import main
 
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Text that arrives word by word: how fast the voice then speaks, and where a listener has to wait for it."""
+"""Text that arrives word by word: speaking rate of the voice, and interruptions of playback."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from voxgate.pipeline.interface import SamplingOptions
 from . import texts
 from .figures import FRAME_S
 from .session import Speaker, SynthesizedUtterance
-from .sound import shape
+from .sound import speech_extent
 from .texts import EvaluationText
 
 WORDS_PER_S = (3.0, 6.0, 12.0)
-_AT_ONCE = 2
-"""Few: that a voice waits for its text must not be told from a machine that is slow."""
+_CONCURRENT = 2
+"""Few, so that waiting for text is not confused with a slow machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalFigures:
-    """`in_sound`: words a second from the first sound to the last, as it was made. `heard`: with the listener's waits.
+    """Figures at one rate of arriving text.
 
-    `waits`: how often in an utterance a listener who begins at once, without a buffer, runs dry; `wait_s`: how long.
+    `speech_words_per_s`: words per second from the first sound to the last; `heard_words_per_s`: including the waits of a
+    player without buffer. `waits`, `wait_s`: number and duration of its underruns per utterance.
     """
 
     words_per_s: float
     utterances: int
-    in_sound: float
+    speech_words_per_s: float
     pauses: float
-    """Share of the sound that is pause."""
-    heard: float
+    """Share of pauses in the speech."""
+    heard_words_per_s: float
     waits: float
     wait_s: float
     first_sound_s: float
 
 
 def long_lines(count: int) -> list[EvaluationText]:
-    """Sentences in which the pace of arrival can make itself felt: of ten words and more."""
+    """Sentences of at least ten words, in which the rate of arrival has an effect."""
     return [line for line in texts.load(texts.SENTENCES) if len(line.words) >= 10][::3][:count]
 
 
 async def measure(
     speaker: Speaker, voices: Sequence[str], sampling: SamplingOptions, count: int
 ) -> list[ArrivalFigures]:
-    """In real time: `count` sentences at each pace, their voices in turn."""
-    turn = asyncio.Semaphore(_AT_ONCE)
+    """Measure `count` sentences at each rate in real time; voices alternate."""
+    turn = asyncio.Semaphore(_CONCURRENT)
     lines = long_lines(count)
 
     async def one(number: int, line: EvaluationText, pace: float) -> SynthesizedUtterance:
@@ -64,28 +65,31 @@ async def measure(
 def figures(
     words_per_s: float, lines: Sequence[EvaluationText], spoken: Sequence[SynthesizedUtterance]
 ) -> ArrivalFigures:
-    forms = [shape(utterance.pcm) for utterance in spoken]
+    """Figures of utterances of `lines` at one rate."""
+    extents = [speech_extent(utterance.pcm) for utterance in spoken]
     waits = [waits_s(utterance.arrivals_s) for utterance in spoken]
-    words, span_s = sum(len(line.words) for line in lines), sum(form.span_s for form in forms)
+    words, speech_s = sum(len(line.words) for line in lines), sum(extent.speech_s for extent in extents)
     waited_s = sum(map(sum, waits))
     return ArrivalFigures(
         words_per_s=words_per_s,
         utterances=len(lines),
-        in_sound=words / span_s,
-        pauses=sum(form.pauses_s for form in forms) / span_s,
-        heard=words / (span_s + waited_s),
+        speech_words_per_s=words / speech_s,
+        pauses=sum(extent.pauses_s for extent in extents) / speech_s,
+        heard_words_per_s=words / (speech_s + waited_s),
         waits=sum(map(len, waits)) / len(lines),
         wait_s=waited_s / len(lines),
         first_sound_s=sum(
-            utterance.arrivals_s[min(int(form.lead_s / FRAME_S), len(utterance.pcm) * 12 // SAMPLE_RATE_HZ)]
-            for utterance, form in zip(spoken, forms, strict=True)
+            utterance.arrivals_s[
+                min(int(extent.leading_silence_s / FRAME_S), len(utterance.pcm) * 12 // SAMPLE_RATE_HZ)
+            ]
+            for utterance, extent in zip(spoken, extents, strict=True)
         )
         / len(lines),
     )
 
 
 def waits_s(arrivals_s: Sequence[float]) -> list[float]:
-    """Where playing from the first frame on runs dry, and for how long; a wait of a hundredth of a second is none."""
+    """Durations of the underruns when playback starts with the first frame; less than 10 ms does not count."""
     waits = []
     free_s = arrivals_s[0] if arrivals_s else 0.0
     for arrived_s in arrivals_s:

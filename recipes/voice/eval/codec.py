@@ -1,6 +1,6 @@
-"""The source through the codec alone: what of the errors is the codec's, before the talker adds its own.
+"""Source speech through the codec alone, to separate the codec's errors from the talker's.
 
-Published voices have no encoder; the recipe keeps its own (`codes.safetensors` of a training run).
+The demo voice has no encoder; the recipe's tokenizer (`codes.safetensors` of a training run) encodes instead.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ class RoundTrip:
     """Encodes with the recipe's tokenizer and decodes with the checkpoint's codec."""
 
     def __init__(self, encoder: Path, checkpoint: Path) -> None:
-        """OSError without either; ValueError when the file holds another model's weights."""
+        """Raises OSError for missing files, and ValueError for an encoder of another model."""
         self._decoder = CodecDecoder.from_checkpoint(checkpoint / "speech_tokenizer")
         self._tokenizer = MelTokenizer().eval()
         missing, surplus = self._tokenizer.load_state_dict(load_file(encoder), strict=False)
         lacking = [name for name in missing if not name.startswith("mel_decoder.")]
         if lacking or surplus:
-            raise ValueError(f"{encoder} is no encoder of this recipe: lacks {lacking}, has {surplus} besides")
+            raise ValueError(
+                f"{encoder} must hold this recipe's tokenizer: missing tensors {lacking}, unexpected tensors {surplus}"
+            )
 
     async def __call__(self, task: Task) -> tuple[Pcm, bool]:
-        """The source's reading of a task's text, as loud as the codec was taught it, encoded and decoded."""
-        voice = task.said.voice
-        return self.through(sources.read(voice, task.said.spoken) * np.float32(GAINS[voice])), True
+        """The source's reading of a task's text at the level used in training, encoded and decoded."""
+        voice = task.key.voice
+        return self.through(sources.read(voice, task.key.spoken) * np.float32(GAINS[voice])), True
 
     def through(self, pcm: Pcm) -> Pcm:
-        """Float32 [n] at 24 kHz -> float32 [m], n filled up to whole frames."""
+        """Encode and decode float32 [n] at 24 kHz -> float32 [m], padded to whole frames."""
         whole = functional.pad(torch.from_numpy(pcm), (0, -len(pcm) % self._decoder.frame_samples))
         with torch.inference_mode():
             codes = self._tokenizer.encode(tokenizer_mel(whole[None]))

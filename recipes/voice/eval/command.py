@@ -15,9 +15,9 @@ from voxgate.pipeline.errors import CheckpointError, VoxgateError
 from voxgate.pipeline.voice_config import load_voice_config
 
 from . import report
+from .measurements import MeasurementLog
 from .plan import FULL, QUICK, EvaluationSize
 from .run import Run, evaluate, read_sources, sweep
-from .takes import TakeLog
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "voices" / "demo"
@@ -25,6 +25,7 @@ BUILD = ROOT / "build" / "eval"
 
 
 def main() -> int:
+    """Run the command; returns its exit status."""
     parsed = _parser().parse_args()
     try:
         checkpoint = load_checkpoint(parsed.checkpoint)
@@ -38,10 +39,10 @@ def main() -> int:
     run = Run(
         checkpoint=parsed.checkpoint,
         voices=tuple(parsed.voices.split(",")) if parsed.voices else None,
-        extent=_extent(parsed),
+        size=_size(parsed),
         temperatures=(temperature, predictor),
-        takes=TakeLog(folder / "takes.jsonl"),
-        sources=TakeLog(BUILD / "sources.jsonl"),
+        measurements=MeasurementLog(folder / "measurements.jsonl"),
+        sources=MeasurementLog(BUILD / "sources.jsonl"),
         minutes=parsed.minutes,
         timings=not parsed.no_timings,
         encoder=parsed.encoder,
@@ -49,17 +50,17 @@ def main() -> int:
     try:
         _perform(parsed, run, folder)
     except KeyboardInterrupt:
-        print(f"\neval-voice: stopped; what was heard so far is in {folder}, and another run goes on", file=sys.stderr)
+        print(f"\neval-voice: stopped; measurements so far are in {folder}, run it again to continue", file=sys.stderr)
         return 130
     except (OSError, ValueError) as error:
         print(f"eval-voice: {error}", file=sys.stderr)
         return 1
-    except ExceptionGroup as group:  # of the utterances under way, one stands for all
+    except ExceptionGroup as group:  # one of the concurrent utterances' errors is enough
         if group.split((OSError, VoxgateError))[1] is not None:
             raise
-        print(f"eval-voice: {group.exceptions[0]}; another run goes on from here", file=sys.stderr)
+        print(f"eval-voice: {group.exceptions[0]}; run it again to continue", file=sys.stderr)
         return 1
-    print(f"\nin {folder}", file=sys.stderr)
+    print(f"\nresults in {folder}", file=sys.stderr)
     return 0
 
 
@@ -77,50 +78,58 @@ def _perform(parsed: argparse.Namespace, run: Run, folder: Path) -> None:
     report.write(folder / "results.md", report.tables(results))
     _show(report.tables(results))
     if parsed.publish:
-        from .publish import publish  # draws and encodes, which nothing else needs
+        from .publish import publish  # needs Pillow, as nothing else
 
         asyncio.run(publish(run, results, ROOT / "docs"))
 
 
 def fingerprint(checkpoint: Path) -> str:
-    """Of all that decides how a text sounds, the sampling aside: that is written down with every take."""
+    """A hash of everything that determines speech but sampling, which is part of each measurement's key."""
     rules = load_voice_config(checkpoint)
-    sum_of = hashlib.sha256(repr((rules.text, rules.limits)).encode())
+    digest = hashlib.sha256(repr((rules.text, rules.limits)).encode())
     for name in ("model.safetensors", "speech_tokenizer/model.safetensors", "config.json", "tokenizer.json"):
-        sum_of.update((checkpoint / name).read_bytes())
-    return sum_of.hexdigest()[:12]
+        digest.update((checkpoint / name).read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/eval-voice",
-        description="Measures the demo voice against its source voices. A run that was stopped goes on where it was.",
+        description="Compares the demo voice with its source voices. A stopped run continues when started again.",
     )
     parser.add_argument("--quick", action="store_true", help="a fifth of the texts with one seed")
-    parser.add_argument("--seeds", type=int, metavar="N", help="how often each sentence is said")
+    parser.add_argument("--seeds", type=int, metavar="N", help="utterances of each sentence")
     parser.add_argument(
-        "--minutes", type=float, default=inf, metavar="N", help="say no more after so many; another run goes on"
+        "--minutes",
+        type=float,
+        default=inf,
+        metavar="N",
+        help="start no more utterances after N minutes; a later run continues",
     )
-    parser.add_argument("--checkpoint", type=Path, default=DEMO, metavar="DIR", help="another than the demo voice's")
-    parser.add_argument("--voices", metavar="A,B", help="of the checkpoint's speaker table; left out: all")
-    parser.add_argument("--temperature", type=float, metavar="T", help="the talker's; left out: the checkpoint's own")
-    parser.add_argument("--predictor-temperature", type=float, metavar="T", help="the code predictor's, likewise")
-    parser.add_argument("--sweep", metavar="T,T", help="compare all pairs of these temperatures on a few sentences")
-    parser.add_argument("--sources", action="store_true", help="only the source voices")
     parser.add_argument(
-        "--encoder", type=Path, metavar="FILE", help="of the recipe: also the sources through the codec"
+        "--checkpoint", type=Path, default=DEMO, metavar="DIR", help="checkpoint folder (default: the demo voice)"
     )
-    parser.add_argument("--no-timings", action="store_true", help="leave out what means nothing on a busy machine")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where takes and tables go (build/eval/CHECKPOINT)")
+    parser.add_argument("--voices", metavar="A,B", help="voices of the checkpoint (default: all)")
     parser.add_argument(
-        "--publish", action="store_true", help="write the figures, samples and pictures of docs/voice.md"
+        "--temperature", type=float, metavar="T", help="temperature of the talker (default: the checkpoint's)"
     )
+    parser.add_argument("--predictor-temperature", type=float, metavar="T", help="temperature of the code predictor")
+    parser.add_argument("--sweep", metavar="T,T", help="compare all pairs of temperatures on some sentences")
+    parser.add_argument("--sources", action="store_true", help="measure the source voices only")
+    parser.add_argument(
+        "--encoder", type=Path, metavar="FILE", help="the recipe's tokenizer weights: measure the codec alone too"
+    )
+    parser.add_argument("--no-timings", action="store_true", help="omit figures that a busy machine distorts")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the results (default: build/eval/CHECKPOINT)"
+    )
+    parser.add_argument("--publish", action="store_true", help="write the figures, samples and images of docs/voice.md")
     return parser
 
 
-def _extent(parsed: argparse.Namespace) -> EvaluationSize:
-    usual = QUICK if parsed.quick else FULL
-    return usual if parsed.seeds is None else replace(usual, seeds=parsed.seeds)
+def _size(parsed: argparse.Namespace) -> EvaluationSize:
+    default = QUICK if parsed.quick else FULL
+    return default if parsed.seeds is None else replace(default, seeds=parsed.seeds)
 
 
 def _show(text: str) -> None:

@@ -1,6 +1,4 @@
-"""How much of what was to be said was heard: word errors, and words kept, by the cheapest alignment."""
-# TODO-DOC The figures of a run, worked out of its takes: what each set of texts says of each voice, against its
-# TODO-DOC source.
+"""Figures of a run: word errors by Levenshtein alignment, failures, durations, each compared with the source voice."""
 
 from __future__ import annotations
 
@@ -11,27 +9,27 @@ from statistics import fmean
 import numpy as np
 
 from . import texts
+from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
 from .plan import Task
-from .takes import SOURCE, Take, TakeKey, TakeLog
 from .texts import words
 
-_ALIKE = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay", "pm": "p m"}
-"""How the recogniser writes what the normaliser spells out."""
+_SPELLED_OUT = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay", "pm": "p m"}
+"""Abbreviations that the recogniser writes, and the spoken form spells out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`errors`: words wrong, missing or too many. `kept`: words of the text that were heard, in order."""
+    """`errors`: substitutions, deletions and insertions. `kept`: words of the text that were recognised, in order."""
 
     words: int
     errors: int
     kept: int
 
 
-def score(spoken: str, heard: str) -> Score:
-    """Compare a text with what a recogniser heard, word by word (Levenshtein; of equal costs, the most words kept)."""
-    expected, got = _folded(spoken), _folded(heard)
-    # Cost first, then the kept words with a minus: the smaller pair is the better one.
+def score(spoken: str, transcript: str) -> Score:
+    """Align a text with a transcript word by word: fewest errors, then most words kept."""
+    expected, got = _folded(spoken), _folded(transcript)
+    # Pairs of cost and negative number of kept words: the smaller pair is better.
     row = [(n, 0) for n in range(len(got) + 1)]
     for i, want in enumerate(expected, 1):
         above, row = row, [(i, 0)]
@@ -49,15 +47,15 @@ def score(spoken: str, heard: str) -> Score:
 
 
 def _folded(text: str) -> list[str]:
-    return [part for word in words(text) for part in _ALIKE.get(word, word).split()]
+    return [part for word in words(text) for part in _SPELLED_OUT.get(word, word).split()]
 
 
 def ratio_interval(
     errors: Sequence[float], source_errors: Sequence[float], draws: int = 2000
 ) -> tuple[float, float, float]:
-    """The ratio of two sums over the same texts, and where 95 % of such ratios lie when texts are drawn anew.
+    """Ratio of two sums over the same texts, with its 95 % interval by bootstrap over texts.
 
-    (nan, nan, nan) without an error of the source: there is no ratio then.
+    (nan, nan, nan) if the source has no errors.
     """
     top, bottom = np.asarray(errors, float), np.asarray(source_errors, float)
     if not bottom.sum():
@@ -71,45 +69,52 @@ def ratio_interval(
 
 FRAME_S = 0.08
 LOST_SHARE = 0.5
+"""Share of the words recognised from the source whose loss is a failure."""
 NEAR = 0.1
+"""Relative difference of durations that counts as near."""
 FIRST_SOUND_S = 2 * FRAME_S
+"""Silence before the first sound that is acceptable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One take beside the source voice's reading of the same text."""
+    """A measurement, and that of the source voice's reading of the same text."""
 
     group: str
-    take: Take
-    source: Take
+    measurement: Measurement
+    source: Measurement
     known: bool
-    """All words are in the recogniser's dictionary."""
+    """Whether all words are in the recogniser's dictionary."""
 
     @property
     def score(self) -> Score:
-        return score(self.take.said.spoken, self.take.heard)
+        """Word errors of the voice."""
+        return score(self.measurement.key.spoken, self.measurement.transcript)
 
     @property
     def source_score(self) -> Score:
-        return score(self.source.said.spoken, self.source.heard)
+        """Word errors of the source."""
+        return score(self.source.key.spoken, self.source.transcript)
 
     @property
     def duration_ratio(self) -> float:
-        return self.take.span_s / self.source.span_s
+        """Duration of the speech relative to the source's."""
+        return self.measurement.speech_s / self.source.speech_s
 
     @property
     def lost(self) -> bool:
-        """More than half of the words that were heard of the source are not heard of the voice."""
+        """Whether less than half as many words were recognised as of the source."""
         return self.score.kept < (1 - LOST_SHARE) * self.source_score.kept
 
     @property
     def failed(self) -> bool:
-        return self.lost or not self.take.ended
+        """Whether the utterance lost words or did not end by itself."""
+        return self.lost or not self.measurement.ended
 
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """Shares of the words, and their ratio with the interval that holds 95 % of redrawn sets of texts."""
+    """Word error rates of voice and source, and their ratio with its 95 % interval."""
 
     texts: int
     words: int
@@ -122,7 +127,7 @@ class WordErrors:
 
 @dataclass(frozen=True, slots=True)
 class VoiceFigures:
-    """`voice` is its name, or "all". Word errors by set, "numbers" for four of them, "everything" for all."""
+    """Figures of a voice, or of "all". Word errors are by set, of all numbers ("numbers"), and of "everything"."""
 
     voice: str
     word_errors: dict[str, WordErrors]
@@ -138,58 +143,58 @@ class VoiceFigures:
     """Share of sentences within 10 % of the source's duration."""
     paragraphs: int
     paragraph_ratios: list[float]
-    lead_ms_median: float
-    lead_ms_p95: float
-    lead_ms_most: float
-    lead_near: float
-    """Share of utterances whose first sound lies within two frames."""
+    leading_silence_ms_median: float
+    leading_silence_ms_p95: float
+    leading_silence_ms_max: float
+    first_sound_near: float
+    """Share of utterances whose first sound comes within two frames."""
     words_per_s: float
     source_words_per_s: float
     failed: list[str]
-    """What was lost or did not end: text, and what was heard of it."""
+    """Failed utterances with their transcripts."""
 
 
-def pairs(tasks: Iterable[Task], ledger: TakeLog, sources: TakeLog) -> list[Pair]:
-    """Those of the tasks that were done, each with its source; `tasks` of voices, not of sources."""
+def pairs(tasks: Iterable[Task], log: MeasurementLog, sources: MeasurementLog) -> list[Pair]:
+    """Measurements of the tasks that are complete, each with that of its source."""
     found = []
     for task in tasks:
-        take = ledger.get(task.said)
-        source = sources.get(TakeKey(SOURCE, task.said.voice, task.said.spoken))
-        if take is not None and source is not None:
-            found.append(Pair(task.line.group, take, source, bool(task.candidates)))
+        measurement = log.get(task.key)
+        source = sources.get(UtteranceKey(SOURCE, task.key.voice, task.key.spoken))
+        if measurement is not None and source is not None:
+            found.append(Pair(task.line.group, measurement, source, bool(task.candidates)))
     return found
 
 
 def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
-    """Of one voice's pairs, or of all of them together."""
-    asked = [pair for pair in of if pair.take.chosen is not None]
+    """Figures of the given pairs."""
+    asked = [pair for pair in of if pair.measurement.chosen is not None]
     single = [pair for pair in of if pair.group != texts.PARAGRAPHS]
     ratios = np.array([pair.duration_ratio for pair in single])
-    leads_ms = np.array([1000 * pair.take.lead_s for pair in of])
-    # A source is read once for all seeds: each of its readings counts once.
-    readings = {pair.source.said: pair.source for pair in asked}.values()
+    leading_silences_ms = np.array([1000 * pair.measurement.leading_silence_s for pair in of])
+    # One reading of the source serves all seeds, and counts once.
+    readings = {pair.source.key: pair.source for pair in asked}.values()
     return VoiceFigures(
         voice=voice,
         word_errors=_by_set(of),
-        right_choice=fmean(bool(pair.take.chosen) for pair in asked) if asked else None,
+        right_choice=fmean(bool(pair.measurement.chosen) for pair in asked) if asked else None,
         source_right_choice=fmean(bool(reading.chosen) for reading in readings) if readings else None,
         choices=len(asked),
         utterances=len(of),
-        unended=sum(not pair.take.ended for pair in of),
+        unended=sum(not pair.measurement.ended for pair in of),
         lost=sum(pair.lost for pair in of),
         duration_ratio=float(ratios.mean()),
         duration_spread=float(ratios.std()),
         duration_near=float(np.mean(np.abs(ratios - 1) <= NEAR)),
         paragraphs=len(of) - len(single),
         paragraph_ratios=[pair.duration_ratio for pair in of if pair.group == texts.PARAGRAPHS],
-        lead_ms_median=float(np.median(leads_ms)),
-        lead_ms_p95=float(np.percentile(leads_ms, 95)),
-        lead_ms_most=float(leads_ms.max()),
-        lead_near=float(np.mean(leads_ms <= 1000 * FIRST_SOUND_S)),
-        words_per_s=_words_per_s([pair.take for pair in single]),
+        leading_silence_ms_median=float(np.median(leading_silences_ms)),
+        leading_silence_ms_p95=float(np.percentile(leading_silences_ms, 95)),
+        leading_silence_ms_max=float(leading_silences_ms.max()),
+        first_sound_near=float(np.mean(leading_silences_ms <= 1000 * FIRST_SOUND_S)),
+        words_per_s=_words_per_s([pair.measurement for pair in single]),
         source_words_per_s=_words_per_s([pair.source for pair in single]),
         failed=[
-            f"{pair.take.said.voice}, seed {pair.take.said.seed}: {pair.take.said.spoken} | {pair.take.heard}"
+            f"{pair.measurement.key.voice}, seed {pair.measurement.key.seed}: {pair.measurement.key.spoken} | {pair.measurement.transcript}"
             for pair in of
             if pair.failed
         ],
@@ -205,14 +210,14 @@ def _by_set(of: Sequence[Pair]) -> dict[str, WordErrors]:
 
 
 def word_errors(of: Sequence[Pair]) -> WordErrors:
-    """A text's errors are the mean over its seeds and voices: drawing texts anew then draws what belongs together."""
+    """Word error rates of pairs; each text counts with the mean over its seeds and voices, as the bootstrap draws texts."""
     ours: dict[str, list[float]] = {}
-    theirs: dict[str, dict[TakeKey, float]] = {}
+    theirs: dict[str, dict[UtteranceKey, float]] = {}
     words: dict[str, int] = {}
     for pair in of:
-        spoken = pair.take.said.spoken
+        spoken = pair.measurement.key.spoken
         ours.setdefault(spoken, []).append(pair.score.errors)
-        theirs.setdefault(spoken, {})[pair.source.said] = pair.source_score.errors
+        theirs.setdefault(spoken, {})[pair.source.key] = pair.source_score.errors
         words[spoken] = pair.score.words
     errors = [fmean(ours[spoken]) for spoken in words]
     source_errors = [fmean(theirs[spoken].values()) for spoken in words]
@@ -221,16 +226,18 @@ def word_errors(of: Sequence[Pair]) -> WordErrors:
     return WordErrors(len(words), total, sum(errors) / total, sum(source_errors) / total, ratio, low, high)
 
 
-def source_word_errors(tasks: Iterable[Task], sources: TakeLog) -> dict[str, float]:
-    """What the recogniser gets wrong of the source voice, by set."""
+def source_word_errors(tasks: Iterable[Task], sources: MeasurementLog) -> dict[str, float]:
+    """Word error rates of the source voice by set."""
     counted: dict[str, list[Score]] = {}
     for task in tasks:
-        if (take := sources.get(task.said)) is not None:
-            counted.setdefault(task.line.group, []).append(score(take.said.spoken, take.heard))
+        if (measurement := sources.get(task.key)) is not None:
+            counted.setdefault(task.line.group, []).append(score(measurement.key.spoken, measurement.transcript))
     return {
         group: sum(one.errors for one in scores) / sum(one.words for one in scores) for group, scores in counted.items()
     }
 
 
-def _words_per_s(of: Sequence[Take]) -> float:
-    return sum(len(texts.words(take.said.spoken)) for take in of) / sum(take.span_s for take in of)
+def _words_per_s(of: Sequence[Measurement]) -> float:
+    return sum(len(texts.words(measurement.key.spoken)) for measurement in of) / sum(
+        measurement.speech_s for measurement in of
+    )

@@ -1,4 +1,4 @@
-"""What is to be said in a run: which texts, how often, and among which others each is to be told."""
+"""The utterances of a run: texts, seeds, and for closed-set recognition the candidates of each text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import texts
-from .takes import CODEC, SOURCE, VOICE, TakeKey
+from .measurements import CODEC, SOURCE, VOICE, UtteranceKey
 from .texts import EvaluationText
 
 CHOICES = 20
+"""Candidates in closed-set recognition."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSize:
-    """How much is said: every `stride`-th line of each set, the sentences with `seeds` seeds and the rest with one."""
+    """Extent of a run: every `stride`-th line of each set, sentences with `seeds` seeds, other texts with one."""
 
     stride: int
     seeds: int
@@ -24,61 +25,64 @@ class EvaluationSize:
 FULL = EvaluationSize(stride=1, seeds=3, paragraphs=10)
 QUICK = EvaluationSize(stride=5, seeds=1, paragraphs=1)
 SWEEP = EvaluationSize(stride=10, seeds=1, paragraphs=0)
-"""For each pair of temperatures, about 40 lines, their voices in turn."""
+"""About 40 lines for each pair of temperatures; voices alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One utterance to be made of a line. `candidates`: the line's own text first, then those it may be taken for."""
+    """One utterance to make and measure. `candidates`: the line's text first, then similar ones; none without choice."""
 
     line: EvaluationText
-    said: TakeKey
+    key: UtteranceKey
     candidates: tuple[str, ...] = ()
 
 
-def lines(extent: EvaluationSize, groups: Sequence[str] = texts.SETS) -> list[EvaluationText]:
+def lines(size: EvaluationSize, groups: Sequence[str] = texts.SETS) -> list[EvaluationText]:
+    """The lines of a run."""
     chosen: list[EvaluationText] = []
     for group in groups:
         of_group = texts.load(group)
-        chosen += of_group[: extent.paragraphs] if group == texts.PARAGRAPHS else of_group[:: extent.stride]
+        chosen += of_group[: size.paragraphs] if group == texts.PARAGRAPHS else of_group[:: size.stride]
     return chosen
 
 
-def source_tasks(voice: str, extent: EvaluationSize, candidates: Candidates) -> list[Task]:
-    return [Task(line, TakeKey(SOURCE, voice, line.spoken), candidates(line)) for line in lines(extent)]
+def source_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> list[Task]:
+    """All lines in a source voice."""
+    return [Task(line, UtteranceKey(SOURCE, voice, line.spoken), candidates(line)) for line in lines(size)]
 
 
-def codec_tasks(voice: str, extent: EvaluationSize, candidates: Candidates) -> list[Task]:
-    """The sentences alone."""
+def codec_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> list[Task]:
+    """The sentences through the codec."""
     return [
-        Task(line, TakeKey(CODEC, voice, line.spoken), candidates(line)) for line in lines(extent, [texts.SENTENCES])
+        Task(line, UtteranceKey(CODEC, voice, line.spoken), candidates(line)) for line in lines(size, [texts.SENTENCES])
     ]
 
 
 def voice_tasks(
-    voice: str, extent: EvaluationSize, candidates: Candidates, temperatures: tuple[float, float]
+    voice: str, size: EvaluationSize, candidates: Candidates, temperatures: tuple[float, float]
 ) -> list[Task]:
-    """First everything with the first seed, then the sentences with the others."""
-    every = lines(extent)
+    """All lines with the first seed, then the sentences with further seeds."""
+    every = lines(size)
     return [
-        Task(line, TakeKey(VOICE, voice, line.spoken, seed, *temperatures), candidates(line))
-        for seed in range(extent.seeds)
+        Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures), candidates(line))
+        for seed in range(size.seeds)
         for line in every
         if seed == 0 or line.group == texts.SENTENCES
     ]
 
 
 def sweep_tasks(voices: Sequence[str], candidates: Candidates, temperatures: tuple[float, float]) -> list[Task]:
-    """Every pair of temperatures says the same lines in the same voices, so that their differences are its own."""
+    """The lines of a sweep, the same lines in the same voices for every pair of temperatures."""
     of_voices = [voice_tasks(voice, SWEEP, candidates, temperatures) for voice in voices]
     return [tasks[number % len(voices)] for number, tasks in enumerate(zip(*of_voices, strict=True))]
 
 
 Candidates = Callable[[EvaluationText], tuple[str, ...]]
+"""Gives the candidates of a line."""
 
 
 class NearestInLength:
-    """For a sentence of known words: itself and the others nearest in length; nothing for what has no such choice."""
+    """`Candidates`: a sentence and those nearest in length; none for texts with words unknown to the recogniser."""
 
     def __init__(self, knows: Callable[[str], bool]) -> None:
         self._pool = [line.spoken for line in texts.load(texts.SENTENCES) if knows(line.spoken)]

@@ -1,5 +1,4 @@
-"""Spectrograms, one above the other on one scale of time and level."""
-# TODO-DOC Writes what docs/voice.md shows: the figures between its marks, sounds to listen to, and spectrograms.
+"""Writes the figures of docs/voice.md between its marks, audio samples, and spectrograms."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 from . import report, sources, texts
 from .run import Results, Run
-from .session import speaker
+from .session import open_speaker
 
 _WINDOW, _HOP = 600, 240
 """25 ms and 10 ms."""
@@ -23,11 +22,11 @@ _UP_TO_HZ, _RANGE_DB = 8000, 70
 _HEIGHT, _LABEL, _GAP = 100, 16, 6
 _COLOURS = 48
 _SCALE = np.array([[252, 252, 250], [250, 208, 150], [226, 110, 90], [140, 44, 110], [44, 18, 84], [8, 6, 28]], float)
-"""From silence to loud; dark on light, so that a page may be read in print too."""
+"""From silence to loud; dark on light, which is suitable for print."""
 
 
 def spectrograms(sounds: Sequence[tuple[str, Pcm]], path: Path) -> None:
-    """Write a PNG of named sounds, float32 [n] at 24 kHz each, 100 columns a second."""
+    """Write a PNG of the named sounds, float32 [n] at 24 kHz each, with 100 columns per second."""
     levels = [_levels_db(pcm) for _, pcm in sounds]
     top, width = max(float(one.max()) for one in levels), max(one.shape[1] for one in levels)
     step = _HEIGHT + _LABEL + _GAP
@@ -41,7 +40,7 @@ def spectrograms(sounds: Sequence[tuple[str, Pcm]], path: Path) -> None:
 
 
 def _levels_db(pcm: Pcm) -> NDArray[np.float64]:
-    """[frequency, time], low frequencies last."""
+    """Levels [frequency, time], low frequencies last."""
     padded = np.pad(pcm.astype(np.float64), (0, _WINDOW))
     frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[: len(pcm) : _HOP] * np.hanning(_WINDOW)
     spectrum = np.abs(np.fft.rfft(frames, 1024))[:, : 1024 * _UP_TO_HZ // SAMPLE_RATE_HZ]
@@ -50,7 +49,7 @@ def _levels_db(pcm: Pcm) -> NDArray[np.float64]:
 
 
 def _coloured(loudness: NDArray[np.float64]) -> Image.Image:
-    """`loudness`: [frequency, time], 0 silent to 1 loudest."""
+    """An image of `loudness`, [frequency, time] from 0 to 1."""
     at = np.clip(loudness, 0, 1) * (len(_SCALE) - 1)
     channels = [np.interp(at, np.arange(len(_SCALE)), _SCALE[:, channel]) for channel in range(3)]
     image = Image.fromarray(np.stack(channels, -1).astype(np.uint8))
@@ -63,31 +62,31 @@ SAMPLES = (
     "Take the second road on the left, and you will see the lake.",
     "That comes to $14.50, and your train leaves at 10:45.",
 )
-"""Of no set: what is shown must not be what was picked by its figures."""
+"""Texts of no evaluation set, so that samples are not selected by their figures."""
 _FORMAT = OutputFormat("ogg_opus", bitrate=20_000)
 
 
 async def publish(run: Run, results: Results, docs: Path) -> None:
-    """Raises ValueError when the page has no place for the figures."""
+    """Write figures, samples and spectrograms into `docs`. Raises ValueError if the page lacks the marks."""
     names = [voice.voice for voice in results.voices if voice.voice != "all"]
     rows = []
-    async with speaker(run.checkpoint) as speaking:
+    async with open_speaker(run.checkpoint) as speaker:
         for number, written in enumerate(SAMPLES):
             cells = []
             for voice in names:
-                said = sources.read(voice, texts.spoken(written))
-                made = (await speaking.speak(voice, written, 0, run.sampling)).pcm
+                source = sources.read(voice, texts.spoken(written))
+                made = (await speaker.speak(voice, written, 0, run.sampling)).pcm
                 links = [
-                    _sound(docs, f"{voice}_{number}_source", "source", said),
+                    _sound(docs, f"{voice}_{number}_source", "source", source),
                     _sound(docs, f"{voice}_{number}_voice", "voice", made),
                 ]
                 cells.append(", ".join(links))
                 if number == 0:
-                    pictures = [("flite", said), ("this voice", made)]
+                    pictures = [("flite", source), ("this voice", made)]
                     spectrograms([(f"{voice}, {name}", pcm) for name, pcm in pictures], picture(docs, voice))
             rows.append((written, *cells))
         paragraph = texts.load(texts.PARAGRAPHS)[0]
-        made = (await speaking.speak(names[0], paragraph.written, 0, run.sampling)).pcm
+        made = (await speaker.speak(names[0], paragraph.written, 0, run.sampling)).pcm
         rows.append(("ten sentences", _sound(docs, f"{names[0]}_paragraph", "voice", made), *("" for _ in names[1:])))
     shown = [
         report.tables(results),
@@ -102,7 +101,7 @@ async def publish(run: Run, results: Results, docs: Path) -> None:
 
 
 def replaced(page: str, parts: Sequence[str]) -> str:
-    """The page with these parts between its two marks. ValueError when it lacks one."""
+    """The page with these parts between its two marks. Raises ValueError if it lacks one."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -111,11 +110,12 @@ def replaced(page: str, parts: Sequence[str]) -> str:
 
 
 def picture(docs: Path, voice: str) -> Path:
+    """File of a voice's spectrograms."""
     return docs / "images" / f"voice_{voice}.png"
 
 
 def _sound(docs: Path, name: str, label: str, pcm: Pcm) -> str:
-    """Writes it in Ogg Opus; returns the link."""
+    """Write the audio in Ogg Opus; returns a link to it."""
     encoder = PacketEncoder(_FORMAT)
     payloads = [packet.payload for packet in [*encoder.push(pcm), *encoder.finish()]]
     path = docs / "sounds" / f"{name}.ogg"

@@ -1,5 +1,4 @@
-"""The voice under test, through the project's own pipeline: the synthesizer that the gateway uses, in process."""
-# TODO-DOC A run: utterances are made side by side, listened to on every core, and written down one by one.
+"""Speaks the tasks with the gateway's synthesizer in this process, and measures them with recognisers on all cores."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, Sp
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from . import listener, sources
+from . import recogniser, sources
+from .measurements import Measurement, MeasurementLog
 from .plan import Task
-from .sound import for_listening, shape
-from .takes import Take, TakeLog
+from .sound import for_recogniser, speech_extent
 
-AT_ONCE = 12
-"""Utterances spoken side by side: a step for twelve costs much less than twelve steps."""
+CONCURRENT_UTTERANCES = 12
+"""A step for twelve utterances costs much less than twelve steps."""
 _DEADLINE_S = 300.0
-"""Of one utterance: ten sentences take half a minute, on a busy machine a few times that."""
+"""Limit for one utterance: ten sentences need half a minute, on a busy machine a few times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizedUtterance:
-    """`pcm`: float32 [n] at 24 kHz. `arrivals_s`: when each 80 ms of it were there, from the first text on."""
+    """`pcm`: float32 [n] at 24 kHz. `arrivals_s`: arrival of each frame, from the first text on."""
 
     pcm: NDArray[np.float32]
     ended: bool
@@ -45,20 +44,21 @@ class SynthesizedUtterance:
 
 
 class Speaker:
-    """Speaks up to `at_once` utterances side by side; further ones wait their turn."""
+    """Speaks up to `concurrent` utterances at a time; further ones wait."""
 
-    def __init__(self, synthesizer: Synthesizer, at_once: int) -> None:
+    def __init__(self, synthesizer: Synthesizer, concurrent: int) -> None:
         self._synthesizer = synthesizer
-        self._turn = asyncio.Semaphore(at_once)
+        self._turn = asyncio.Semaphore(concurrent)
 
     @property
     def voices(self) -> list[str]:
+        """Names of the voices."""
         return list(self._synthesizer.voices)
 
     async def speak(
         self, voice: str, written: str, seed: int, sampling: SamplingOptions, words_per_s: float = inf
     ) -> SynthesizedUtterance:
-        """One utterance, its text at once, or a word at a time as `words_per_s` tells.
+        """Speak one utterance, with its text at once or word by word at `words_per_s`.
 
         Raises what `Synthesizer.open` and the iteration of `Speech` raise, and TimeoutError.
         """
@@ -81,7 +81,7 @@ class Speaker:
 
 
 async def _write(speech: Speech, written: str, words_per_s: float) -> None:
-    """A word and its blank at a time, as a language model or a hand would write them; the end with the last word."""
+    """Push the text word by word, then end it."""
     clock_s = asyncio.get_running_loop().time
     began_s = clock_s()
     for number, word in enumerate(re.findall(r"\S+\s*", written)):
@@ -91,43 +91,43 @@ async def _write(speech: Speech, written: str, words_per_s: float) -> None:
 
 
 @asynccontextmanager
-async def speaker(checkpoint: Path, at_once: int = AT_ONCE) -> AsyncIterator[Speaker]:
-    """The checkpoint's voices, loaded; every process of theirs is gone afterwards."""
-    synthesizer = QwenSynthesizer(checkpoint, SynthesizerOptions(slots=at_once))
+async def open_speaker(checkpoint: Path, concurrent: int = CONCURRENT_UTTERANCES) -> AsyncIterator[Speaker]:
+    """Load the checkpoint's voices for the duration of the block."""
+    synthesizer = QwenSynthesizer(checkpoint, SynthesizerOptions(slots=concurrent))
     await synthesizer.start()
     try:
-        yield Speaker(synthesizer, at_once)
+        yield Speaker(synthesizer, concurrent)
     finally:
         await synthesizer.close()
 
 
 Make = Callable[[Task], Awaitable[tuple[Pcm, bool]]]
-"""Makes the sound of a task: float32 [n] at 24 kHz, and whether it ended by itself."""
+"""Makes the audio of a task, float32 [n] at 24 kHz, and whether it ended by itself."""
 _REPORT_S = 15.0
-_WAITING = 32
-"""Utterances under way at once, made or being listened to: what bounds the memory."""
+_MAX_UTTERANCES = 32
+"""Utterances in progress, being spoken or recognised; bounds the memory."""
 
 
 @dataclass(slots=True)
 class _Progress:
     total: int
     done: int = 0
-    told_s: float = 0.0
+    reported_s: float = 0.0
 
     def step(self, name: str) -> None:
         self.done += 1
         now_s = time.monotonic()
-        if now_s - self.told_s > _REPORT_S or self.done == self.total:
-            self.told_s = now_s
+        if now_s - self.reported_s > _REPORT_S or self.done == self.total:
+            self.reported_s = now_s
             print(f"{name}: {self.done} of {self.total}", file=sys.stderr, flush=True)
 
 
 class RecogniserPool:
-    """A recogniser on every core."""
+    """A recogniser process per core."""
 
     def __init__(self) -> None:
-        # Not forked: the parent has threads, and a model of its own.
-        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), listener.open_recogniser)
+        # Spawned, because this process has threads.
+        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), recogniser.open_recogniser)
 
     def __enter__(self) -> RecogniserPool:
         return self
@@ -137,56 +137,64 @@ class RecogniserPool:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    async def listen(self, pcm: Pcm, candidates: Sequence[str]) -> listener.Recognition:
+    async def recognise(self, pcm: Pcm, candidates: Sequence[str]) -> recogniser.Recognition:
+        """Recognise float32 [n] at 24 kHz."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, listener.listen, for_listening(pcm), tuple(candidates))
+        return await loop.run_in_executor(self._pool, recogniser.recognise, for_recogniser(pcm), tuple(candidates))
 
 
 async def perform(
-    name: str, tasks: Sequence[Task], make: Make, ears: RecogniserPool, ledger: TakeLog, until_s: float = inf
+    name: str, tasks: Sequence[Task], make: Make, recognisers: RecogniserPool, log: MeasurementLog, until_s: float = inf
 ) -> None:
-    """Make, hear and write down every task that the ledger does not have; what it has by then is safe.
+    """Make and measure every task that is not in the log yet, and add it to the log.
 
-    After `until_s`, on the event loop's clock, no other is begun.
+    No task starts after `until_s`, on the event loop's clock.
     """
-    missing = [task for task in tasks if task.said not in ledger]
-    progress, room = _Progress(len(missing)), asyncio.Semaphore(_WAITING)
+    missing = [task for task in tasks if task.key not in log]
+    progress, slots = _Progress(len(missing)), asyncio.Semaphore(_MAX_UTTERANCES)
 
     async def one(task: Task) -> None:
         try:
             pcm, ended = await make(task)
-            heard = await ears.listen(pcm, task.candidates)
+            recognition = await recognisers.recognise(pcm, task.candidates)
         finally:
-            room.release()
-        form = shape(pcm)
-        chosen = heard.choice == 0 if task.candidates else None
-        ledger.add(
-            Take(
-                task.said, ended, len(pcm) / SAMPLE_RATE_HZ, form.lead_s, form.span_s, form.pauses_s, heard.text, chosen
+            slots.release()
+        extent = speech_extent(pcm)
+        chosen = recognition.choice == 0 if task.candidates else None
+        log.add(
+            Measurement(
+                task.key,
+                ended,
+                len(pcm) / SAMPLE_RATE_HZ,
+                extent.leading_silence_s,
+                extent.speech_s,
+                extent.pauses_s,
+                recognition.text,
+                chosen,
             )
         )
         progress.step(name)
 
     async with asyncio.TaskGroup() as group:
         for task in missing:
-            await room.acquire()
+            await slots.acquire()
             if asyncio.get_running_loop().time() >= until_s:
                 break
             group.create_task(one(task))
 
 
 async def from_source(task: Task) -> tuple[Pcm, bool]:
-    """`Make` by flite."""
-    return sources.read(task.said.voice, task.said.spoken), True
+    """`Make` with flite."""
+    return sources.read(task.key.voice, task.key.spoken), True
 
 
 def from_voice(speaker: Speaker) -> Make:
-    """`Make` by the checkpoint under test."""
+    """`Make` with the checkpoint's voices."""
 
     async def make(task: Task) -> tuple[Pcm, bool]:
-        said = task.said
-        sampling = SamplingOptions(temperature=said.temperature, predictor_temperature=said.predictor_temperature)
-        utterance = await speaker.speak(said.voice, task.line.written, said.seed, sampling)
+        key = task.key
+        sampling = SamplingOptions(temperature=key.temperature, predictor_temperature=key.predictor_temperature)
+        utterance = await speaker.speak(key.voice, task.line.written, key.seed, sampling)
         return utterance.pcm, utterance.ended
 
     return make

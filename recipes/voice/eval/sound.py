@@ -1,4 +1,4 @@
-"""What can be measured of a sound without understanding it: where it begins and ends, and its pauses."""
+"""Extent of speech in audio: beginning, end and pauses."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 from voxgate.codecs.resample import Resampler
 from voxgate.pipeline.silence import QUIET_RMS
 
-LISTENING_HZ = 16_000
+RECOGNISER_HZ = 16_000
 _WINDOW = SAMPLE_RATE_HZ // 100
 PAUSE_S = 0.15
-"""A shorter silence belongs to a word (the closure of a stop lasts about 0.1 s)."""
+"""Shorter silences belong to words; the closure of a stop lasts about 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True)
-class SoundExtent:
-    """Seconds: silence before the first sound, from the first to the last sound, and the pauses in between."""
+class SpeechExtent:
+    """Durations: silence before the first sound, from the first to the last sound, and pauses within."""
 
-    lead_s: float
-    span_s: float
+    leading_silence_s: float
+    speech_s: float
     pauses_s: float
 
 
-def shape(pcm: Pcm) -> SoundExtent:
-    """Of float32 [n] at 24 kHz, in steps of 10 ms; all of it lead where there is no sound at all.
+def speech_extent(pcm: Pcm) -> SpeechExtent:
+    """Measure float32 [n] at 24 kHz in windows of 10 ms; audio without speech is all leading silence.
 
-    What is louder than silence for one step alone is a click, not the beginning of a word.
+    A single window above silence is a click, not speech.
     """
     count = len(pcm) // _WINDOW
     windows = pcm[: count * _WINDOW].astype(np.float64).reshape(count, _WINDOW)
     over = np.pad(np.sqrt(np.mean(windows**2, axis=1)) >= QUIET_RMS, 1)
     loud = np.flatnonzero(over[1:-1] & (over[:-2] | over[2:]))
     if not len(loud):
-        return SoundExtent(count / 100, 0.0, 0.0)
+        return SpeechExtent(count / 100, 0.0, 0.0)
     gaps_s = (np.diff(loud) - 1) / 100
-    return SoundExtent(
-        lead_s=float(loud[0]) / 100,
-        span_s=float(loud[-1] + 1 - loud[0]) / 100,
+    return SpeechExtent(
+        leading_silence_s=float(loud[0]) / 100,
+        speech_s=float(loud[-1] + 1 - loud[0]) / 100,
         pauses_s=float(gaps_s[gaps_s >= PAUSE_S].sum()),
     )
 
 
 def resampled(pcm: Pcm, in_hz: int, out_hz: int) -> Pcm:
-    """The whole of float32 [n] at another rate."""
+    """Resample float32 [n]."""
     resampler = Resampler(in_hz, out_hz)
     return np.concatenate([resampler.push(pcm), resampler.finish()])
 
 
-def for_listening(pcm: Pcm) -> NDArray[np.int16]:
-    """Float32 [n] at 24 kHz as the recogniser takes it: int16 at 16 kHz."""
-    sound = resampled(pcm, SAMPLE_RATE_HZ, LISTENING_HZ)
+def for_recogniser(pcm: Pcm) -> NDArray[np.int16]:
+    """Convert float32 [n] at 24 kHz to the recogniser's int16 at 16 kHz."""
+    sound = resampled(pcm, SAMPLE_RATE_HZ, RECOGNISER_HZ)
     return (np.clip(sound, -1, 1) * 32767).astype(np.int16)

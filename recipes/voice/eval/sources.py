@@ -1,4 +1,4 @@
-"""The voices that the demo voices learnt from: flite's, brought to 24 kHz as everything that is compared."""
+"""The source voices of the demo voice, flite's, resampled to 24 kHz."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _readers: dict[str, Flite] = {}
 
 
 def read(voice: str, spoken: str) -> NDArray[np.float32]:
-    """Flite's reading of a text in its spoken form, float32 [n] at 24 kHz. OSError without its libraries."""
+    """Flite's reading of a text in its spoken form, float32 [n] at 24 kHz. Raises OSError without its libraries."""
     if voice not in _readers:
         _readers[voice] = Flite(voice)
     samples = _readers[voice].read(spoken).samples

@@ -1,7 +1,4 @@
-"""How much of one core talker, predictor and codec take together: a process of its own, bound to one core.
-
-python -m eval.speed CHECKPOINT VOICE     prints a line of JSON
-"""
+"""Speed of synthesis on one core. `python -m eval.speed CHECKPOINT VOICE` prints a line of JSON."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ _SENTENCES = 8
 
 @dataclass(frozen=True, slots=True)
 class SynthesisSpeed:
-    """Seconds of the clock, and of the processor, for a second of sound, one utterance at a time on one core."""
+    """Elapsed time and CPU time per second of audio, for one utterance at a time on one core."""
 
     real_time_factor: float
-    processor_s: float
+    cpu_s: float
     seconds: float
 
 
 def measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
-    """In a process of its own, since it binds itself and what it starts to one core."""
+    """Measure in a subprocess, which binds itself and its children to one core."""
     command = [sys.executable, "-m", "eval.speed", str(checkpoint), voice]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return SynthesisSpeed(**json.loads(answer.stdout.splitlines()[-1]))
@@ -40,20 +37,20 @@ async def _measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
     from voxgate.pipeline.interface import SamplingOptions
 
     from . import texts
-    from .session import speaker
+    from .session import open_speaker
 
     lines = texts.load(texts.SENTENCES)[:: 212 // _SENTENCES][: _SENTENCES + 1]
-    async with speaker(checkpoint, at_once=1) as speaking:
-        await speaking.speak(voice, lines[0].written, 0, SamplingOptions())
-        began_s, used_s, samples = time.monotonic(), _used_s(), 0
+    async with open_speaker(checkpoint, concurrent=1) as speaker:
+        await speaker.speak(voice, lines[0].written, 0, SamplingOptions())
+        began_s, start_cpu_s, samples = time.monotonic(), _cpu_s(), 0
         for line in lines[1:]:
-            samples += len((await speaking.speak(voice, line.written, 0, SamplingOptions())).pcm)
+            samples += len((await speaker.speak(voice, line.written, 0, SamplingOptions())).pcm)
         seconds = samples / SAMPLE_RATE_HZ
-        return SynthesisSpeed((time.monotonic() - began_s) / seconds, (_used_s() - used_s) / seconds, seconds)
+        return SynthesisSpeed((time.monotonic() - began_s) / seconds, (_cpu_s() - start_cpu_s) / seconds, seconds)
 
 
-def _used_s() -> float:
-    """Processor seconds of this process and its children so far."""
+def _cpu_s() -> float:
+    """CPU seconds of this process and its children so far."""
     own = psutil.Process()
     times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
     return float(sum(one.user + one.system for one in times))

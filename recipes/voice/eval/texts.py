@@ -1,4 +1,4 @@
-"""The held-out texts, as people write them and as the project's own normaliser has them said."""
+"""The evaluation texts, as written and in their spoken form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETS = (SENTENCES, *NUMBERS, NAMES, PARAGRAPHS)
 
 @dataclass(frozen=True, slots=True)
 class EvaluationText:
-    """`written`: what goes to the voice. `spoken`: what is to be heard, in lower case and with its marks."""
+    """`written`: the text given to the voice. `spoken`: its spoken form, in lower case with punctuation."""
 
     group: str
     written: str
@@ -27,11 +27,12 @@ class EvaluationText:
 
     @property
     def words(self) -> list[str]:
+        """The words of the spoken form."""
         return words(self.spoken)
 
 
 def load(group: str, folder: Path = FOLDER) -> list[EvaluationText]:
-    """All of one set, in order; a paragraph is one line, its sentences joined."""
+    """All texts of a set in order; the lines of a paragraph are joined."""
     text = (folder / f"{group}.txt").read_text("utf-8")
     rows = [row.strip() for row in text.splitlines() if not row.startswith("#")]
     if group == PARAGRAPHS:
@@ -41,12 +42,12 @@ def load(group: str, folder: Path = FOLDER) -> list[EvaluationText]:
 
 
 def spoken(written: str) -> str:
-    """Numbers and symbols in words, as the voice's own pipeline hands them to its tokenizer."""
+    """The spoken form, as the gateway gives it to the voice's tokenizer."""
     form = SpokenForm()
-    said = form.push(SourceMappedText(written, tuple(range(1, len(written) + 1)))).text + form.flush().text
-    return said.strip()
+    spoken_form = form.push(SourceMappedText(written, tuple(range(1, len(written) + 1)))).text + form.flush().text
+    return spoken_form.strip()
 
 
 def words(text: str) -> list[str]:
-    """The words alone: letters and apostrophes, in lower case."""
+    """The words of a text: letters and apostrophes, in lower case."""
     return re.sub(r"[^a-z' ]", " ", text.lower()).split()

@@ -1,1 +1,1 @@
-"""How the demo voice was made: text, speech, codec and talker, one step a module. Run as `python -m train.STEP`."""
+"""Training of the demo voice: text, speech, codec and talker (README.md). Steps run as `python -m train.STEP`."""

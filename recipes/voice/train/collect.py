@@ -1,7 +1,7 @@
-"""Step: what is worth keeping of a work folder, in a few files. `python -m train.collect W OUT`
+"""Step: collects the results of a work folder. `python -m train.collect W OUT`
 
-Weights in half precision, no file above 15.5 MB, and one archive of logs: fit to be carried off a machine that takes
-little back. Whatever is not there yet is left out; what an interrupted step saved last counts.
+Writes the weights in files of at most 15.5 MB, for transfers with a size limit, and one archive of the logs. Steps that
+have written no weights yet are skipped.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 STEPS = ("talker", "decoder", "codes")
-_LARGEST_BYTES = 15_500_000
+_MAX_PART_BYTES = 15_500_000
 
 
 def split_weights(source: Path, out: Path) -> list[Path]:
-    """`source` as OUT/NAME.0.safetensors, OUT/NAME.1.safetensors, ..., each of at most 15.5 MB."""
+    """Split `source` into OUT/NAME.0.safetensors, OUT/NAME.1.safetensors, ..., each of at most 15.5 MB."""
     parts: list[dict[str, object]] = [{}]
     size = 0
     for name, value in load_file(source).items():
         added = value.numel() * value.element_size()
-        if size + added > _LARGEST_BYTES:
+        if size + added > _MAX_PART_BYTES:
             parts.append({})
             size = 0
         parts[-1][name] = value
@@ -35,6 +35,7 @@ def split_weights(source: Path, out: Path) -> list[Path]:
 
 
 def collect(work: Path, out: Path) -> list[Path]:
+    """Write everything into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for step in STEPS:

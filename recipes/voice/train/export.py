@@ -1,7 +1,7 @@
-"""Step: the finished checkpoint folder in the published format. `python -m train.export COLLECTED TOKENIZER OUT`
+"""Step: writes a checkpoint folder in the published format. `python -m train.export COLLECTED TOKENIZER OUT`
 
-COLLECTED: what train.collect wrote (a work folder does as well). Weights in half precision under the published
-tensor names; the rows of the codec vocabulary that were never trained are zero.
+COLLECTED: the output of train.collect, or a work folder. Weights are in half precision with the published tensor names
+(`docs/qwen3_tts.md`, section 11); untrained rows of the codec vocabulary are zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
 
 
 def read_parts(folder: Path, name: str) -> dict[str, Tensor]:
-    """NAME.safetensors, or all of NAME.N.safetensors. Raises FileNotFoundError when there is neither."""
+    """Read NAME.safetensors, or all of NAME.N.safetensors. Raises FileNotFoundError if there is neither."""
     paths = sorted(folder.glob(f"{name}.safetensors")) or sorted(folder.glob(f"{name}.*.safetensors"))
     if not paths:
         raise FileNotFoundError(f"{folder} has no {name}.safetensors")
@@ -34,7 +34,7 @@ def read_parts(folder: Path, name: str) -> dict[str, Tensor]:
 
 
 def published_talker(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """float16 under `talker.`, the codec vocabulary filled up with zeros."""
+    """The talker's tensors in float16 with the prefix `talker.`, the codec vocabulary padded with zeros."""
     published = {}
     for name, value in state.items():
         if name in _VOCABULARY_TABLES:
@@ -67,7 +67,7 @@ def _transformer(size: LayerStackSize) -> dict[str, Any]:
 
 
 def talker_config() -> dict[str, Any]:
-    """config.json."""
+    """Content of config.json."""
     rope = {"rope_type": "default", "type": "default", "interleaved": True, "mrope_section": [12, 10, 10]}
     predictor = {
         "vocab_size": sizes.CODEBOOK_SIZE,
@@ -113,7 +113,7 @@ def talker_config() -> dict[str, Any]:
 
 
 def generation_config(temperature: float, predictor_temperature: float) -> dict[str, Any]:
-    """generation_config.json. `max_new_tokens`: as many frames as the longest row taught."""
+    """Content of generation_config.json. `max_new_tokens`: the frames of the longest row in training."""
     return {
         "do_sample": True,
         "temperature": temperature,
@@ -129,7 +129,7 @@ def generation_config(temperature: float, predictor_temperature: float) -> dict[
 
 
 def codec_config() -> dict[str, Any]:
-    """speech_tokenizer/config.json."""
+    """Content of speech_tokenizer/config.json."""
     layers = DECODER.transformer
     decoder = {
         "codebook_size": sizes.CODEBOOK_SIZE,
@@ -166,12 +166,13 @@ def codec_config() -> dict[str, Any]:
 
 
 def export(collected: Path, tokenizer: Path, out: Path, temperature: float, predictor_temperature: float) -> None:
+    """Write the checkpoint folder `out`."""
     codec = out / "speech_tokenizer"
     codec.mkdir(parents=True, exist_ok=True)
-    about = {"format": "pt"}
-    save_file(published_talker(read_parts(collected, "talker")), out / "model.safetensors", metadata=about)
+    metadata = {"format": "pt"}
+    save_file(published_talker(read_parts(collected, "talker")), out / "model.safetensors", metadata=metadata)
     decoder = {"decoder." + k: v.half().contiguous() for k, v in read_parts(collected, "decoder").items()}
-    save_file(decoder, codec / "model.safetensors", metadata=about)
+    save_file(decoder, codec / "model.safetensors", metadata=metadata)
     for path, content in (
         (out / "config.json", talker_config()),
         (out / "generation_config.json", generation_config(temperature, predictor_temperature)),
@@ -181,7 +182,7 @@ def export(collected: Path, tokenizer: Path, out: Path, temperature: float, pred
     if tokenizer.resolve() != (out / "tokenizer.json").resolve():
         shutil.copyfile(tokenizer, out / "tokenizer.json")
     for path in (out / "model.safetensors", codec / "model.safetensors"):
-        path.chmod(0o644)  # safetensors lets nobody else read what it writes
+        path.chmod(0o644)  # safetensors creates files that only their owner can read
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
-"""What the training machine needs of all this: text, tokenizer, flite and the recipe itself, in some twenty megabytes.
+"""Packs what the training machine needs: text, tokenizer, flite and the recipe itself, about 20 MB.
 
-python -m train.kit W OUT              packs
-python -m train.kit --unpack OUT W     unpacks there; then `cd OUT && python -m train.speech.synthesis W ...`
+    python -m train.kit W OUT              packs
+    python -m train.kit --unpack OUT W     unpacks, on the training machine
+
+The training machine has torch, numpy, tokenizers and safetensors, but not this project. So the steps that run there
+import nothing else; `text/` and the commands for word times run where the project is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ RECIPE = Path(__file__).parent
 
 
 def pack(work: Path, out: Path) -> int:
-    """Returns the kit's size in bytes; fetches flite's libraries if W has none yet."""
+    """Write the kit, and return its size in bytes. Fetches flite's libraries if W has none."""
     if not (work / "flite").exists():
         flite.fetch(work / "flite")
     out.mkdir(parents=True, exist_ok=True)
@@ -33,7 +36,7 @@ def pack(work: Path, out: Path) -> int:
 
 
 def unpack(kit: Path, work: Path) -> None:
-    """Lays out W as the steps of the training expect it."""
+    """Lay out the folder W as the training steps expect it."""
     text = work / "text"
     text.mkdir(parents=True, exist_ok=True)
     with lzma.open(kit / "train.txt.xz") as packed, (text / "train.txt").open("wb") as plain:

@@ -1,5 +1,8 @@
-"""Learning rates by the share of the time that has passed: each step is given its seconds, not a number of updates."""
-# TODO-DOC A running average of a model's weights: what is saved is the average, which errs less than the last update.
+"""Schedules by elapsed time, and averages of weights.
+
+A step is given seconds instead of a number of updates, so learning rates depend on the share of the time that passed.
+The saved weights are running averages, which have lower losses than the last update's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from torch import Tensor, nn
 
 
 class TimeBudget:
-    """Seconds given to a step, and how much of them is gone."""
+    """The seconds given to a step."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -21,30 +24,32 @@ class TimeBudget:
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     @property
     def share(self) -> float:
-        """0 at the start, 1 when the time is up; more after it."""
+        """Elapsed share: 0 at the start, 1 when the time is up, more after it."""
         return self.elapsed / self.seconds
 
 
 def warm_up(update: int, updates: int) -> float:
+    """Rises linearly to 1 over the first `updates` updates."""
     return min(1.0, (update + 1) / updates)
 
 
 def cosine(share: float, floor: float) -> float:
-    """From 1 to `floor`."""
+    """Falls from 1 to `floor` along half a cosine."""
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
 
 
 def flat_then_linear(share: float, turn: float, floor: float) -> float:
-    """1 as far as `turn`, from there straight down; `floor` at least."""
+    """1 up to `turn`, then falls linearly, to `floor` at least."""
     return 1.0 if share < turn else max(floor, (1 - share) / (1 - turn))
 
 
 class Interval:
-    """Says yes when that many seconds have passed since it last did."""
+    """Returns True when called at least `seconds` after it last did."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -62,7 +67,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class WeightAverage(Generic[Model]):
-    """`model` is a copy with the averaged weights, ready to be used and saved."""
+    """Exponential moving average of a model's weights; `model` is a copy with the averages."""
 
     def __init__(self, live: Model) -> None:
         self.model = copy.deepcopy(live).eval().requires_grad_(False)
@@ -70,7 +75,8 @@ class WeightAverage(Generic[Model]):
         self._averages = _weights(self.model)
 
     @torch.no_grad()
-    def follow(self, decay: float) -> None:
+    def update(self, decay: float) -> None:
+        """Move the averages towards the present weights."""
         torch._foreach_lerp_(self._averages, self._live, 1 - decay)
 
 
@@ -79,5 +85,5 @@ def _weights(model: nn.Module) -> list[Tensor]:
 
 
 def growing_decay(update: int, longest: float, every: int = 1) -> float:
-    """Short memory at first; `longest` later. `every`: updates between two calls."""
+    """Decay that grows to `longest`. `every`: updates between two calls of `WeightAverage.update`."""
     return float(min(longest, (update + 1) / (update + 20)) ** every)

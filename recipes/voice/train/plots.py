@@ -1,6 +1,6 @@
-"""Step: the curves of a run as pictures (needs matplotlib). `python -m train.plots LOGS OUT`
+"""Step: plots the losses of a run; needs matplotlib. `python -m train.plots LOGS OUT`
 
-LOGS: a folder with the steps' .jsonl files, or the archive that train.collect wrote. Writes OUT/voice_STEP.svg.
+LOGS: a folder with the steps' .jsonl files, or the archive written by train.collect. Writes OUT/voice_STEP.svg.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ Entries = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """One set of axes: a title, and the logged values on it by what they are called there."""
+    """One set of axes: its title, and the labels of the logged values on it."""
 
     title: str
     values: dict[str, str]
 
 
-PICTURES: dict[str, tuple[PlotPanel, ...]] = {
+FIGURES: dict[str, tuple[PlotPanel, ...]] = {
     "codes": (
         PlotPanel("error of the log-mel spectrum", {"mel": "mean distance"}),
-        PlotPanel("phones known from the first code alone", {"phones_right": "share of 20 ms pieces"}),
+        PlotPanel("phones recognised from the first code", {"phones_right": "share of 20 ms hops"}),
     ),
     "decoder": (
         PlotPanel("error of spectrum and envelope", {"spectral": "log-mel spectrum", "envelope": "envelope"}),
-        PlotPanel("judges", {"judges": "judges' own loss", "fooling": "fooling them", "likeness": "likeness to them"}),
+        PlotPanel(
+            "adversarial losses",
+            {"judges": "discriminators", "fooling": "generator, scores", "likeness": "generator, features"},
+        ),
     ),
     "talker": (
         PlotPanel(
             "loss of the first code",
-            {"first": "in training, past disturbed", "unseen_first": "text never met, past as it was"},
+            {"first": "training, corrupted history", "unseen_first": "held-out text, true history"},
         ),
         PlotPanel(
             "first code right",
-            {"right": "in training, past disturbed", "unseen_right": "text never met, past as it was"},
+            {"right": "training, corrupted history", "unseen_right": "held-out text, true history"},
         ),
         PlotPanel(
             "loss of the other codes",
-            {"residual": "in training, past disturbed", "unseen_residual": "text never met, past as it was"},
+            {"residual": "training, corrupted history", "unseen_residual": "held-out text, true history"},
         ),
         PlotPanel("hours of speech so far", {"hours": "hours"}),
     ),
@@ -51,7 +54,7 @@ PICTURES: dict[str, tuple[PlotPanel, ...]] = {
 
 
 def read_logs(source: Path) -> dict[str, Entries]:
-    """The entries of each step's log, by step."""
+    """Entries of the logs, by step."""
     if source.is_dir():
         texts = {path.stem: path.read_text(encoding="utf-8") for path in source.glob("*.jsonl")}
     else:
@@ -67,9 +70,9 @@ def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def curve(entries: Entries, value: str) -> tuple[list[float], list[float]]:
-    """Seconds since training began and the value, of the entries that have both.
+    """Seconds since the start of training, and the values, of the entries that have both.
 
-    Where a later run went on from the weights of the one before, in the same log, its seconds count on from there.
+    Seconds continue over runs in the same log that started from the weights of the previous one.
     """
     seconds, values, before, last = [], [], 0.0, 0.0
     for entry in entries:
@@ -85,13 +88,14 @@ def curve(entries: Entries, value: str) -> tuple[list[float], list[float]]:
 
 
 def draw(step: str, entries: Entries, out: Path) -> Path:
+    """Draw the figure of a step; returns its file."""
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = step  # the same curves make the same file
+    matplotlib.rcParams["svg.hashsalt"] = step  # makes the output reproducible
     import matplotlib.pyplot as plt
 
-    panels = PICTURES[step]
+    panels = FIGURES[step]
     figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3), squeeze=False, layout="constrained")
     for axis, panel in zip(axes[0], panels, strict=True):
         for value, name in panel.values.items():
@@ -113,7 +117,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
     for step, entries in read_logs(args.logs).items():
-        if step in PICTURES:
+        if step in FIGURES:
             print(draw(step, entries, args.out))
 
 

@@ -1,9 +1,8 @@
-"""All steps at once, in the background. `python -m train.run W --talker-device cuda:0 --codec-device cuda:1`
+"""Starts all steps at once in the background. `python -m train.run W --talker-device cuda:0 --codec-device cuda:1`
 
-Speech is made while everything else trains on what there is of it; talker and decoder begin when the tokenizer is
-done. The steps outlive this command: `--status` says how far each is, `--keep-speech` leaves cores to others, `--stop`
-ends them. A step that ended early can be started again by itself (`python -m train.talker.train_talker W --start
-W/talker.safetensors`).
+The models train on the speech that exists so far; talker and decoder wait for the tokenizer. The steps continue after
+this command has ended: `--status` shows their progress, `--keep-speech` frees CPU cores, `--stop` ends them. A step
+that ended early can be continued on its own (`python -m train.talker.train_talker W --start W/talker.safetensors`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ STEPS = ("speech", "codes", "decoder", "talker")
 
 
 def commands(args: argparse.Namespace) -> dict[str, list[str]]:
-    """One command line a step."""
+    """The command line of each step."""
     work = str(args.work)
     module = [sys.executable, "-u", "-m"]
     codes_device = args.codes_device or args.talker_device
@@ -43,12 +42,13 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def start(args: argparse.Namespace) -> None:
+    """Start all steps. Exits if W already has weights."""
     logs = args.work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     for name in ("codes", "decoder", "talker"):
         weights = args.work / f"{name}.safetensors"
         if weights.exists():
-            raise SystemExit(f"{weights} is there already: start the steps that lack by themselves")
+            raise SystemExit(f"{weights} exists already: start the missing steps one by one")
     pids = {}
     here = Path(__file__).resolve().parent.parent
     for name, command in commands(args).items():
@@ -70,14 +70,14 @@ def start(args: argparse.Namespace) -> None:
 
 def _alive(pid: int) -> bool:
     try:
-        # A child of a shell that is gone is reaped by init; one of ours may linger as a zombie.
+        # A child of this process that has ended remains as a zombie.
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
 
 
 def status(work: Path) -> None:
-    """One line a step: whether it runs, and the last thing it said."""
+    """Print whether each step runs, and the last line of its log."""
     about = json.loads((work / "pids.json").read_text(encoding="utf-8"))
     print(f"{time.time() - about['started']:.0f} s since the start; {len(list(work.glob('speech/*.json')))} chunks")
     for name, pid in about["pids"].items():
@@ -87,7 +87,7 @@ def status(work: Path) -> None:
 
 
 def keep_speech(work: Path, processes: int) -> None:
-    """Halt all but so many of the processes that make speech, to leave the machine's cores to others."""
+    """Stop all but `processes` of the processes that synthesise speech with SIGSTOP, to free CPU cores."""
     leader = json.loads((work / "pids.json").read_text(encoding="utf-8"))["pids"]["speech"]
     workers = []
     for entry in Path("/proc").iterdir():
@@ -100,11 +100,11 @@ def keep_speech(work: Path, processes: int) -> None:
                 workers.append(int(entry.name))
     for pid in sorted(workers)[processes:]:
         os.kill(pid, signal.SIGSTOP)
-    print(f"{min(processes, len(workers))} of {len(workers)} go on")
+    print(f"{min(processes, len(workers))} of {len(workers)} processes continue")
 
 
 def stop(work: Path) -> None:
-    """End the steps and the processes they started: each leads a process group of its own."""
+    """End the steps with their child processes; each step leads a process group."""
     for pid in json.loads((work / "pids.json").read_text(encoding="utf-8"))["pids"].values():
         if _alive(pid):
             os.killpg(pid, signal.SIGTERM)
@@ -116,20 +116,18 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--status", action="store_true")
     parser.add_argument("--stop", action="store_true")
-    parser.add_argument("--keep-speech", type=int, metavar="N", help="halt all but N of the processes that make speech")
+    parser.add_argument("--keep-speech", type=int, metavar="N", help="stop all but N speech processes")
     parser.add_argument("--talker-device", default="cuda:0")
     parser.add_argument("--codec-device", default="cuda:0")
-    parser.add_argument("--codes-device", help="where the tokenizer trains: the talker's, idle until then")
+    parser.add_argument("--codes-device", help="device of the tokenizer (default: the talker's)")
     parser.add_argument("--codes-seconds", type=float, default=130)
     parser.add_argument("--decoder-seconds", type=float, default=540)
     parser.add_argument("--talker-seconds", type=float, default=1000)
     parser.add_argument(
-        "--decoder-options", default="", help="further options of train.codec.train_decoder, in one string"
+        "--decoder-options", default="", help="more options of train.codec.train_decoder, as one string"
     )
-    parser.add_argument(
-        "--talker-options", default="", help="further options of train.talker.train_talker, in one string"
-    )
-    parser.add_argument("--processes", type=int, default=14, help="that make speech")
+    parser.add_argument("--talker-options", default="", help="more options of train.talker.train_talker, as one string")
+    parser.add_argument("--processes", type=int, default=14, help="number of speech processes")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.work = args.work.resolve()

@@ -1,4 +1,4 @@
-"""Checkpoints that are either the old one or the new one, and logs of one JSON object a line."""
+"""Files of a training run: weights, replaced atomically, and logs of one JSON object per line. Devices too."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from torch import Tensor
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Half precision, written beside and moved into place."""
+    """Write weights in half precision to a temporary file, and move it into place."""
     halves = {k: (v.half() if v.is_floating_point() else v).detach().cpu().contiguous() for k, v in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    save_file(halves, beside, metadata={"format": "pt"})
-    beside.replace(path)
+    unfinished = path.with_suffix(".tmp")
+    save_file(halves, unfinished, metadata={"format": "pt"})
+    unfinished.replace(path)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Single precision, on the CPU."""
+    """Read weights in single precision, on the CPU."""
     return {k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()}
 
 
 class TrainingLog:
-    """Prints and keeps what a step says of itself: `LOG` gets one line an entry, with the seconds since the start."""
+    """Prints the measurements of a step, and appends them to a file, with the seconds since the start."""
 
     def __init__(self, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._file = log.open("a", encoding="utf-8")
         self._began = time.monotonic()
 
-    def say(self, **values: Any) -> None:
+    def write(self, **values: Any) -> None:
+        """Write one entry; tensors become numbers or lists."""
         entry: dict[str, Any] = {"at_s": round(time.monotonic() - self._began, 1)}
         for name, value in values.items():
             entry[name] = _plain(value)
@@ -55,7 +56,7 @@ def _plain(value: Any) -> Any:
 
 
 def wait_for(path: Path, seconds: float) -> None:
-    """Until the file is there. Raises TimeoutError."""
+    """Wait until the file exists. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > deadline:
@@ -64,7 +65,7 @@ def wait_for(path: Path, seconds: float) -> None:
 
 
 def device_named(name: str) -> torch.device:
-    """The device, with what every step wants of it: tensor cores for single precision, and a name for tracebacks."""
+    """The device `name`, made current, with tensor cores enabled for single precision."""
     device = torch.device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -74,5 +75,5 @@ def device_named(name: str) -> torch.device:
 
 
 def half_precision(device: torch.device) -> torch.autocast:
-    """bfloat16 on a GPU; on a CPU everything stays in single precision."""
+    """Autocast to bfloat16 on a GPU; on a CPU everything stays in single precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -1,4 +1,4 @@
-"""Sizes and ids of the demo voice: what its published configuration says, in one place."""
+"""Sizes and ids of the demo voice, from which its configuration files are written (`export.py`)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ CODEBOOKS = 16
 CODEBOOK_SIZE = 512
 PHONES = 41
 PHONES_PER_FRAME = 4
-"""The synthesiser's phone is known for every 20 ms."""
+"""Phones are labelled every 20 ms."""
 
-# Text side: the tokenizer's special entries.
+# Text side: ids of the tokenizer's special tokens.
 IM_START, IM_END, ASSISTANT, NEWLINE, TEXT_PAD, TEXT_BOS, TEXT_EOS = 1, 2, 3, 4, 5, 6, 7
 TEXT_VOCABULARY = 2048
 
-# Codec side: rows behind the first codebook's entries.
+# Codec side: rows after the entries of the first codebook.
 CODEC_PAD, CODEC_BOS, CODEC_EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1, CODEBOOK_SIZE + 2
 CODEC_THINK, CODEC_NOTHINK = CODEBOOK_SIZE + 3, CODEBOOK_SIZE + 4
 CODEC_THINK_BOS, CODEC_THINK_EOS = CODEBOOK_SIZE + 5, CODEBOOK_SIZE + 6
 SPEAKERS = {"slt": CODEBOOK_SIZE + 8, "rms": CODEBOOK_SIZE + 9, "awb": CODEBOOK_SIZE + 10}
 TRAINED_ROWS = CODEBOOK_SIZE + 16
-"""Rows of the codec vocabulary that training touches."""
+"""Rows of the codec vocabulary that are trained."""
 PUBLISHED_ROWS = CODEBOOK_SIZE + 1024
-"""Rows of the published table: samplers suppress its last 1024 but for end-of-speech. The rest are zero."""
+"""Rows of the published table, of which the untrained are zero. Samplers suppress the last 1024 but end of speech."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStackSize:
-    """One stack of layers. `layer_scale` and `qk_norm` tell the codec's layers from the talker's."""
+    """Size of a stack of transformer layers; the codec's have `layer_scale`, the talker's `qk_norm`."""
 
     hidden: int
     intermediate: int
@@ -48,7 +48,7 @@ class LayerStackSize:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSize:
-    """The codec decoder: quantizer, transformer at 12.5 Hz, vocoder."""
+    """Size of the codec decoder: quantizer, transformer at 12.5 Hz, vocoder."""
 
     codebook_dim: int
     latent: int

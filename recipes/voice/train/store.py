@@ -1,6 +1,4 @@
-"""Reads the synthesiser's chunks as they appear, beside the training loop."""
-# TODO-DOC Speech on the training device: audio or codes, phones, and where each sentence lies. It grows while
-# TODO-DOC training runs.
+"""The training speech: chunks read from files as they appear, and a growing store on the training device."""
 
 from __future__ import annotations
 
@@ -23,9 +21,10 @@ from .speech.audio import resample_16_to_24, tokenizer_mel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedChunk:
-    """Some hundred sentences of one voice, one after the other.
+    """Up to 200 consecutive sentences of one voice.
 
-    audio: int16 [frames * 1280] at 16 kHz. phones: uint8 [frames, 4]. lines, frames: one number a sentence.
+    audio: int16 [frames * 1280] at 16 kHz. phones: uint8 [frames, 4]. lines, frames: line number and length of each
+    sentence.
     """
 
     voice: str
@@ -36,7 +35,7 @@ class RecordedChunk:
 
 
 def read_chunk(description: Path) -> RecordedChunk:
-    """`description`: the chunk's .json, which is written last. Raises ValueError for a chunk that does not add up."""
+    """Read the chunk with the .json file `description`. Raises OSError, and ValueError for inconsistent sizes."""
     about = json.loads(description.read_text(encoding="utf-8"))
     audio = np.load(description.with_suffix(".npy"))
     phones = np.load(description.with_suffix(".ph.npy"))
@@ -44,18 +43,18 @@ def read_chunk(description: Path) -> RecordedChunk:
     if len(audio) != total * 1280 or len(phones) != total or len(about["idx"]) != len(about["frames"]):
         raise ValueError(f"{description}: {len(audio)} samples and {len(phones)} phones for {total} frames")
     if about["voice"] not in SPEAKERS:
-        raise ValueError(f"{description}: no such voice {about['voice']!r}")
+        raise ValueError(f"{description}: unknown voice {about['voice']!r}")
     return RecordedChunk(about["voice"], audio, phones, about["idx"], about["frames"])
 
 
 def finished(folder: Path, seen: set[Path]) -> list[Path]:
-    """Descriptions not yet seen, in the order in which they were finished: that mixes the voices."""
+    """Descriptions of chunks that are not in `seen`, in order of completion, which mixes the voices."""
     fresh = [path for path in folder.glob("*.json") if path not in seen]
     return sorted(fresh, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 class ChunkReader:
-    """A thread that reads ahead, a few chunks at most; `take` never waits."""
+    """Reads chunks in a thread, up to `ahead` in advance."""
 
     def __init__(self, folder: Path, ahead: int = 12) -> None:
         self._folder = folder
@@ -72,7 +71,7 @@ class ChunkReader:
                 try:
                     chunk = read_chunk(path)
                 except (OSError, ValueError) as error:
-                    print(f"left out: {error}", flush=True)
+                    print(f"skipped: {error}", flush=True)
                     continue
                 while not self._stop.is_set():
                     try:
@@ -83,7 +82,7 @@ class ChunkReader:
             self._stop.wait(0.5)
 
     def take(self, limit: int) -> Iterator[RecordedChunk]:
-        """At most `limit` chunks of those that are ready."""
+        """At most `limit` chunks that are ready; does not wait."""
         for _ in range(limit):
             try:
                 yield self._ready.get_nowait()
@@ -91,13 +90,14 @@ class ChunkReader:
                 return
 
     def close(self) -> None:
+        """Stop the thread."""
         self._stop.set()
 
 
 _OVERLAP = 16
-"""Frames beside a piece that its codes depend on."""
+"""Frames to either side of a piece that its codes depend on."""
 _PIECE = 8192
-"""Frames that are encoded at a time."""
+"""Frames encoded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,10 @@ class StoredUtterance:
 
 
 class SpeechStore:
-    """phones: uint8 [capacity, 4]; audio: int16 [capacity * 1920] or None; codes: int16 [capacity, 16] or None."""
+    """Speech on a device, up to a capacity in hours.
+
+    phones: uint8 [capacity, 4]; audio: int16 [capacity * 1920] or None; codes: int16 [capacity, 16] or None.
+    """
 
     def __init__(self, device: torch.device, hours: float, *, audio: bool, codes: bool) -> None:
         self.capacity = int(hours * FRAMES_PER_HOUR)
@@ -124,14 +127,16 @@ class SpeechStore:
 
     @property
     def hours(self) -> float:
+        """Hours of speech stored."""
         return self.frames / FRAMES_PER_HOUR
 
-    def room_for(self, chunk: RecordedChunk) -> bool:
+    def has_room_for(self, chunk: RecordedChunk) -> bool:
+        """Whether the chunk fits."""
         return self.frames + sum(chunk.frames) <= self.capacity
 
     def add(self, chunk: RecordedChunk, tokenizer: MelTokenizer | None = None) -> list[StoredUtterance]:
-        """Take a chunk in; `tokenizer` makes its codes where they are kept. What does not fit is left out."""
-        if not self.room_for(chunk):
+        """Store a chunk, encoded by `tokenizer` if codes are kept; returns its sentences, none if the store is full."""
+        if not self.has_room_for(chunk):
             return []
         start, count = self.frames, sum(chunk.frames)
         samples = torch.from_numpy(chunk.audio).to(self._device).float()
@@ -141,7 +146,7 @@ class SpeechStore:
             self.audio[start * FRAME_SAMPLES : (start + count) * FRAME_SAMPLES] = audio.clamp(-32767, 32767).short()
         if self.codes is not None:
             if tokenizer is None:
-                raise ValueError("a store of codes needs the tokenizer")
+                raise ValueError("storing codes needs a tokenizer")
             self.codes[start : start + count] = encode(tokenizer, audio / 32768).short()
         self.frames += count
         utterances = []
@@ -153,12 +158,12 @@ class SpeechStore:
         return utterances
 
     def windows(self, count: int, frames: int, from_start: int = 0) -> tuple[Tensor, Tensor]:
-        """Random windows: float [count, frames * 1920] and the frames they cover, int64 [count, frames].
+        """Random windows of audio, float [count, frames * 1920], and their frames, int64 [count, frames].
 
-        The first `from_start` of them begin where a sentence does, the others anywhere.
+        The first `from_start` windows begin with a sentence, the others anywhere.
         """
         if self.audio is None:
-            raise ValueError("this store keeps no audio")
+            raise ValueError("the store has no audio")
         start = torch.randint(self.frames - frames, (count,), device=self._device)
         if from_start:
             chosen = torch.randint(len(self._starts), (from_start,), device=self._device)
@@ -169,7 +174,10 @@ class SpeechStore:
 
 @torch.no_grad()
 def encode(tokenizer: MelTokenizer, audio: Tensor) -> Tensor:
-    """float [frames * 1920] -> int64 [frames, 16], piece by piece with enough beside each to equal the whole."""
+    """Codes of audio, float [frames * 1920] -> int64 [frames, 16].
+
+    Encodes in overlapping pieces, with the same result as for the whole.
+    """
     frames = audio.numel() // FRAME_SAMPLES
     codes = []
     for start in range(0, frames, _PIECE):

@@ -1,4 +1,8 @@
-"""Transformer layers under the published tensor names: the talker's, the code predictor's and the codec's."""
+"""Transformer layers of the talker, the code predictor and the codec, with the published tensor names.
+
+Implemented apart from the gateway's layers, because training needs gradients, and runs without this project installed.
+`docs/qwen3_tts.md`, sections 5.1 and 5.2, describes the layers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from .sizes import LayerStackSize
 
 
 class RmsNorm(nn.Module):
+    """Root-mean-square normalisation, computed in single precision."""
+
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
@@ -20,7 +26,7 @@ class RmsNorm(nn.Module):
 
 
 def rotary_angles(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """int [..., T] -> cosines and sines, float [..., 1, T, head_dim], ready to stand beside [batch, heads, T, dim]."""
+    """Cosines and sines, float [..., 1, T, head_dim], of positions int [..., T]; they broadcast over heads."""
     rates = theta ** (-torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
     angles = positions[..., None].float() * rates
     angles = torch.cat([angles, angles], -1).unsqueeze(-3)
@@ -28,11 +34,14 @@ def rotary_angles(positions: Tensor, head_dim: int, theta: float) -> tuple[Tenso
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Apply the half-split rotary embedding."""
     half = x.shape[-1] // 2
     return x * cosines + torch.cat([-x[..., half:], x[..., :half]], -1) * sines
 
 
 class CausalSelfAttention(nn.Module):
+    """Grouped-query attention with optional normalisation of queries and keys."""
+
     def __init__(self, size: LayerStackSize) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = size.heads, size.kv_heads, size.head_dim
@@ -75,6 +84,8 @@ class GatedMlp(nn.Module):
 
 
 class LayerScale(nn.Module):
+    """A learnt factor for each channel."""
+
     def __init__(self, width: int, value: float) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.full((width,), value))
@@ -84,6 +95,8 @@ class LayerScale(nn.Module):
 
 
 class CausalTransformerLayer(nn.Module):
+    """A pre-norm layer: attention and a gated perceptron, each with a residual."""
+
     def __init__(self, size: LayerStackSize, dropout: float) -> None:
         super().__init__()
         self.self_attn, self.mlp = CausalSelfAttention(size), GatedMlp(size.hidden, size.intermediate)
@@ -100,16 +113,16 @@ class CausalTransformerLayer(nn.Module):
         if self.scaled:
             attended = self.self_attn_layer_scale(attended)
         x = x + F.dropout(attended, self.dropout, self.training)
-        thought = self.mlp(self.post_attention_layernorm(x))
+        activated = self.mlp(self.post_attention_layernorm(x))
         if self.scaled:
-            thought = self.mlp_layer_scale(thought)
-        return x + F.dropout(thought, self.dropout, self.training)
+            activated = self.mlp_layer_scale(activated)
+        return x + F.dropout(activated, self.dropout, self.training)
 
 
 class CausalTransformer(nn.Module):
-    """Layers and the final norm.
+    """A stack of layers and the final norm.
 
-    positions: int [T] or [batch, T]. mask: None for plain causal, else added to the scores, [.., T, T].
+    positions: int [T] or [batch, T]. mask: added to the attention scores, [.., T, T]; None for a causal one.
     """
 
     def __init__(self, size: LayerStackSize, dropout: float = 0.0) -> None:
@@ -126,5 +139,5 @@ class CausalTransformer(nn.Module):
 
 
 def additive_mask(allowed: Tensor) -> Tensor:
-    """bool -> bfloat16: nothing where attention is allowed, a number no score outweighs elsewhere."""
+    """bool -> bfloat16: 0 where attention is allowed, elsewhere a large negative number."""
     return torch.zeros_like(allowed, dtype=torch.bfloat16).masked_fill(~allowed, -30_000.0)

@@ -1,3 +1,5 @@
+"""Source speech through the codec alone."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,7 +14,7 @@ from train.codec.mel_tokenizer import MelTokenizer
 DEMO = Path(__file__).parents[3] / "voices" / "demo"
 
 
-def test_what_goes_through_comes_out_in_whole_frames(tmp_path: Path) -> None:
+def test_round_trip_is_deterministic_and_in_whole_frames(tmp_path: Path) -> None:
     torch.manual_seed(0)
     save_file(MelTokenizer().frozen_state(), tmp_path / "codes.safetensors")
     trip = RoundTrip(tmp_path / "codes.safetensors", DEMO)
@@ -23,7 +25,7 @@ def test_what_goes_through_comes_out_in_whole_frames(tmp_path: Path) -> None:
     assert not np.allclose(once, trip.through(noise[::-1].copy()))
 
 
-def test_other_weights_are_told_apart(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     state = MelTokenizer().frozen_state()
     save_file({name: value for name, value in state.items() if "in_first" not in name}, tmp_path / "codes.safetensors")
     with pytest.raises(ValueError, match="in_first"):

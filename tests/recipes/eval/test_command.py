@@ -1,3 +1,5 @@
+"""The fingerprint of a checkpoint."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,13 +28,13 @@ def folder(tmp_path: Path) -> Path:
         ("voice.toml", RULES.replace("100", "50")),
     ],
 )
-def test_what_sounds_otherwise_is_another_checkpoint(folder: Path, name: str, content: str) -> None:
+def test_fingerprint_changes_with_speech(folder: Path, name: str, content: str) -> None:
     before = fingerprint(folder)
     (folder / name).write_text(content)
     assert fingerprint(folder) != before
 
 
-def test_what_is_only_told_of_a_voice_is_not(folder: Path) -> None:
+def test_fingerprint_ignores_descriptions(folder: Path) -> None:
     before = fingerprint(folder)
-    (folder / "voice.toml").write_text("# described anew\n" + RULES.replace("a voice", "the same voice"))
+    (folder / "voice.toml").write_text("# other description\n" + RULES.replace("a voice", "the same voice"))
     assert fingerprint(folder) == before

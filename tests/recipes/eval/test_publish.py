@@ -1,3 +1,5 @@
+"""Publishing figures, samples and spectrograms."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,24 +11,24 @@ from eval.publish import BEGIN, END, SAMPLES, replaced, spectrograms
 from PIL import Image
 
 
-def test_the_figures_are_replaced_and_the_rest_is_kept() -> None:
+def test_figures_between_marks_are_replaced() -> None:
     page = f"# Voice\n\n{BEGIN}\n\nold\n\n{END}\n\nmore\n"
     once = replaced(page, ["new", "figures"])
     assert once == f"# Voice\n\n{BEGIN}\n\nnew\n\nfigures\n\n{END}\n\nmore\n"
     assert replaced(once, ["new", "figures"]) == once
 
 
-def test_a_page_without_a_place_for_them_is_left_alone() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks"):
         replaced("# Voice", ["figures"])
 
 
-def test_samples_are_of_no_set() -> None:
+def test_samples_are_not_evaluation_texts() -> None:
     measured = {line.spoken for group in texts.SETS for line in texts.load(group)}
     assert not measured & set(map(texts.spoken, SAMPLES))
 
 
-def test_a_picture_shows_each_sound_on_one_scale(tmp_path: Path) -> None:
+def test_spectrograms_share_one_scale(tmp_path: Path) -> None:
     time_s = np.arange(24_000) / 24_000
     loud = np.sin(2 * np.pi * 1000 * time_s).astype(np.float32)
     spectrograms([("loud", loud), ("half as long", loud[:12_000] * np.float32(0.03))], tmp_path / "picture.png")

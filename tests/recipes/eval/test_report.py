@@ -1,10 +1,12 @@
+"""Targets and tables."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 from eval.figures import VoiceFigures, WordErrors
 from eval.plan import QUICK
-from eval.report import aims, tables
+from eval.report import tables, targets
 from eval.run import Results
 from eval.speed import SynthesisSpeed
 
@@ -23,10 +25,10 @@ GOOD = VoiceFigures(
     duration_near=0.99,
     paragraphs=2,
     paragraph_ratios=[0.95, 1.05],
-    lead_ms_median=100,
-    lead_ms_p95=130,
-    lead_ms_most=150,
-    lead_near=1.0,
+    leading_silence_ms_median=100,
+    leading_silence_ms_p95=130,
+    leading_silence_ms_max=150,
+    first_sound_near=1.0,
     words_per_s=3.4,
     source_words_per_s=3.5,
     failed=[],
@@ -37,19 +39,19 @@ RESULTS = Results((0.6, 0.6), QUICK, 47.0, ALL, {}, {}, [], SPEED)
 
 
 def unmet(results: Results) -> list[str]:
-    return [aim.name for aim in aims(results) if not aim.met]
+    return [target.name for target in targets(results) if not target.met]
 
 
 def changed(**facts: object) -> Results:
     return replace(RESULTS, voices=[*ALL[:3], replace(ALL[3], **facts)])
 
 
-def test_every_aim_is_met_by_a_good_voice() -> None:
+def test_good_voice_meets_every_target() -> None:
     assert unmet(RESULTS) == []
-    assert len(aims(RESULTS)) == 9
+    assert len(targets(RESULTS)) == 9
 
 
-def test_each_aim_can_be_missed() -> None:
+def test_each_target_can_be_missed() -> None:
     bad = replace(ERRORS, ratio=1.25)
     assert unmet(replace(RESULTS, size_mb=48.5)) == ["its weights"]
     assert unmet(replace(RESULTS, voices=[ALL[0], ALL[3]])) == ["voices in one checkpoint"]
@@ -62,11 +64,11 @@ def test_each_aim_can_be_missed() -> None:
     assert unmet(changed(right_choice=0.98)) == ["right one of 20 sentences"]
     assert unmet(changed(failed=["lost"])) == ["failures"]
     assert unmet(changed(paragraph_ratios=[1.0, 1.11])) == ["ten sentences within 10 % of the source's duration"]
-    assert unmet(changed(lead_near=0.999)) == ["first sound within two frames"]
+    assert unmet(changed(first_sound_near=0.999)) == ["first sound within two frames"]
     assert unmet(replace(RESULTS, speed=SynthesisSpeed(0.51, 0.5, 30.0))) == ["real-time factor on one core"]
 
 
-def test_one_voice_needs_no_sum_and_what_was_not_measured_no_line() -> None:
+def test_unmeasured_figures_are_left_out() -> None:
     shown = tables(replace(RESULTS, voices=[GOOD], speed=None))
     assert "| word errors | slt |\n" in shown
     assert "real-time" not in shown

@@ -1,3 +1,5 @@
+"""Speaking and measuring tasks."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval.listener import Recognition
+from eval.measurements import VOICE, MeasurementLog, UtteranceKey
 from eval.plan import Task
+from eval.recogniser import Recognition
 from eval.session import Speaker, SynthesizedUtterance, perform
-from eval.takes import VOICE, TakeKey, TakeLog
 from eval.texts import EvaluationText
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
@@ -17,59 +19,61 @@ from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.interface import SamplingOptions
 
 TASKS = [
-    Task(EvaluationText("sentences", text, text), TakeKey(VOICE, "slt", text), candidates)
+    Task(EvaluationText("sentences", text, text), UtteranceKey(VOICE, "slt", text), candidates)
     for text, candidates in (("one.", ("one.", "two.")), ("two.", ("two.", "one.")), ("three.", ()))
 ]
 
 
 class ConstantRecogniser:
-    """RecogniserPool that hear the same of everything, and always choose the first candidate."""
+    """A `RecogniserPool` that always returns the same transcript, and the first candidate for 1 s of audio."""
 
-    async def listen(self, pcm: np.ndarray, candidates: Sequence[str]) -> Recognition:
+    async def recognise(self, pcm: np.ndarray, candidates: Sequence[str]) -> Recognition:
         return Recognition("one", 0 if candidates and len(pcm) == 24_000 else None)
 
 
 async def make(task: Task) -> tuple[np.ndarray, bool]:
-    return np.full(24_000 if task.said.spoken != "two." else 48_000, 0.1, np.float32), task.said.spoken != "three."
+    return np.full(24_000 if task.key.spoken != "two." else 48_000, 0.1, np.float32), task.key.spoken != "three."
 
 
-async def test_what_was_made_and_heard_is_written_down(tmp_path: Path) -> None:
-    ledger = TakeLog(tmp_path / "takes")
-    await perform("slt", TASKS, make, ConstantRecogniser(), ledger)
-    assert [(take.seconds, take.ended, take.chosen, take.heard) for take in ledger] == [
+async def test_measurements_are_logged(tmp_path: Path) -> None:
+    log = MeasurementLog(tmp_path / "measurements")
+    await perform("slt", TASKS, make, ConstantRecogniser(), log)
+    assert [
+        (measurement.seconds, measurement.ended, measurement.chosen, measurement.transcript) for measurement in log
+    ] == [
         (1.0, True, True, "one"),
         (2.0, True, False, "one"),
         (1.0, False, None, "one"),
     ]
 
 
-async def test_a_run_goes_on_where_another_was_stopped(tmp_path: Path) -> None:
+async def test_run_continues_a_stopped_one(tmp_path: Path) -> None:
     made = []
 
     async def make_two(task: Task) -> tuple[np.ndarray, bool]:
-        made.append(task.said.spoken)
+        made.append(task.key.spoken)
         if len(made) == 3:
-            raise OSError("the power failed")
+            raise OSError("the device failed")
         return await make(task)
 
-    ledger = TakeLog(tmp_path / "takes")
-    await perform("slt", TASKS[:2], make_two, ConstantRecogniser(), ledger)
+    log = MeasurementLog(tmp_path / "measurements")
+    await perform("slt", TASKS[:2], make_two, ConstantRecogniser(), log)
     with pytest.raises(ExceptionGroup):
-        await perform("slt", TASKS, make_two, ConstantRecogniser(), ledger)
-    again = TakeLog(tmp_path / "takes")
+        await perform("slt", TASKS, make_two, ConstantRecogniser(), log)
+    again = MeasurementLog(tmp_path / "measurements")
     assert len(again) == 2
     await perform("slt", TASKS, make_two, ConstantRecogniser(), again)
     assert made == ["one.", "two.", "three.", "three."]
     assert len(again) == 3
 
 
-async def test_when_time_is_up_nothing_more_is_begun(tmp_path: Path) -> None:
-    ledger = TakeLog(tmp_path / "takes")
+async def test_no_task_starts_after_deadline(tmp_path: Path) -> None:
+    log = MeasurementLog(tmp_path / "measurements")
     now_s = asyncio.get_running_loop().time()
-    await perform("slt", TASKS, make, ConstantRecogniser(), ledger, until_s=now_s)
-    assert len(ledger) == 0
-    await perform("slt", TASKS, make, ConstantRecogniser(), ledger, until_s=now_s + 60)
-    assert len(ledger) == 3
+    await perform("slt", TASKS, make, ConstantRecogniser(), log, until_s=now_s)
+    assert len(log) == 0
+    await perform("slt", TASKS, make, ConstantRecogniser(), log, until_s=now_s + 60)
+    assert len(log) == 3
 
 
 TEXT = "One two three four five six."
@@ -79,23 +83,23 @@ def spoken(words_per_s: float | None = None) -> SynthesizedUtterance:
     async def main() -> SynthesizedUtterance:
         voice = ToneSynthesizer()
         await voice.start()
-        speaker = Speaker(voice, at_once=1)
+        speaker = Speaker(voice, concurrent=1)
         pace = {} if words_per_s is None else {"words_per_s": words_per_s}
         return await speaker.speak(voice.default_voice, TEXT, 3, SamplingOptions(), **pace)
 
     return run(main())
 
 
-def test_the_whole_text_is_spoken_to_its_end() -> None:
-    at_once = spoken()
-    assert at_once.ended
-    assert len(at_once.arrivals_s) * FRAME_SAMPLES == len(at_once.pcm) > 0
+def test_whole_text_is_spoken() -> None:
+    unpaced = spoken()
+    assert unpaced.ended
+    assert len(unpaced.arrivals_s) * FRAME_SAMPLES == len(unpaced.pcm) > 0
 
 
 @pytest.mark.parametrize("words_per_s", [3.0, 12.0])
-def test_text_comes_at_its_pace_and_says_the_same(words_per_s: float) -> None:
+def test_pace_of_text_does_not_change_audio(words_per_s: float) -> None:
     paced = spoken(words_per_s)
     assert np.array_equal(paced.pcm, spoken().pcm)
-    # Nothing of the last word can be there before it was written.
+    # The last word cannot be spoken before its text arrived.
     assert paced.arrivals_s[-1] >= 5 / words_per_s
     assert paced.arrivals_s[0] < 5 / words_per_s

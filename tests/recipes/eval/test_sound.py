@@ -1,39 +1,41 @@
+"""Extent of speech in audio."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from eval.sound import for_listening, shape
+from eval.sound import for_recogniser, speech_extent
 
 
 def sound(*parts: tuple[float, float]) -> np.ndarray:
-    """Seconds and level of each part, 24 kHz."""
+    """Audio at 24 kHz of parts with durations in seconds and levels."""
     return np.concatenate([np.full(round(seconds * 24_000), level, np.float32) for seconds, level in parts])
 
 
-def test_lead_span_and_pauses() -> None:
-    form = shape(sound((0.2, 0), (0.5, 0.1), (0.3, 0), (0.4, 0.1), (0.6, 0)))
-    assert form.lead_s == pytest.approx(0.2)
-    assert form.span_s == pytest.approx(1.2)
-    assert form.pauses_s == pytest.approx(0.3)
+def test_leading_silence_speech_and_pauses_are_measured() -> None:
+    extent = speech_extent(sound((0.2, 0), (0.5, 0.1), (0.3, 0), (0.4, 0.1), (0.6, 0)))
+    assert extent.leading_silence_s == pytest.approx(0.2)
+    assert extent.speech_s == pytest.approx(1.2)
+    assert extent.pauses_s == pytest.approx(0.3)
 
 
-def test_a_short_silence_belongs_to_the_word() -> None:
-    assert shape(sound((0.3, 0.1), (0.1, 0), (0.3, 0.1))).pauses_s == 0
+def test_short_silence_is_no_pause() -> None:
+    assert speech_extent(sound((0.3, 0.1), (0.1, 0), (0.3, 0.1))).pauses_s == 0
 
 
-def test_a_click_is_no_beginning() -> None:
-    assert shape(sound((0.01, 0.1), (0.19, 0), (0.5, 0.1))).lead_s == pytest.approx(0.2)
+def test_click_is_not_speech() -> None:
+    assert speech_extent(sound((0.01, 0.1), (0.19, 0), (0.5, 0.1))).leading_silence_s == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.004, 1.0])
-def test_without_sound_all_is_lead(seconds: float) -> None:
-    form = shape(sound((seconds, 0)))
-    assert form.lead_s == int(seconds * 100) / 100
-    assert form.span_s == 0
+def test_silence_is_all_leading(seconds: float) -> None:
+    extent = speech_extent(sound((seconds, 0)))
+    assert extent.leading_silence_s == int(seconds * 100) / 100
+    assert extent.speech_s == 0
 
 
-def test_the_recogniser_gets_two_thirds_of_the_samples_and_nothing_wraps() -> None:
-    samples = for_listening(sound((1, 1.5)))
+def test_audio_for_recogniser_is_resampled_and_clipped() -> None:
+    samples = for_recogniser(sound((1, 1.5)))
     assert len(samples) == 16_000
     assert samples.min() >= -10
     assert samples.max() == 32767

@@ -1,4 +1,4 @@
-"""Tokenizer and codec decoder in training: they are the published ones in another form, and they learn."""
+"""Tokenizer and codec decoder in training: equality with the gateway's decoder, data, losses and updates."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def write_chunk(folder, name, voice="slt", frames=(5, 7), seed=0):
     return folder / f"{name}.json"
 
 
-def test_the_exported_decoder_says_the_same_in_the_project(tmp_path):
+def test_exported_decoder_equals_gateway_decoder(tmp_path):
     torch.manual_seed(0)
     decoder = CodecDecoderNetwork().eval()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_the_exported_decoder_says_the_same_in_the_project(tmp_path):
     assert codec_config()["decode_upsample_rate"] == ours.shape[1] // 6
 
 
-def test_what_was_collected_in_parts_is_what_was_saved(tmp_path):
+def test_collected_parts_equal_saved_weights(tmp_path):
     talker = TalkerNetwork().state_dict()
     save_weights(tmp_path / "work" / "talker.safetensors", talker)
     (tmp_path / "work" / "logs").mkdir()
@@ -75,12 +75,12 @@ def test_what_was_collected_in_parts_is_what_was_saved(tmp_path):
     TalkerNetwork().load_state_dict(load_weights(tmp_path / "work" / "talker.safetensors"))
 
 
-def test_nothing_to_read_is_said(tmp_path):
+def test_missing_weights_raise_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError, match="decoder"):
         read_parts(tmp_path, "decoder")
 
 
-def test_an_unfinished_save_leaves_the_old_weights(tmp_path):
+def test_interrupted_save_keeps_old_weights(tmp_path):
     path = tmp_path / "talker.safetensors"
     save_weights(path, {"a": torch.ones(2)})
     with pytest.raises(AttributeError):
@@ -88,7 +88,7 @@ def test_an_unfinished_save_leaves_the_old_weights(tmp_path):
     assert load_weights(path)["a"].tolist() == [1, 1]
 
 
-def test_chunks_come_in_the_order_they_were_finished(tmp_path):
+def test_chunks_are_in_order_of_completion(tmp_path):
     import os
 
     late, early = write_chunk(tmp_path, "awb_00000", "awb"), write_chunk(tmp_path, "slt_00000")
@@ -97,14 +97,14 @@ def test_chunks_come_in_the_order_they_were_finished(tmp_path):
     assert finished(tmp_path, {early}) == [late]
 
 
-def test_a_chunk_that_does_not_add_up_is_refused(tmp_path):
+def test_inconsistent_chunk_is_refused(tmp_path):
     path = write_chunk(tmp_path, "slt_00000")
     np.save(path.with_suffix(".npy"), np.zeros(100, np.int16))
     with pytest.raises(ValueError, match="100 samples"):
         read_chunk(path)
 
 
-def test_the_reader_hands_on_what_is_there(tmp_path):
+def test_reader_returns_available_chunks(tmp_path):
     for index in range(3):
         write_chunk(tmp_path, f"slt_{index:05d}")
     reader = ChunkReader(tmp_path)
@@ -117,7 +117,7 @@ def test_the_reader_hands_on_what_is_there(tmp_path):
     assert [chunk.lines for chunk in taken] == [[0, 1]] * 3
 
 
-def test_the_store_keeps_sentences_where_it_says(tmp_path):
+def test_store_keeps_sentences_at_their_positions(tmp_path):
     torch.manual_seed(0)
     tokenizer = MelTokenizer().eval()
     store = SpeechStore(CPU, 0.001, audio=True, codes=True)
@@ -133,7 +133,7 @@ def test_the_store_keeps_sentences_where_it_says(tmp_path):
     assert store.add(read_chunk(write_chunk(tmp_path, "slt_9", frames=(40,))), tokenizer) == []
 
 
-def test_encoding_in_pieces_is_encoding_the_whole(monkeypatch):
+def test_encoding_in_pieces_equals_encoding_whole(monkeypatch):
     from train import store
 
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def test_encoding_in_pieces_is_encoding_the_whole(monkeypatch):
     assert torch.equal(encode(tokenizer, audio), whole)
 
 
-def test_resampling_keeps_a_tone():
+def test_resampling_preserves_tone():
     t = torch.arange(3200) / 16_000
     out = resample_16_to_24(torch.sin(2 * torch.pi * 440 * t))
     expected = torch.sin(2 * torch.pi * 440 * torch.arange(4800) / 24_000)
@@ -152,7 +152,7 @@ def test_resampling_keeps_a_tone():
     assert (out - expected)[100:-100].abs().max() < 1e-3
 
 
-def test_codebooks_come_to_lie_where_the_frames_are():
+def test_codebooks_learn_positions_of_frames():
     torch.manual_seed(0)
     centres = torch.randn(24, 8) * 3
     books = Codebooks(8).train()
@@ -172,7 +172,7 @@ def test_codebooks_come_to_lie_where_the_frames_are():
     assert torch.equal(books.encode(first, rest)[0].t(), codes)
 
 
-def test_gradients_pass_straight_through_the_codebooks():
+def test_gradients_pass_through_codebooks():
     torch.manual_seed(0)
     books = Codebooks(8).eval()
     first, rest = torch.randn(1, 4, 8, requires_grad=True), torch.randn(1, 4, 8, requires_grad=True)
@@ -182,7 +182,7 @@ def test_gradients_pass_straight_through_the_codebooks():
     torch.testing.assert_close(rest.grad, torch.full((1, 4, 8), 2.0))
 
 
-def test_the_decoder_begins_with_what_the_codes_mean():
+def test_decoder_is_initialised_from_tokenizer():
     torch.manual_seed(0)
     tokenizer, decoder = MelTokenizer().eval(), CodecDecoderNetwork()
     start_from_tokenizer(decoder, tokenizer)
@@ -193,7 +193,7 @@ def test_the_decoder_begins_with_what_the_codes_mean():
     torch.testing.assert_close(decoder.quantizer.decode(codes.transpose(1, 2)).transpose(1, 2), expected)
 
 
-def test_levels_that_are_not_kept_do_not_count():
+def test_levels_that_are_not_kept_have_no_effect():
     torch.manual_seed(0)
     decoder = CodecDecoderNetwork()
     start_from_tokenizer(decoder, MelTokenizer())
@@ -206,7 +206,7 @@ def test_levels_that_are_not_kept_do_not_count():
     assert not torch.equal(a[1], b[1])
 
 
-def test_judges_tell_real_from_made_and_the_maker_hears_of_it():
+def test_discriminators_learn_and_generator_loss_has_gradients():
     torch.manual_seed(0)
     judges = Discriminators((2,), (256,))
     optimizer = torch.optim.AdamW(judges.parameters(), 3e-3)
@@ -225,22 +225,22 @@ def test_judges_tell_real_from_made_and_the_maker_hears_of_it():
     assert made.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("judged", [False, True])
-def test_a_few_updates_bring_the_decoder_nearer(judged):
+@pytest.mark.parametrize("adversarial", [False, True])
+def test_updates_reduce_spectral_loss(adversarial):
     torch.manual_seed(0)
     decoder = CodecDecoderNetwork(SMALL)
     training = DecoderTraining(decoder, Discriminators((3,), (256,)), CPU, 2)
     codes = torch.randint(0, 512, (1, 16, 2))
     t = torch.arange(2 * sizes.FRAME_SAMPLES) / sizes.SAMPLE_RATE_HZ
     audio = (0.2 * torch.sin(2 * torch.pi * 200 * t))[None]
-    training.set_rates(0.0, 199, judged=judged)
-    told = [training.step(codes, audio, 1, judged=judged) for _ in range(5)]
+    training.set_rates(0.0, 199, adversarial=adversarial)
+    told = [training.step(codes, audio, 1, adversarial=adversarial) for _ in range(5)]
     assert told[-1]["spectral"] < 0.98 * told[0]["spectral"]
-    assert ("fooling" in told[0]) == judged
+    assert ("fooling" in told[0]) == adversarial
 
 
 @pytest.mark.parametrize("gain", [0.5, 2.0])
-def test_the_envelope_hears_loudness_and_not_the_phase(gain):
+def test_envelope_loss_depends_on_level_and_not_on_phase(gain):
     torch.manual_seed(0)
     t = torch.arange(9600) / sizes.SAMPLE_RATE_HZ
     tones = torch.tensor([200.0, 900.0, 2500.0])[:, None]
@@ -253,19 +253,19 @@ def test_the_envelope_hears_loudness_and_not_the_phase(gain):
     assert envelope_loss(turned, real) < 0.2 * envelope_loss(gain * real, real)
 
 
-def test_nothing_is_learnt_before_a_rate_is_set():
+def test_updates_without_rate_change_nothing():
     torch.manual_seed(0)
     training = DecoderTraining(CodecDecoderNetwork(SMALL), Discriminators((3,), (256,)), CPU, 1)
     before = {name: value.clone() for name, value in training.decoder.state_dict().items()}
     codes, audio = torch.randint(0, 512, (1, 16, 2)), torch.randn(1, 2 * sizes.FRAME_SAMPLES) * 0.1
-    training.step(codes, audio, 1, judged=True)
+    training.step(codes, audio, 1, adversarial=True)
     assert all(torch.equal(before[name], value) for name, value in training.decoder.state_dict().items())
-    training.set_rates(0.0, 199, judged=True)
-    training.step(codes, audio, 1, judged=True)
+    training.set_rates(0.0, 199, adversarial=True)
+    training.step(codes, audio, 1, adversarial=True)
     assert not all(torch.equal(before[name], value) for name, value in training.decoder.state_dict().items())
 
 
-def test_windows_begin_with_sentences_where_asked(tmp_path):
+def test_first_windows_begin_with_sentences(tmp_path):
     torch.manual_seed(0)
     store = SpeechStore(CPU, 0.001, audio=True, codes=False)
     store.add(read_chunk(write_chunk(tmp_path, "slt_0", frames=(5, 7, 6, 8))))
@@ -276,13 +276,13 @@ def test_windows_begin_with_sentences_where_asked(tmp_path):
     assert torch.equal(audio[35], store.audio[first * 1920 : (first + 3) * 1920].float() / 32768)
 
 
-def test_what_a_window_begins_with_teaches_nothing_unless_a_sentence_begins_there():
+def test_first_frame_counts_only_at_start_of_sentence():
     torch.manual_seed(0)
     training = DecoderTraining(CodecDecoderNetwork(SMALL), Discriminators((3,), (256,)), CPU, 1)
     made = (torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.01).requires_grad_()
     training.decode = lambda *_: made
     audio = torch.randn(2, 2 * sizes.FRAME_SAMPLES) * 0.1
-    training.step(torch.zeros(2, 16, 2, dtype=torch.int64), audio, 1, judged=False)
+    training.step(torch.zeros(2, 16, 2, dtype=torch.int64), audio, 1, adversarial=False)
     assert made.grad[0, : sizes.FRAME_SAMPLES].abs().sum() > 0
     assert made.grad[1, : sizes.FRAME_SAMPLES].abs().sum() == 0
     assert made.grad[1, sizes.FRAME_SAMPLES :].abs().sum() > 0

@@ -1,12 +1,12 @@
-"""Packed rows are what the talker meets when it speaks: every position's text, speaker, history and target."""
+"""Packed rows have the layout of utterances in use: text, speaker, history and target of every position."""
 
 import numpy as np
 import pytest
 from train import sizes
 from train.store import StoredUtterance
 from train.talker.packing import (
+    ABSENT,
     END,
-    NOTHING,
     PROMPT,
     PROMPT_TEXT,
     SENTENCES,
@@ -15,8 +15,8 @@ from train.talker.packing import (
     ShuffledPool,
     TokenLines,
     empty_batch,
-    place,
-    with_single,
+    with_single_share,
+    write_document,
 )
 
 LINES = TokenLines.of([[10 + line] * (3 + line % 5) for line in range(60)])
@@ -40,46 +40,48 @@ def documents(batch: PackedBatch):
             yield row, start, end
 
 
-def test_a_document_is_prompt_then_text_over_speech_then_the_end():
+def test_document_has_prompt_text_speech_and_end():
     batch = empty_batch(1, 40)
     spoken = [StoredUtterance("rms", 7, 100, 5), StoredUtterance("rms", 3, 30, 4)]
     tokens = np.array([21, 22, 23], np.int16)
 
-    end = place(batch, 0, 2, "rms", tokens, spoken)
+    end = write_document(batch, 0, 2, "rms", tokens, spoken)
 
     speech = 2 + PROMPT
     assert end == speech + 4 + 4 + 1, "the silent frame between two sentences is left out"
     assert batch.text[0, 2:speech].tolist() == list(PROMPT_TEXT)
     assert batch.text[0, speech:end].tolist() == [21, 22, 23, sizes.TEXT_EOS] + [sizes.TEXT_PAD] * 5
     assert batch.entry[0, 2:end].tolist() == [
-        *[NOTHING] * 3,
+        *[ABSENT] * 3,
         *[sizes.CODEC_NOTHINK, sizes.CODEC_THINK_BOS, sizes.CODEC_THINK_EOS, sizes.SPEAKERS["rms"], sizes.CODEC_PAD],
         sizes.CODEC_BOS,
-        *[NOTHING] * 8,
+        *[ABSENT] * 8,
     ]
     frames = [100, 101, 102, 103, 30, 31, 32, 33]
-    assert batch.target[0, 2:end].tolist() == [NOTHING] * PROMPT + [*frames, END]
-    assert batch.history[0, 2:end].tolist() == [NOTHING] * PROMPT + [NOTHING, *frames]
+    assert batch.target[0, 2:end].tolist() == [ABSENT] * PROMPT + [*frames, END]
+    assert batch.history[0, 2:end].tolist() == [ABSENT] * PROMPT + [ABSENT, *frames]
     assert batch.position[0, 2:end].tolist() == list(range(end - 2))
-    assert (batch.target[0, end:] == NOTHING).all()
+    assert (batch.target[0, end:] == ABSENT).all()
 
 
-def test_a_document_may_stay_silent_for_a_while_before_it_ends():
+def test_document_may_have_trailing_silence():
     batch = empty_batch(1, 40)
-    end = place(batch, 0, 0, "rms", np.array([21, 22], np.int16), [StoredUtterance("rms", 7, 100, 3)], still=2)
+    end = write_document(
+        batch, 0, 0, "rms", np.array([21, 22], np.int16), [StoredUtterance("rms", 7, 100, 3)], trailing_silence=2
+    )
     assert end == PROMPT + 3 + 2 + 1
     assert batch.target[0, PROMPT:end].tolist() == [100, 101, 102, 102, 102, END]
     assert batch.history[0, PROMPT + 1 : end].tolist() == [100, 101, 102, 102, 102]
 
 
-def test_a_share_of_single_sentences_leaves_the_others_as_they_are():
-    shares = with_single(0.6)
+def test_share_of_single_sentences_keeps_proportion_of_others():
+    shares = with_single_share(0.6)
     assert shares[0] == 0.6
     assert sum(shares) == pytest.approx(1)
     assert shares[1] / shares[2] == pytest.approx(SENTENCES[1] / SENTENCES[2])
 
 
-def test_the_prompt_is_the_one_the_project_builds(tmp_path):
+def test_prompt_equals_gateway_prompt(tmp_path):
     import json
 
     from train.export import generation_config, talker_config
@@ -96,10 +98,10 @@ def test_the_prompt_is_the_one_the_project_builds(tmp_path):
         assert prompt.codec(1)[:, 0].tolist() == [*prompt_entries(voice), sizes.CODEC_BOS]
 
 
-def test_every_document_keeps_to_one_voice_and_says_its_sentences_in_full():
+def test_documents_have_one_voice_and_complete_sentences():
     spoken = utterances()
     by_frame = {part.start + n: part for part in spoken for n in range(part.frames)}
-    packer = Packer([LINES], 4, 256, seed=3, still=(1.0,))
+    packer = Packer([LINES], 4, 256, seed=3, trailing_silence=(1.0,))
     packer.add(spoken)
     speaker_of = {row: voice for voice, row in sizes.SPEAKERS.items()}
     voices_met = set()
@@ -128,13 +130,13 @@ def test_every_document_keeps_to_one_voice_and_says_its_sentences_in_full():
     assert voices_met == set(sizes.SPEAKERS)
 
 
-def test_most_of_a_row_is_filled_and_the_rest_sees_only_itself():
+def test_rows_are_mostly_filled_and_padding_is_separate():
     packer = Packer([LINES], 8, 320, seed=1)
     packer.add(utterances())
     batch = packer.batch()
     empty = batch.document < 0
     assert empty.mean() < 0.15
-    assert (batch.target[empty] == NOTHING).all()
+    assert (batch.target[empty] == ABSENT).all()
     for row in range(8):
         numbers = batch.document[row][empty[row]]
         assert len(set(numbers.tolist())) == len(numbers)
@@ -148,7 +150,7 @@ def test_documents_of_ten_sentences_occur():
     assert min(lengths) <= 25
 
 
-def test_a_deck_deals_everything_once_before_anything_again():
+def test_pool_draws_each_utterance_once_per_round():
     deck = ShuffledPool(np.random.default_rng(0))
     deck.add(utterances(count=20))
     dealt = [deck.draw(100) for _ in range(20)]
@@ -156,7 +158,7 @@ def test_a_deck_deals_everything_once_before_anything_again():
     assert deck.draw(100) is not None
 
 
-def test_new_utterances_come_within_the_round():
+def test_new_utterances_join_present_round():
     deck = ShuffledPool(np.random.default_rng(0))
     deck.add(utterances(count=10))
     first = [deck.draw(100) for _ in range(4)]
@@ -165,7 +167,7 @@ def test_new_utterances_come_within_the_round():
     assert sorted(part.line for part in [*first, *rest]) == [*range(10), 99]
 
 
-def test_what_does_not_fit_is_left_for_another_row():
+def test_utterance_that_does_not_fit_stays_in_pool():
     deck = ShuffledPool(np.random.default_rng(0))
     deck.add([StoredUtterance("slt", 0, 0, 50)])
     assert deck.draw(49) is None

@@ -1,4 +1,4 @@
-"""Each kind of source file yields its prose, without what is markup, code or a heading in it."""
+"""Readers yield the prose of each kind of source file, without markup, code and headings."""
 
 import gzip
 from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ SAYINGS = "An apple a day\nkeeps them away.\n\t\t-- A. Doctor\n%\nOne: a joke.\n
     ],
     ids=lambda value: value if isinstance(value, str) and "/" in value and "\n" not in value else "",
 )
-def test_prose_is_found(
+def test_reader_yields_prose(
     tmp_path: Path, name: str, content: str, read: Callable[[Path], Iterator[str]], want: list[str]
 ) -> None:
     path = tmp_path / name
@@ -112,7 +112,7 @@ def test_prose_is_found(
     assert found == want
 
 
-def test_words_names_and_places_are_told_apart(tmp_path: Path) -> None:
+def test_words_names_and_places_are_separate(tmp_path: Path) -> None:
     lists = tmp_path / "usr/share/dict"
     lists.mkdir(parents=True)
     (lists / "american-english-large").write_text("apple\napple's\nBoston\nNASA\nox\ncafé\n")

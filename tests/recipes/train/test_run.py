@@ -1,5 +1,4 @@
-"""Starting the steps together, and reading their logs afterwards."""
-# TODO-DOC The mean of several runs' weights, parameter by parameter, from the files that the runs left.
+"""Starting all steps, reading their logs, and averaging the weights of runs."""
 
 import argparse
 import json
@@ -11,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from train import mean_weights, run
-from train.plots import PICTURES, curve, read_logs
+from train.plots import FIGURES, curve, read_logs
 from train.run_files import TrainingLog
 
 
@@ -36,7 +35,7 @@ def option(command, name):
     return command[command.index(name) + 1]
 
 
-def test_each_step_gets_its_device_and_its_seconds(tmp_path):
+def test_steps_receive_device_and_seconds(tmp_path):
     lines = run.commands(arguments(tmp_path, talker_options="--rows 4 --eager"))
     assert tuple(lines) == run.STEPS
     assert [option(lines[step], "--device") for step in run.STEPS[1:]] == ["cuda:0", "cuda:1", "cuda:0"]
@@ -47,45 +46,45 @@ def test_each_step_gets_its_device_and_its_seconds(tmp_path):
     assert all(option(lines[step], "--seed") == "5" for step in run.STEPS[1:])
 
 
-def test_finished_weights_are_not_trained_over(tmp_path):
+def test_existing_weights_are_not_overwritten(tmp_path):
     (tmp_path / "decoder.safetensors").touch()
-    with pytest.raises(SystemExit, match=r"decoder\.safetensors is there already"):
+    with pytest.raises(SystemExit, match=r"decoder\.safetensors exists already"):
         run.start(arguments(tmp_path))
     assert not (tmp_path / "pids.json").exists()
 
 
-def test_the_status_tells_the_last_thing_each_step_said(tmp_path, capsys):
+def test_status_shows_last_log_line_of_each_step(tmp_path, capsys):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "codes.log").write_text("first\nupdate 400\n")
-    nobody = 2**22 + 1  # above the largest process id there can be
-    (tmp_path / "pids.json").write_text(json.dumps({"started": 0, "pids": {"codes": nobody, "talker": nobody}}))
+    unused_pid = 2**22 + 1  # above the largest process id
+    (tmp_path / "pids.json").write_text(json.dumps({"started": 0, "pids": {"codes": unused_pid, "talker": unused_pid}}))
     run.status(tmp_path)
     told = capsys.readouterr().out.splitlines()
     assert told[1].split() == ["codes", "ended:", "update", "400"]
     assert told[2].split() == ["talker", "ended:"]
 
 
-def test_curves_are_read_from_a_folder_and_from_the_archive(tmp_path):
+def test_logs_are_read_from_folder_and_archive(tmp_path):
     progress = TrainingLog(tmp_path / "logs" / "talker.jsonl")
-    progress.say(compiled_s=3.0)
-    progress.say(seconds=1.0, first=6.0)
-    progress.say(seconds=2.0, unseen_first=5.5)
-    progress.say(seconds=3.0, first=4.0)
+    progress.write(compiled_s=3.0)
+    progress.write(seconds=1.0, first=6.0)
+    progress.write(seconds=2.0, unseen_first=5.5)
+    progress.write(seconds=3.0, first=4.0)
     with tarfile.open(tmp_path / "logs.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "logs" / "talker.jsonl", arcname="talker.jsonl")
     logs = read_logs(tmp_path / "logs")
     assert read_logs(tmp_path / "logs.tar.gz") == logs
     assert curve(logs["talker"], "first") == ([1.0, 3.0], [6.0, 4.0])
     assert curve(logs["talker"], "unseen_first") == ([2.0], [5.5])
-    assert set(PICTURES) == set(run.STEPS[1:])
+    assert set(FIGURES) == set(run.STEPS[1:])
 
 
-def test_the_curve_of_a_run_that_went_on_from_another_counts_on():
+def test_curve_of_continued_run_continues():
     entries = [{"seconds": 1.0, "first": 6.0}, {"seconds": 9.0, "done": 40}, {"seconds": 0.5, "first": 4.0}]
     assert curve(entries, "first") == ([1.0, 9.5], [6.0, 4.0])
 
 
-def test_parts_of_each_run_are_read_and_averaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_runs_are_averaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for source_run, value in (("a", 1.0), ("b", 2.0), ("c", 6.0)):
         (tmp_path / source_run).mkdir()
         for part, name in enumerate(("head", "body")):
@@ -102,6 +101,6 @@ def test_parts_of_each_run_are_read_and_averaged(tmp_path: Path, monkeypatch: py
     assert made["body"].tolist() == [[4.0] * 3] * 2
 
 
-def test_different_models_have_no_mean() -> None:
-    with pytest.raises(ValueError, match="different models"):
+def test_mean_of_different_models_is_refused() -> None:
+    with pytest.raises(ValueError, match="same tensors"):
         mean_weights.mean([{"a": torch.zeros(2)}, {"a": torch.zeros(3)}])

@@ -1,4 +1,4 @@
-"""Chunks of speech say exactly which sentence, phone and word is where."""
+"""Synthesised speech: positions of sentences, phones and words, and chunks."""
 
 import os
 import shutil
@@ -39,20 +39,20 @@ def reading(lead_s: float = 0.3, tail_s: float = 0.3) -> FliteReading:
     return FliteReading(samples.astype(np.int16), phones, spoken)
 
 
-@pytest.mark.parametrize("lead_s", [0.3, speech.LEAD_S, 0.05])
+@pytest.mark.parametrize("lead_s", [0.3, speech.LEADING_SILENCE_S, 0.05])
 @pytest.mark.parametrize("tail_s", [0.3, 0.02])
-def test_silence_around_a_sentence_is_short_and_always_the_same(lead_s: float, tail_s: float) -> None:
+def test_silence_around_sentence_is_short_and_constant(lead_s: float, tail_s: float) -> None:
     one = speech.sentence(reading(lead_s, tail_s))
     loud = np.flatnonzero(one.samples)
     assert len(one.samples) == one.frames * speech.FRAME_SAMPLES
-    assert abs(loud[0] / RATE_HZ - speech.LEAD_S) < 1e-3
+    assert abs(loud[0] / RATE_HZ - speech.LEADING_SILENCE_S) < 1e-3
     assert 0.08 <= (len(one.samples) - 1 - loud[-1]) / RATE_HZ <= 0.161
-    assert one.words_ms == [round(1000 * speech.LEAD_S) + after_ms for after_ms in (0, 300)]
+    assert one.words_ms == [round(1000 * speech.LEADING_SILENCE_S) + after_ms for after_ms in (0, 300)]
 
 
 @pytest.mark.parametrize(("quiet_s", "lead_s"), [(0.01, 0.09), (0.06, 0.05), (0.3, 0.02)])
-def test_a_sentence_that_begins_too_quietly_begins_earlier(quiet_s: float, lead_s: float) -> None:
-    """Its sound is heard in time, unless the sentence would have to begin before its recording does."""
+def test_quiet_beginning_is_moved_earlier(quiet_s: float, lead_s: float) -> None:
+    """The sentence becomes audible in time, as far as its recording allows."""
     ends = np.cumsum([0.3, 0.4, 0.4, 0.3])
     phones = [FlitePhone(name, float(end)) for name, end in zip(("pau", "hh", "iy", "pau"), ends, strict=True)]
     samples = np.zeros(round(ends[-1] * RATE_HZ), np.int16)
@@ -63,7 +63,7 @@ def test_a_sentence_that_begins_too_quietly_begins_earlier(quiet_s: float, lead_
     assert one.words_ms == [round(1000 * lead_s)]
 
 
-def test_phones_are_where_their_sound_is() -> None:
+def test_phones_are_at_their_sounds() -> None:
     one = speech.sentence(reading(), gain=0.5)
     told = one.phones.reshape(-1)
     heard = one.samples.reshape(len(told), -1).mean(1)
@@ -73,7 +73,7 @@ def test_phones_are_where_their_sound_is() -> None:
         assert abs(np.median(of_phone) - level) < 1
 
 
-def test_each_pass_gives_every_line_to_the_next_voice() -> None:
+def test_passes_rotate_voices() -> None:
     plan = speech.chunks(1900, VOICES, passes=3)
     readers = {}
     for chunk in plan:
@@ -85,8 +85,8 @@ def test_each_pass_gives_every_line_to_the_next_voice() -> None:
     assert max(shares) - min(shares) <= 1
 
 
-class Stubborn:
-    """Reads everything the same, but for one line it refuses and one in which a word makes no sound."""
+class SelectiveFlite:
+    """Refuses one line and skips a word of another; reads all other lines alike."""
 
     def read(self, text: str) -> FliteReading:
         if text == "refused.":
@@ -94,9 +94,9 @@ class Stubborn:
         return reading()
 
 
-def test_a_chunk_leaves_out_what_could_not_be_read(tmp_path: Path) -> None:
+def test_chunk_leaves_out_unreadable_lines(tmp_path: Path) -> None:
     lines = ["two words.", "refused.", "three words here.", "again two."]
-    speech.write(speech.ChunkPlan(7, "rms", 0), lines, Stubborn(), tmp_path)
+    speech.write(speech.ChunkPlan(7, "rms", 0), lines, SelectiveFlite(), tmp_path)
     chunk = read_chunk(tmp_path / "rms_00007.json")
     assert (chunk.voice, chunk.lines) == ("rms", [0, 3])
     one = speech.sentence(reading(), speech.GAINS["rms"])
@@ -105,7 +105,7 @@ def test_a_chunk_leaves_out_what_could_not_be_read(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_flite_tells_each_word_as_it_stands_in_the_text(flite: Flite) -> None:
+def test_flite_returns_words_as_written(flite: Flite) -> None:
     for line in TEXT:
         read = flite.read(line)
         assert [word.text for word in read.words] == [word.strip(",.?!") for word in line.split()]
@@ -116,13 +116,13 @@ def test_flite_tells_each_word_as_it_stands_in_the_text(flite: Flite) -> None:
         assert {phone.name for phone in read.phones} <= set(PHONES)
 
 
-def test_flite_has_nothing_to_say_for_marks_alone(flite: Flite) -> None:
+def test_flite_refuses_text_without_words(flite: Flite) -> None:
     with pytest.raises(ValueError, match="no word"):
         flite.read("...")
 
 
 @pytest.mark.usefixtures("flite")
-def test_speech_made_twice_is_made_once(tmp_path: Path) -> None:
+def test_existing_chunks_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text/train.txt").write_text("".join(f"source\t{line}\n" for line in TEXT))
     command = [sys.executable, "-m", "train.speech.synthesis", str(tmp_path), "--processes", "2"]
@@ -144,7 +144,7 @@ def test_speech_made_twice_is_made_once(tmp_path: Path) -> None:
     assert missing.exists()
 
 
-def test_a_kit_unpacks_to_what_was_packed(tmp_path: Path) -> None:
+def test_kit_unpacks_to_packed_files(tmp_path: Path) -> None:
     work, packed, there = tmp_path / "work", tmp_path / "kit", tmp_path / "there"
     (work / "text").mkdir(parents=True)
     (tmp_path / "installed").mkdir()

@@ -1,4 +1,4 @@
-"""The talker's training: what it hears, what it is taught, and that it learns."""
+"""The talker's training: batches, history, scheduled sampling and updates."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,13 @@ from train.talker.loss import (
     SPAN,
     TalkerLoss,
     choose_spans,
-    disturb,
+    corrupt_history,
     make_talker_batch,
     replace_history,
     sample,
 )
 from train.talker.model import TalkerNetwork
-from train.talker.packing import END, PROMPT, Packer, TokenLines, empty_batch, place
+from train.talker.packing import END, PROMPT, Packer, TokenLines, empty_batch, write_document
 from train.talker.train_talker import TalkerTraining
 
 CPU = torch.device("cpu")
@@ -26,21 +26,23 @@ SMALL_PREDICTOR = LayerStackSize(32, 64, 1, 2, 1, 16, 1e-6)
 
 
 @pytest.fixture
-def lesson():
+def batch():
     rng = np.random.default_rng(0)
     codes = torch.from_numpy(rng.integers(0, 512, (64, 16)).astype(np.int16))
     phones = torch.from_numpy(rng.integers(0, 41, (64, 4)).astype(np.uint8))
     batch = empty_batch(2, 64)
     tokens = np.array([40, 41], np.int16)
-    end = place(batch, 0, 0, "slt", tokens, [StoredUtterance("slt", 0, 10, 6), StoredUtterance("slt", 1, 40, 5)])
-    place(batch, 0, end, "awb", tokens, [StoredUtterance("awb", 2, 20, 8)])
-    place(batch, 1, 0, "rms", tokens, [StoredUtterance("rms", 3, 50, 14)])
+    end = write_document(
+        batch, 0, 0, "slt", tokens, [StoredUtterance("slt", 0, 10, 6), StoredUtterance("slt", 1, 40, 5)]
+    )
+    write_document(batch, 0, end, "awb", tokens, [StoredUtterance("awb", 2, 20, 8)])
+    write_document(batch, 1, 0, "rms", tokens, [StoredUtterance("rms", 3, 50, 14)])
     torch.manual_seed(0)
     return make_talker_batch(torch.from_numpy(batch.fields), codes, phones, 32), batch, codes, phones
 
 
-def test_a_lesson_looks_up_frames_and_phones(lesson):
-    made, batch, codes, phones = lesson
+def test_batch_has_codes_and_phones_of_frames(batch):
+    made, batch, codes, phones = batch
     for row, t in np.argwhere(batch.target >= 0):
         frame = int(batch.target[row, t])
         assert made.codes[row, t].tolist() == codes[frame].tolist()
@@ -51,11 +53,11 @@ def test_a_lesson_looks_up_frames_and_phones(lesson):
     for row, t in np.argwhere(batch.target < 0):
         assert (made.phones[row, t] == IGNORED).all()
     assert made.fed.numpy().tolist() == (batch.history >= 0).tolist()
-    assert (made.target.flatten()[made.picked] >= 0).all()
+    assert (made.target.flatten()[made.residual_positions] >= 0).all()
 
 
-def test_documents_do_not_hear_one_another(lesson):
-    made, batch, _, _ = lesson
+def test_documents_do_not_attend_to_each_other(batch):
+    made, batch, _, _ = batch
     torch.manual_seed(0)
     model = TalkerLoss(TalkerNetwork(SMALL, SMALL_PREDICTOR)).eval()
     before = model.states(made)
@@ -70,8 +72,8 @@ def test_documents_do_not_hear_one_another(lesson):
     assert not changed[1].any()
 
 
-def test_own_codes_are_heard_where_the_said_frame_would_be(lesson):
-    made, batch, _, _ = lesson
+def test_sampled_codes_replace_next_history_frame(batch):
+    made, batch, _, _ = batch
     said = torch.full((64 * 2, 16), 7)
     history = replace_history(made.history, made.fed, torch.arange(128), (made.target >= 0).flatten(), said)
     for row in range(2):
@@ -80,15 +82,15 @@ def test_own_codes_are_heard_where_the_said_frame_would_be(lesson):
             assert history[row, t].tolist() == expected
 
 
-def test_unusable_positions_replace_nothing(lesson):
-    made, _, _, _ = lesson
+def test_unusable_positions_replace_nothing(batch):
+    made, _, _, _ = batch
     positions = torch.arange(64)
     said = torch.full((64, 16), 7)
     kept = replace_history(made.history, made.fed, positions, torch.zeros(64, dtype=torch.bool), said)
     assert torch.equal(kept, made.history)
 
 
-def test_spans_lie_where_frames_are_said():
+def test_spans_contain_frames():
     torch.manual_seed(0)
     has_frame = torch.zeros(4, 64, dtype=torch.bool)
     has_frame[1, 10:40] = True
@@ -105,10 +107,10 @@ def test_samples_follow_the_distribution():
     torch.testing.assert_close(counts, torch.softmax(logits[0] / 0.5, -1), atol=0.02, rtol=0)
 
 
-def test_disturbed_history_stays_mostly_true():
+def test_corrupted_history_is_mostly_true():
     torch.manual_seed(0)
     history = torch.randint(0, 512, (64, 100, 16))
-    wrong = (disturb(history) != history).float().mean((1, 2))
+    wrong = (corrupt_history(history) != history).float().mean((1, 2))
     assert 0.01 < wrong.mean() < 0.05
     assert wrong.max() < 0.08
     assert wrong.std() > 0.005

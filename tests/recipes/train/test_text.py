@@ -1,4 +1,4 @@
-"""The voice learns from whole English sentences, in the very form in which the gateway will send them to it."""
+"""Training text: complete English sentences, in the spoken form that the gateway gives to the voice."""
 
 import random
 import re
@@ -26,7 +26,7 @@ def tokenizer() -> TextTokenizer:
 
 
 @pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
-def test_what_is_trained_on_is_what_the_gateway_serves(tokenizer: TextTokenizer, file: str) -> None:
+def test_training_text_equals_gateway_text(tokenizer: TextTokenizer, file: str) -> None:
     rules = load_voice_config(VOICE).text
     for written in Templates(random.Random(1)).sentences(file, 200):
         text = UtteranceText(rules, tokenizer, 10_000)
@@ -48,7 +48,7 @@ def test_what_is_trained_on_is_what_the_gateway_serves(tokenizer: TextTokenizer,
         ("No mark at its end", None),
     ],
 )
-def test_sentences_end_where_a_reader_would_end_them(paragraph: str, want: list[str] | None) -> None:
+def test_paragraph_is_split_into_sentences(paragraph: str, want: list[str] | None) -> None:
     assert list(prose.sentences(paragraph)) == (want or [paragraph])
 
 
@@ -71,7 +71,7 @@ def test_sentences_end_where_a_reader_would_end_them(paragraph: str, want: list[
         ("Use <b> for that purpose.", False),
     ],
 )
-def test_only_whole_plain_sentences_are_prose(written: str, is_prose: bool) -> None:
+def test_prose_is_complete_plain_sentences(written: str, is_prose: bool) -> None:
     assert prose.is_prose(written) is is_prose
 
 
@@ -89,17 +89,17 @@ def test_only_whole_plain_sentences_are_prose(written: str, is_prose: bool) -> N
         ("so long " * 30 + ".", False),
     ],
 )
-def test_what_flite_would_spell_out_is_left_out(said: str, readable: bool) -> None:
+def test_unpronounceable_words_are_not_readable(said: str, readable: bool) -> None:
     assert prose.is_readable(said) is readable
 
 
-def test_other_languages_are_told_by_their_words() -> None:
+def test_other_languages_are_not_english() -> None:
     assert prose.is_english("the dog saw ygraine, and it was a very long day.", KNOWN)
     assert not prose.is_english("der hund sah die katze und lief nach haus.", KNOWN)
 
 
 @pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
-def test_every_template_can_be_filled_and_read(file: str) -> None:
+def test_every_template_gives_readable_sentences(file: str) -> None:
     filling = Templates(random.Random(2))
     for template in templates.lines(file):
         for _ in range(3):
@@ -109,30 +109,30 @@ def test_every_template_can_be_filled_and_read(file: str) -> None:
             assert re.fullmatch(r"[a-z][a-z ',.?!;:]*[.?!]", said), written
 
 
-def test_numbers_are_written_in_digits_and_learnt_in_words() -> None:
+def test_numbers_are_written_in_digits_and_spoken_in_words() -> None:
     written = list(Templates(random.Random(3)).sentences("numbers.txt", 2000))
     assert len(set(written)) == len(written) == 2000
     assert sum(bool(re.search(r"\d", sentence)) for sentence in written) > 1900
 
 
-def test_the_same_seed_fills_the_same() -> None:
+def test_templates_are_deterministic() -> None:
     first, second = (list(Templates(random.Random(4)).sentences("replies.txt", 50)) for _ in range(2))
     assert first == second
 
 
-def test_an_unknown_slot_is_named() -> None:
+def test_unknown_slot_raises_key_error() -> None:
     with pytest.raises(KeyError, match="nonsense"):
         Templates(random.Random(0)).fill("A {nonsense} here.")
 
 
-def test_every_word_is_carried_once() -> None:
+def test_every_word_occurs_once() -> None:
     rare = [f"w{'ab'[n % 2]}rd{n}x" for n in range(500)]
     text = " ".join(words.carried(rare, random.Random(5)))
     found = re.findall(r"w[ab]rd\d+x", text.lower())
     assert sorted(found) == sorted(rare)
 
 
-def test_definitions_become_sentences_about_their_words() -> None:
+def test_definitions_become_sentences() -> None:
     (line,) = [
         '00001740 03 n 02 abacus 0 counting_frame 0 000 | a calculator with beads; "she moved the abacus\'s beads"'
     ]
@@ -145,13 +145,11 @@ def test_definitions_become_sentences_about_their_words() -> None:
             assert prose.is_prose(readers.defined(part, word, "calm in manner"))
 
 
-def fake_source(name: str, most: int, *paragraphs: str) -> TextSource:
-    return TextSource(name, ("package",), "none", most, lambda _: iter(paragraphs))
+def fake_source(name: str, max_sentences: int, *paragraphs: str) -> TextSource:
+    return TextSource(name, ("package",), "none", max_sentences, lambda _: iter(paragraphs))
 
 
-def test_the_corpus_takes_each_sentence_once_and_none_of_the_evaluation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_corpus_has_no_duplicates_and_no_evaluation_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         corpus,
         "SOURCES",
@@ -181,19 +179,19 @@ def test_the_corpus_takes_each_sentence_once_and_none_of_the_evaluation(
     assert lines == corpus.collect(tmp_path, corpus.evaluation_sentences(tmp_path))
 
 
-def test_a_few_in_a_thousand_are_held_out_whatever_else_there_is() -> None:
+def test_four_in_a_thousand_are_held_out_by_hash() -> None:
     held = sum(corpus.is_held_out(f"sentence number {n}.") for n in range(20_000))
     assert 50 < held < 110
 
 
-def test_evaluation_sentences_are_kept_out_in_their_spoken_form() -> None:
+def test_evaluation_sentences_are_excluded_in_spoken_form() -> None:
     held_out = corpus.evaluation_sentences(corpus.EVALUATION)
     assert spoken("It is 7:30.") in held_out
     assert len(held_out) > 200
     assert not any(sentence.startswith("#") for sentence in held_out)
 
 
-def test_the_tokenizer_has_the_tokens_that_the_checkpoint_names(tmp_path: Path) -> None:
+def test_tokenizer_has_control_tokens_of_checkpoint(tmp_path: Path) -> None:
     trained = tokens.train([spoken(line) for line in templates.lines("replies.txt") if "{" not in line])
     trained.save(str(tmp_path / "tokenizer.json"))
     shipped = Tokenizer.from_file(str(VOICE / "tokenizer.json"))
@@ -205,18 +203,18 @@ def test_the_tokenizer_has_the_tokens_that_the_checkpoint_names(tmp_path: Path) 
     assert load_tokenizer(tmp_path).vocabulary <= tokens.VOCABULARY
 
 
-def test_every_source_says_where_it_is_from() -> None:
+def test_every_source_has_packages_and_licence() -> None:
     assert len({source.name for source in SOURCES}) == len(SOURCES)
-    assert all(source.packages and source.licence and source.most for source in SOURCES)
+    assert all(source.packages and source.licence and source.max_sentences for source in SOURCES)
     assert "wordnet-base" in packages()
 
 
-def test_a_further_run_reads_prose_that_is_neither_from_templates_nor_long() -> None:
+def test_further_text_has_short_unread_prose() -> None:
     lines = ["wordnet\tit is a dog.", "replies\tyes.", "words\tdog, cat.", "fortunes\t" + "so " * 40 + "on."]
     assert further.unread(lines) == [("wordnet", "it is a dog.")]
 
 
-def test_a_further_run_carries_every_name_in_what_is_said_of_people() -> None:
+def test_carrier_sentences_contain_every_name_once() -> None:
     names = [f"N{n:03}x" for n in range(300)]
     sentences = list(words.carried(names, random.Random(3), words.PEOPLE))
     assert sorted(re.findall(r"N\d+x", " ".join(sentences))) == names

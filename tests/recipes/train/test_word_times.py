@@ -1,3 +1,5 @@
+"""Word times: counts of phones by code, the letter-to-phone network, and flite's true times."""
+
 from __future__ import annotations
 
 import random
@@ -6,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from train.speech import synthesis as speech
-from train.speech.check_word_times import known
+from train.speech.check_word_times import true_spans
 from train.speech.flite import PHONES, FlitePhone, FliteReading, FliteWord
 from train.speech.letters import LETTERS, PhoneIndices, train_letters
 from train.speech.synthesis import sentence
@@ -27,16 +29,16 @@ READING = FliteReading(
     ],
     [FliteWord("the", 0.2, 0.3), FliteWord("sea", 0.3, 0.62)],
 )
-"""The sea: 40, 60, 160 and 160 ms, behind 200 ms of silence."""
-LEAD_S = 0.1
+""""The sea": phones of 40, 60, 160 and 160 ms after 200 ms of silence."""
+LEADING_SILENCE_S = 0.1
 SILENT = 5
-"""Moments of 20 ms before the first sound."""
+"""Hops of 20 ms before the first sound."""
 
 
 @pytest.fixture(autouse=True)
-def _lead_of_whole_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speech, "LEAD_S", LEAD_S)
-    monkeypatch.setattr(speech, "HEARD_BY_S", LEAD_S)
+def _leading_silence_of_whole_hops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech, "LEADING_SILENCE_S", LEADING_SILENCE_S)
+    monkeypatch.setattr(speech, "AUDIBLE_BY_S", LEADING_SILENCE_S)
 
 
 def counted() -> PhoneCounts:
@@ -46,7 +48,7 @@ def counted() -> PhoneCounts:
     return counts
 
 
-def test_codes_are_counted_with_the_phones_of_their_frames() -> None:
+def test_codes_are_counted_with_phones_of_their_frames() -> None:
     counts = counted()
     frames = sentence(READING).frames
     heard = counts.codes[:frames].argmax(axis=2).ravel().tolist()
@@ -61,7 +63,7 @@ def test_words_are_counted_with_their_phones() -> None:
     assert counted().words == {("the", (DH, AX)): 1, ("sea", (S, IY)): 1}
 
 
-def test_a_code_tells_what_was_heard_with_it_and_an_unheard_one_nothing() -> None:
+def test_seen_code_suggests_its_phones_and_unseen_code_none() -> None:
     made = tables(counted())
     likelier, usual = made["likelier"], made["usual"]
     np.testing.assert_allclose((likelier * usual).sum(axis=2), 1)
@@ -72,9 +74,9 @@ def test_a_code_tells_what_was_heard_with_it_and_an_unheard_one_nothing() -> Non
     assert made["moments"][[AX, S]].tolist() == [3, 8]
 
 
-def test_the_truth_is_in_the_time_of_the_sentence() -> None:
+def test_true_spans_are_relative_to_sentence() -> None:
     np.testing.assert_allclose(
-        known(READING, sentence(READING)), np.array([[0, 100], [100, 420]]) + 1000 * LEAD_S, atol=1
+        true_spans(READING, sentence(READING)), np.array([[0, 100], [100, 420]]) + 1000 * LEADING_SILENCE_S, atol=1
     )
 
 
@@ -82,8 +84,8 @@ LEXICON_PHONES = 27
 """Silence, and one for each letter from a to z."""
 
 
-def said(word: str) -> PhoneIndices:
-    """A spelling with rules: "x" is "k" and "s", "c" is "k", or "s" ahead of "e"; an "e" at the end is silent."""
+def spelled_phones(word: str) -> PhoneIndices:
+    """Spelling rules: "x" is "k" and "s", "c" is "k", or "s" before "e"; a final "e" is silent."""
     phones: list[int] = []
     for at, letter in enumerate(word):
         after = word[at + 1 : at + 2]
@@ -102,10 +104,10 @@ def likeliest(learnt: Pronunciation, word: str) -> PhoneIndices:
 def lexicon(count: int, seed: int) -> Counter[tuple[str, PhoneIndices]]:
     chance = random.Random(seed)
     words = ("".join(chance.choices("abcdexks", k=chance.randint(2, 7))) for _ in range(count))
-    return Counter((word, said(word)) for word in words if said(word))
+    return Counter((word, spelled_phones(word)) for word in words if spelled_phones(word))
 
 
-def test_rules_of_spelling_are_found_in_words_and_their_phones() -> None:
+def test_network_learns_spelling_rules() -> None:
     tensors = {name: tensor.numpy() for name, tensor in train_letters(lexicon(3000, 1), LEXICON_PHONES, seed=1).items()}
     learnt = Pronunciation(
         LETTERS,
@@ -116,16 +118,16 @@ def test_rules_of_spelling_are_found_in_words_and_their_phones() -> None:
     )
     unseen = [word for word, _ in lexicon(300, 2) - lexicon(3000, 1)]
     assert len(unseen) > 100
-    right = [likeliest(learnt, word) == said(word) for word in unseen]
+    right = [likeliest(learnt, word) == spelled_phones(word) for word in unseen]
     assert np.mean(right) > 0.95
 
 
-def test_the_same_words_and_seed_make_the_same_network() -> None:
+def test_training_is_deterministic() -> None:
     one, two = (train_letters(lexicon(300, 1), LEXICON_PHONES, seed=1) for _ in range(2))
     assert all(bool((one[name] == two[name]).all()) for name in one)
 
 
-def test_a_word_with_more_phones_than_its_letters_could_make_is_left_out() -> None:
+def test_word_with_too_many_phones_is_skipped() -> None:
     odd = Counter({("ab", (1, 2, 3, 4, 5)): 1})
     tensors = train_letters(lexicon(300, 1) + odd, LEXICON_PHONES, seed=1)
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())

@@ -1,5 +1,8 @@
-"""Causal convolutions, as the published codec has them."""
-# TODO-DOC The codec decoder under the published tensor names: codes at 12.5 Hz to audio at 24 kHz, causally.
+"""The codec decoder for training, with the published tensor names: codes at 12.5 Hz to audio at 24 kHz.
+
+Implemented apart from the gateway's decoder, because training needs gradients and whole sequences, and runs without
+this project installed. `docs/qwen3_tts.md`, sections 8.1 and 8.2, describes it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from ..transformer import CausalTransformer, additive_mask
 
 
 class CausalConv1d(nn.Module):
-    """The published `CausalConvNet`: zeros on the left, stride one."""
+    """Convolution of stride 1, padded with zeros on the left (the published `CausalConvNet`)."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1) -> None:
         super().__init__()
         self.conv = nn.Conv1d(inputs, outputs, kernel, dilation=dilation, groups=groups)
-        self.reach = (kernel - 1) * dilation
+        self.padding = (kernel - 1) * dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(F.pad(x, (self.reach, 0)))
+        y: Tensor = self.conv(F.pad(x, (self.padding, 0)))
         return y
 
 
 class CausalConvTranspose1d(nn.Module):
-    """The published `CausalTransConvNet`: kernel of one or two strides, what overhangs on the right cut off."""
+    """Transposed convolution without the outputs beyond the last stride (the published `CausalTransConvNet`)."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -40,12 +43,15 @@ class CausalConvTranspose1d(nn.Module):
 
 
 class CodebookTensors(nn.Module):
+    """One codebook as stored: sums and counts of the frames assigned to each entry."""
+
     def __init__(self, entries: int, width: int) -> None:
         super().__init__()
         self.cluster_usage = nn.Parameter(torch.ones(entries), requires_grad=False)
         self.embedding_sum = nn.Parameter(torch.zeros(entries, width))
 
     def table(self) -> Tensor:
+        """The entries, float [entries, width]."""
         return self.embedding_sum / self.cluster_usage.clamp(min=1e-5)[:, None]
 
 
@@ -65,15 +71,17 @@ class _Levels(nn.Module):
 
 
 class QuantizerTensors(nn.Module):
+    """A residual quantizer with `levels` codebooks, and the projection of their sum."""
+
     def __init__(self, width: int, latent: int, levels: int) -> None:
         super().__init__()
-        self.input_proj = nn.Conv1d(latent, width, 1, bias=False)  # part of the format; decoding leaves it unused
+        self.input_proj = nn.Conv1d(latent, width, 1, bias=False)  # part of the format, unused in decoding
         self.output_proj = nn.Conv1d(width, latent, 1, bias=False)
         self.vq = _Levels(width, levels)
         self.input_proj.requires_grad_(False)
 
     def decode(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
-        """int [batch, levels, T] -> [batch, latent, T]; `kept`, int [batch]: levels that count, in training."""
+        """int [batch, levels, T] -> [batch, latent, T]; `kept`, int [batch]: number of levels to sum, in training."""
         total: Tensor | None = None
         for index, level in enumerate(self.vq.layers):
             rows = F.embedding(codes[:, index], level.table())
@@ -85,6 +93,8 @@ class QuantizerTensors(nn.Module):
 
 
 class SplitQuantizer(nn.Module):
+    """The quantizer of the first codebook and that of the other fifteen."""
+
     def __init__(self, size: DecoderSize) -> None:
         super().__init__()
         width = size.codebook_dim // 2
@@ -92,10 +102,13 @@ class SplitQuantizer(nn.Module):
         self.rvq_rest = QuantizerTensors(width, size.codebook_dim, CODEBOOKS - 1)
 
     def decode(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        """int [batch, 16, T] -> [batch, latent, T]."""
         return self.rvq_first.decode(codes[:, :1]) + self.rvq_rest.decode(codes[:, 1:], kept)
 
 
 class PreTransformer(CausalTransformer):
+    """Transformer over frames with a sliding window, between two projections."""
+
     def __init__(self, size: DecoderSize) -> None:
         super().__init__(size.transformer)
         self.window = size.sliding_window
@@ -105,12 +118,14 @@ class PreTransformer(CausalTransformer):
     def decode(self, x: Tensor) -> Tensor:
         """[batch, T, latent] -> the same shape."""
         steps = torch.arange(x.shape[1], device=x.device)
-        ago = steps[:, None] - steps[None]
-        mask = additive_mask((ago >= 0) & (ago < self.window))
+        distance = steps[:, None] - steps[None]
+        mask = additive_mask((distance >= 0) & (distance < self.window))
         return self.output_proj(self(self.input_proj(x), steps, mask))
 
 
 class ConvNeXtBlock(nn.Module):
+    """Causal ConvNeXt block (Liu et al., 2022)."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.dwconv = CausalConv1d(width, width, 7, groups=width)
@@ -124,6 +139,8 @@ class ConvNeXtBlock(nn.Module):
 
 
 class SnakeBeta(nn.Module):
+    """Periodic activation with learnt frequency and amplitude (Lee et al., BigVGAN, 2022)."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.alpha, self.beta = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
@@ -134,6 +151,8 @@ class SnakeBeta(nn.Module):
 
 
 class VocoderUnit(nn.Module):
+    """Residual unit of the vocoder: a dilated and a pointwise convolution."""
+
     def __init__(self, width: int, dilation: int) -> None:
         super().__init__()
         self.act1, self.conv1 = SnakeBeta(width), CausalConv1d(width, width, 7, dilation=dilation)
@@ -144,6 +163,8 @@ class VocoderUnit(nn.Module):
 
 
 class DecoderBlock(nn.Module):
+    """Vocoder block: upsampling by `rate`, then three residual units."""
+
     def __init__(self, inputs: int, rate: int) -> None:
         super().__init__()
         outputs = inputs // 2
@@ -151,17 +172,17 @@ class DecoderBlock(nn.Module):
         self.block = nn.ModuleList([SnakeBeta(inputs), CausalConvTranspose1d(inputs, outputs, 2 * rate, rate), *units])
 
     def forward(self, x: Tensor) -> Tensor:
-        return _through(self.block, x)
+        return _apply_all(self.block, x)
 
 
-def _through(modules: Sequence[nn.Module] | nn.ModuleList, x: Tensor) -> Tensor:
+def _apply_all(modules: Sequence[nn.Module] | nn.ModuleList, x: Tensor) -> Tensor:
     for module in modules:
         x = module(x)
     return x
 
 
 class CodecDecoderNetwork(nn.Module):
-    """int [batch, 16, T] -> float [batch, 1920 * T], not yet limited to [-1, 1]."""
+    """Codes int [batch, 16, T] -> audio float [batch, 1920 * T], not clipped to [-1, 1]."""
 
     def __init__(self, size: DecoderSize = DECODER) -> None:
         super().__init__()
@@ -180,5 +201,5 @@ class CodecDecoderNetwork(nn.Module):
         x = self.pre_conv(self.quantizer.decode(codes, kept))
         x = self.pre_transformer.decode(x.transpose(1, 2)).transpose(1, 2)
         for stage in self.upsample:
-            x = _through(stage, x)
-        return _through(self.decoder, x)[:, 0]
+            x = _apply_all(stage, x)
+        return _apply_all(self.decoder, x)[:, 0]

@@ -1,6 +1,8 @@
-"""One update of the codec decoder: spectra, and what the judges say."""
-# TODO-DOC The decoder's update as a CUDA graph: thousands of small kernels, launched at once. Without it the GPU
-# TODO-DOC waits for the processor, more so while the same processor makes the speech.
+"""One update of the codec decoder, with spectral and adversarial losses, directly or as a CUDA graph.
+
+An update consists of thousands of small kernels. Launched one by one they leave the GPU waiting for the CPU, which
+synthesises speech at the same time; a graph launches them at once.
+"""
 
 from __future__ import annotations
 
@@ -16,48 +18,55 @@ from ..sizes import CODEBOOKS, FRAME_SAMPLES
 from .decoder import CodecDecoderNetwork
 from .losses import Discriminators, discriminator_loss, envelope_loss, generator_loss, spectral_loss
 
-_RATE, _RATE_JUDGED, _JUDGES_RATE = 8e-4, 4e-4, 3e-4
+_RATE, _ADVERSARIAL_RATE, _DISCRIMINATOR_RATE = 8e-4, 4e-4, 3e-4
 _SPECTRAL_WEIGHT, _ENVELOPE_WEIGHT = 15.0, 25.0
 _ALL_LEVELS = 0.75
-"""Share of windows that hear all sixteen codes; the rest hear four to fifteen, for the early ones to suffice."""
+"""Share of windows decoded from all sixteen codes; the others use the first four to fifteen."""
 
 
 class DecoderTraining:
-    """One update at a time, with or without the judges.
+    """Updates the decoder, with or without discriminators.
 
-    `step` takes no decision and draws nothing outside the device, so that a CUDA graph can play it again.
+    `step` has no data-dependent control flow and draws random numbers on the device only, so a CUDA graph can capture
+    it.     `discriminator_frames`: length of the part of each window that the discriminators see.
     """
 
-    def __init__(self, decoder: CodecDecoderNetwork, judges: Discriminators, device: torch.device, shown: int) -> None:
+    def __init__(
+        self,
+        decoder: CodecDecoderNetwork,
+        discriminators: Discriminators,
+        device: torch.device,
+        discriminator_frames: int,
+    ) -> None:
         cuda = device.type == "cuda"
-        self.decoder, self._device, self._shown = decoder, device, shown
-        self.judges = judges.to(device, memory_format=torch.channels_last)
-        self._learnt = [p for p in decoder.parameters() if p.requires_grad]
+        self.decoder, self._device, self._discriminator_frames = decoder, device, discriminator_frames
+        self.discriminators = discriminators.to(device, memory_format=torch.channels_last)
+        self._parameters = [p for p in decoder.parameters() if p.requires_grad]
 
-        def optimizer(learnt: list[torch.nn.Parameter], weight_decay: float) -> torch.optim.AdamW:
-            # On the device the rate is a number there: a graph reads what it is when it is played.
+        def optimizer(parameters: list[torch.nn.Parameter], weight_decay: float) -> torch.optim.AdamW:
+            # The rate is a tensor on the device, which a graph reads at each replay.
             rate = torch.zeros((), device=device) if cuda else 0.0
             return torch.optim.AdamW(
-                learnt, rate, betas=(0.8, 0.98), weight_decay=weight_decay, fused=cuda, capturable=cuda
+                parameters, rate, betas=(0.8, 0.98), weight_decay=weight_decay, fused=cuda, capturable=cuda
             )
 
-        self._optimizer = optimizer(self._learnt, 1e-3)
-        self._judges_optimizer = optimizer(list(self.judges.parameters()), 1e-2)
+        self._optimizer = optimizer(self._parameters, 1e-3)
+        self._discriminator_optimizer = optimizer(list(self.discriminators.parameters()), 1e-2)
 
-        # May be replaced with a compiled one.
+        # May be replaced by a compiled function.
         self.decode: Any = decoder
 
-    def set_rates(self, share: float, update: int, *, judged: bool) -> None:
-        """How fast the next updates learn; not at all before this is called. share: of the time that is gone."""
+    def set_rates(self, share: float, update: int, *, adversarial: bool) -> None:
+        """Set the learning rates, 0 initially. share: elapsed share of the time."""
         rate = _RATE * warm_up(update, 200) * flat_then_linear(share, 0.4, 0.03)
-        _set_rate(self._optimizer, min(rate, _RATE_JUDGED) if judged else rate)
-        _set_rate(self._judges_optimizer, _JUDGES_RATE * flat_then_linear(share, 0.5, 0.03))
+        _set_rate(self._optimizer, min(rate, _ADVERSARIAL_RATE) if adversarial else rate)
+        _set_rate(self._discriminator_optimizer, _DISCRIMINATOR_RATE * flat_then_linear(share, 0.5, 0.03))
 
-    def step(self, codes: Tensor, audio: Tensor, from_start: int, *, judged: bool) -> dict[str, Tensor]:
-        """codes: int64 [batch, 16, T]. audio: float [batch, T * 1920].
+    def step(self, codes: Tensor, audio: Tensor, from_start: int, *, adversarial: bool) -> dict[str, Tensor]:
+        """Update on codes int64 [batch, 16, T] and audio float [batch, T * 1920]; returns the losses.
 
-        The first `from_start` windows begin with a sentence, with nothing before it as in use; the others lack what
-        was before them, so their first frame is taken as it should be and teaches nothing.
+        The first `from_start` windows begin with a sentence, which has no history in use either. The others lack their
+        history, so their first frame is replaced by the true audio and does not contribute.
         """
         batch = codes.shape[0]
         some = torch.randint(4, CODEBOOKS, (batch,), device=self._device)
@@ -66,35 +75,35 @@ class DecoderTraining:
             made = self.decode(codes, kept).float()
         opening = torch.cat([made[:from_start, :FRAME_SAMPLES], audio[from_start:, :FRAME_SAMPLES]])
         made = torch.cat([opening, made[:, FRAME_SAMPLES:]], 1)
-        told = {"spectral": spectral_loss(made, audio), "envelope": envelope_loss(made, audio)}
-        loss = _SPECTRAL_WEIGHT * told["spectral"] + _ENVELOPE_WEIGHT * told["envelope"]
-        if judged:
-            self._judge_and_please(made, audio, told)
-            loss = loss + told["fooling"] + told["likeness"]
+        losses = {"spectral": spectral_loss(made, audio), "envelope": envelope_loss(made, audio)}
+        loss = _SPECTRAL_WEIGHT * losses["spectral"] + _ENVELOPE_WEIGHT * losses["envelope"]
+        if adversarial:
+            self._adversarial_losses(made, audio, losses)
+            loss = loss + losses["fooling"] + losses["likeness"]
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        told["gradient"] = torch.nn.utils.clip_grad_norm_(self._learnt, 5.0)
+        losses["gradient"] = torch.nn.utils.clip_grad_norm_(self._parameters, 5.0)
         self._optimizer.step()
-        return {name: value.detach() for name, value in told.items()}
+        return {name: value.detach() for name, value in losses.items()}
 
-    def _judge_and_please(self, made: Tensor, audio: Tensor, told: dict[str, Tensor]) -> None:
-        """The judges learn from a part of each window, then say what they think of it."""
-        samples = self._shown * FRAME_SAMPLES
+    def _adversarial_losses(self, made: Tensor, audio: Tensor, losses: dict[str, Tensor]) -> None:
+        """Update the discriminators on a part of each window, then add the generator's losses to `losses`."""
+        samples = self._discriminator_frames * FRAME_SAMPLES
         first = torch.randint(0, made.shape[-1] - samples + 1, (made.shape[0], 1), device=self._device)
         part = first + torch.arange(samples, device=self._device)
-        ours, theirs = made.gather(1, part), audio.gather(1, part)
-        images = self.judges.images(torch.cat([theirs, ours.detach()]))
+        generated, real = made.gather(1, part), audio.gather(1, part)
+        images = self.discriminators.images(torch.cat([real, generated.detach()]))
         with half_precision(self._device):
-            told["judges"], seen_real = discriminator_loss(self.judges, images)
-        self._judges_optimizer.zero_grad(set_to_none=True)
-        told["judges"].backward()
-        torch.nn.utils.clip_grad_norm_(self.judges.parameters(), 10.0)
-        self._judges_optimizer.step()
-        self.judges.requires_grad_(False)
-        images = self.judges.images(ours)
+            losses["judges"], real_features = discriminator_loss(self.discriminators, images)
+        self._discriminator_optimizer.zero_grad(set_to_none=True)
+        losses["judges"].backward()
+        torch.nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0)
+        self._discriminator_optimizer.step()
+        self.discriminators.requires_grad_(False)
+        images = self.discriminators.images(generated)
         with half_precision(self._device):
-            told["fooling"], told["likeness"] = generator_loss(self.judges, images, seen_real)
-        self.judges.requires_grad_(True)
+            losses["fooling"], losses["likeness"] = generator_loss(self.discriminators, images, real_features)
+        self.discriminators.requires_grad_(True)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -105,36 +114,36 @@ def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-_WARM_UPS = 4
+_WARM_UP_STEPS = 4
 
 
 class GraphedSteps:
-    """`DecoderTraining.step` for windows of one shape. Learning rates must be nought while it is made."""
+    """`DecoderTraining.step` as CUDA graphs, for windows of one shape. Learning rates must be 0 during construction."""
 
     def __init__(self, training: DecoderTraining, windows: int, frames: int, from_start: int) -> None:
         device = next(training.decoder.parameters()).device
         self._codes = torch.randint(0, 512, (windows, CODEBOOKS, frames), device=device)
         self._audio = torch.randn(windows, frames * FRAME_SAMPLES, device=device) * 0.1
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self._told: dict[bool, dict[str, Tensor]] = {}
-        for judged in (False, True):
-            # Libraries choose their kernels and compilers compile here, which cannot be recorded.
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
-                for _ in range(_WARM_UPS):
-                    training.step(self._codes, self._audio, from_start, judged=judged)
-            torch.cuda.current_stream().wait_stream(aside)
+        self._losses: dict[bool, dict[str, Tensor]] = {}
+        for adversarial in (False, True):
+            # Libraries select kernels and compilers run in the first steps, which cannot be captured.
+            warm_up_stream = torch.cuda.Stream()
+            warm_up_stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(warm_up_stream):
+                for _ in range(_WARM_UP_STEPS):
+                    training.step(self._codes, self._audio, from_start, adversarial=adversarial)
+            torch.cuda.current_stream().wait_stream(warm_up_stream)
             torch.cuda.synchronize()
             gc.collect()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self._told[judged] = training.step(self._codes, self._audio, from_start, judged=judged)
-            self._graphs[judged] = graph
+                self._losses[adversarial] = training.step(self._codes, self._audio, from_start, adversarial=adversarial)
+            self._graphs[adversarial] = graph
 
-    def __call__(self, codes: Tensor, audio: Tensor, *, judged: bool) -> dict[str, Tensor]:
-        """What the step told stays valid until the next call."""
+    def __call__(self, codes: Tensor, audio: Tensor, *, adversarial: bool) -> dict[str, Tensor]:
+        """Replay the step; the returned losses are valid until the next call."""
         self._codes.copy_(codes)
         self._audio.copy_(audio)
-        self._graphs[judged].replay()
-        return self._told[judged]
+        self._graphs[adversarial].replay()
+        return self._losses[adversarial]

@@ -1,6 +1,7 @@
-"""How far two recordings are apart: log-mel spectra from long and short windows, and the envelopes over them."""
-# TODO-DOC Discriminators of real and made audio: waveforms folded by several periods, and complex spectra of several
-# TODO-DOC sizes.
+"""Losses of the codec decoder: distances of spectra and spectral envelopes, and discriminators.
+
+The discriminators see waveforms folded by several periods, and complex spectra of several sizes.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +15,30 @@ from ..speech.audio import hann, log_mel, mel_filters
 _RESOLUTIONS = ((2048, 512, 160), (1024, 256, 100), (512, 128, 64), (256, 64, 40), (128, 32, 20))
 """Window, hop, mel bins."""
 _ENVELOPES = ((1024, 240, 32), (512, 120, 32))
-"""Window, hop, mel bins as far as `_ENVELOPE_HZ`: broad enough to even out what is chance."""
+"""Window, hop, mel bins up to `_ENVELOPE_HZ`: broad enough to average random fine structure."""
 _ENVELOPE_HZ = 8000.0
 _ENVELOPE_FLOOR = 1e-8
-"""Power that is as good as silence."""
-_BEFORE = 1024
-"""Samples of silence put before each: a window fades in, and a click on the very first samples would go unheard."""
+"""Power that counts as silence."""
+_LEADING_SILENCE_SAMPLES = 1024
+"""Padding before the audio: windows fade in, so a click at the first samples would not count without it."""
 
 
 def spectral_loss(made: Tensor, real: Tensor) -> Tensor:
-    """float [batch, n] each -> the mean distance in powers of ten."""
-    made, real = F.pad(made, (_BEFORE, 0)), F.pad(real, (_BEFORE, 0))
+    """Mean absolute distance of log mel spectra at several resolutions, in decades; float [batch, n] each."""
+    made, real = F.pad(made, (_LEADING_SILENCE_SAMPLES, 0)), F.pad(real, (_LEADING_SILENCE_SAMPLES, 0))
     total = made.new_zeros(())
     for fft, hop, bins in _RESOLUTIONS:
-        ours, theirs = (log_mel(audio, fft, hop, bins, 12_000.0, 1e-5) for audio in (made, real))
-        total = total + (ours - theirs).abs().mean()
+        made_mel, real_mel = (log_mel(audio, fft, hop, bins, 12_000.0, 1e-5) for audio in (made, real))
+        total = total + (made_mel - real_mel).abs().mean()
     return total / len(_RESOLUTIONS)
 
 
 def envelope_loss(made: Tensor, real: Tensor) -> Tensor:
-    """float [batch, n] each -> how far power in broad bands is off, by which speech is understood.
+    """Distance of the power in broad bands, which carries intelligibility; float [batch, n] each.
 
-    Fine structure, which is half chance, hides it in `spectral_loss`. The square makes large errors count.
+    In `spectral_loss`, random fine structure masks it. The squared term emphasises large errors.
     """
-    made, real = F.pad(made, (_BEFORE, 0)), F.pad(real, (_BEFORE, 0))
+    made, real = F.pad(made, (_LEADING_SILENCE_SAMPLES, 0)), F.pad(real, (_LEADING_SILENCE_SAMPLES, 0))
     total = made.new_zeros(())
     for fft, hop, bins in _ENVELOPES:
         error = _envelope(made, fft, hop, bins) - _envelope(real, fft, hop, bins)
@@ -46,14 +47,14 @@ def envelope_loss(made: Tensor, real: Tensor) -> Tensor:
 
 
 def _envelope(audio: Tensor, fft: int, hop: int, bins: int) -> Tensor:
-    """float [batch, n] -> float [batch, bins, frames], base-10 logarithm of the magnitude."""
+    """float [batch, n] -> float [batch, bins, frames]: base-10 logarithm of the magnitude in each band."""
     spectrum = torch.stft(audio, fft, hop, fft, hann(fft, audio.device), center=False, return_complex=True)
     power = torch.view_as_real(spectrum).square().sum(-1) / fft
     return 0.5 * torch.log10(mel_filters(fft, bins, _ENVELOPE_HZ, audio.device) @ power + _ENVELOPE_FLOOR)
 
 
 DiscriminatorOutput = tuple[Tensor, list[Tensor]]
-"""Scores, and what every layer saw on the way."""
+"""Scores, and the features of every layer."""
 
 
 class _Discriminator(nn.Module):
@@ -65,19 +66,19 @@ class _Discriminator(nn.Module):
         self.last = weight_norm(last)
 
     def image(self, audio: Tensor) -> Tensor:
-        """float [batch, n] -> [batch, channels, height, width]"""
+        """The input as an image: float [batch, n] -> [batch, channels, height, width]."""
         raise NotImplementedError
 
     def forward(self, image: Tensor) -> DiscriminatorOutput:
-        x, seen = image, []
+        x, features = image, []
         for layer in self.layers:
             x = F.leaky_relu(layer(x), 0.1)
-            seen.append(x)
-        return self.last(x), seen
+            features.append(x)
+        return self.last(x), features
 
 
 class PeriodDiscriminator(_Discriminator):
-    """Every `period`-th sample in one column (Kong et al., HiFi-GAN, 2020)."""
+    """Waveform folded with every `period`-th sample in one column (Kong et al., HiFi-GAN, 2020)."""
 
     def __init__(self, period: int, widths: tuple[int, ...] = (32, 64, 128, 256)) -> None:
         pairs = zip((1, *widths), widths, strict=False)
@@ -92,7 +93,7 @@ class PeriodDiscriminator(_Discriminator):
 
 
 class SpectrumDiscriminator(_Discriminator):
-    """Real and imaginary part of a short-time spectrum (Jang et al., UnivNet, 2021; Défossez et al., EnCodec, 2022)."""
+    """Complex short-time spectrum (Jang et al., UnivNet, 2021; Défossez et al., EnCodec, 2022)."""
 
     def __init__(self, fft: int, width: int = 32) -> None:
         wide = (3, 9)
@@ -109,41 +110,44 @@ class SpectrumDiscriminator(_Discriminator):
 
 
 class Discriminators(nn.Module):
+    """All discriminators."""
+
     def __init__(self, periods: tuple[int, ...] = (2, 3, 5, 7, 11), ffts: tuple[int, ...] = (2048, 1024, 512)) -> None:
         super().__init__()
-        self.judges = nn.ModuleList([*map(PeriodDiscriminator, periods), *map(SpectrumDiscriminator, ffts)])
+        self.members = nn.ModuleList([*map(PeriodDiscriminator, periods), *map(SpectrumDiscriminator, ffts)])
 
     def images(self, audio: Tensor) -> list[Tensor]:
-        """float [batch, n] -> what each judge looks at."""
-        images = [judge.image(audio) for judge in self.judges]
+        """float [batch, n] -> the image for each discriminator."""
+        images = [member.image(audio) for member in self.members]
         return [image.contiguous(memory_format=torch.channels_last) for image in images]
 
     def forward(self, images: list[Tensor]) -> list[DiscriminatorOutput]:
-        return [judge(image) for judge, image in zip(self.judges, images, strict=True)]
+        """Output of each discriminator for its image."""
+        return [member(image) for member, image in zip(self.members, images, strict=True)]
 
 
-def discriminator_loss(judges: Discriminators, images: list[Tensor]) -> tuple[Tensor, list[list[Tensor]]]:
-    """Least squares: real ones score one, made ones nought. Also what the judges saw in the real ones, detached.
+def discriminator_loss(discriminators: Discriminators, images: list[Tensor]) -> tuple[Tensor, list[list[Tensor]]]:
+    """Least-squares loss (target 1 for real audio, 0 for generated), and the features of the real audio, detached.
 
-    images: of real audio in the batch's first half, of made audio in its second.
+    images: of real audio in the first half of the batch, of generated audio in the second.
     """
     total = images[0].new_zeros(())
-    seen_real = []
-    for score, seen in judges(images):
+    real_features = []
+    for score, features in discriminators(images):
         real, made = score.float().chunk(2)
         total = total + (1 - real).square().mean() + made.square().mean()
-        seen_real.append([layer.detach().chunk(2)[0] for layer in seen])
-    return total, seen_real
+        real_features.append([layer.detach().chunk(2)[0] for layer in features])
+    return total, real_features
 
 
 def generator_loss(
-    judges: Discriminators, images: list[Tensor], seen_real: list[list[Tensor]]
+    discriminators: Discriminators, images: list[Tensor], real_features: list[list[Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """How far the made ones are from scoring one, and from being seen as the real ones were."""
+    """Adversarial loss of generated audio, and the distance of its features from those of the real audio."""
     fooling, likeness = images[0].new_zeros(()), images[0].new_zeros(())
-    for (score, seen), real in zip(judges(images), seen_real, strict=True):
+    for (score, features), real in zip(discriminators(images), real_features, strict=True):
         fooling = fooling + (1 - score.float()).square().mean()
-        for ours, theirs in zip(seen, real, strict=True):
-            reference = theirs.float()
-            likeness = likeness + (ours.float() - reference).abs().mean() / (reference.abs().mean() + 1e-4)
+        for generated_layer, real_layer in zip(features, real, strict=True):
+            reference = real_layer.float()
+            likeness = likeness + (generated_layer.float() - reference).abs().mean() / (reference.abs().mean() + 1e-4)
     return fooling, likeness / 5

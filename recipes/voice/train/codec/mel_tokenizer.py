@@ -1,5 +1,9 @@
-"""Sixteen codebooks: the first by itself, fifteen residual ones; learnt as running means, outside the optimizer."""
-# TODO-DOC The tokenizer, used in training alone: log-mel to 16 codes a frame, the first of which carries the phones.
+"""The tokenizer: log mel spectrograms to 16 codes per frame, the first of which identifies the phones.
+
+Used in training only. The first codebook quantises one projection of the latent, the other fifteen are residual
+codebooks of another (as RVQ-VAE with a semantic first codebook; Défossez et al., "Moshi", 2024). Codebooks are learnt
+as moving averages of the frames assigned to them, not by the optimizer (van den Oord et al., VQ-VAE, 2017).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from ..sizes import CODEBOOK_SIZE, CODEBOOKS, DECODER, PHONES, PHONES_PER_FRAME
 from ..speech.audio import MEL_BINS
 
 _DEAD_BELOW = 0.3
-"""An entry that wins fewer frames a step than this is moved to where there are frames."""
+"""An entry with fewer frames per update than this, on average, is replaced by a random frame."""
 _COMMITMENT_LEVELS = (1, 3, 7, CODEBOOKS - 1)
 
 
 class Codebooks(nn.Module):
-    """entries: float [16, 512, width], kept with the running count and sum of the frames each one won."""
+    """entries: float [16, 512, width], with moving averages of the count and sum of the frames assigned to each."""
 
     entries: Tensor
     counts: Tensor
@@ -33,61 +37,65 @@ class Codebooks(nn.Module):
     def _nearest(self, x: Tensor, level: int, norms: Tensor) -> Tensor:
         return torch.addmm(-0.5 * norms[level], x, self.entries[level].t()).argmax(-1)
 
-    def _walk(self, first: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """float [n, width] each -> codes [16, n], and before each codebook what it had to say: [16, n, width]."""
+    def _quantise(self, first: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+        """float [n, width] each -> codes [16, n], and the input of each codebook [16, n, width]."""
         norms = self.entries.square().sum(-1)
-        codes, heard = [self._nearest(first, 0, norms)], [first]
+        codes, residuals = [self._nearest(first, 0, norms)], [first]
         for level in range(1, CODEBOOKS):
             codes.append(self._nearest(rest, level, norms))
-            heard.append(rest)
+            residuals.append(rest)
             rest = rest - F.embedding(codes[-1], self.entries[level])
-        return torch.stack(codes), torch.stack(heard)
+        return torch.stack(codes), torch.stack(residuals)
 
     @torch.no_grad()
     def encode(self, first: Tensor, rest: Tensor) -> Tensor:
-        """float [batch, T, width] each -> int64 [batch, T, 16]."""
-        codes, _ = self._walk(first.flatten(0, 1), rest.flatten(0, 1))
+        """Inputs of the first and the residual codebooks, float [batch, T, width] each -> int64 [batch, T, 16]."""
+        codes, _ = self._quantise(first.flatten(0, 1), rest.flatten(0, 1))
         return codes.t().unflatten(0, first.shape[:2])
 
     def forward(self, first: Tensor, rest: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Quantised versions that gradients pass straight through, the commitment loss, codes and residuals.
+        """Quantise with a straight-through gradient.
 
-        In training, half of the batch keeps only some of the residual codebooks, so that the early ones say most.
+        Returns both inputs quantised, the commitment loss, the codes, and the input of each codebook.
+
+        In training, half of the batch uses only the first residual codebooks, so that these carry most information.
         """
         with torch.no_grad():
-            codes, heard = self._walk(first.flatten(0, 1), rest.flatten(0, 1))
-        spoken = F.embedding(codes[0], self.entries[0]).view_as(first)
-        commitment = F.mse_loss(first, spoken)
+            codes, residuals = self._quantise(first.flatten(0, 1), rest.flatten(0, 1))
+        first_quantised = F.embedding(codes[0], self.entries[0]).view_as(first)
+        commitment = F.mse_loss(first, first_quantised)
         for level in _COMMITMENT_LEVELS:
-            after = heard[level] - F.embedding(codes[level], self.entries[level])
+            after = residuals[level] - F.embedding(codes[level], self.entries[level])
             commitment = commitment + 0.5 * F.mse_loss(rest, rest.detach() - after.view_as(rest))
-        said = heard[1:] - torch.cat([heard[2:], (heard[-1] - F.embedding(codes[-1], self.entries[-1]))[None]])
-        said = said.unflatten(1, first.shape[:2])
+        quantised_steps = residuals[1:] - torch.cat(
+            [residuals[2:], (residuals[-1] - F.embedding(codes[-1], self.entries[-1]))[None]]
+        )
+        quantised_steps = quantised_steps.unflatten(1, first.shape[:2])
         if self.training:
             batch, device = first.shape[0], first.device
             partial = torch.randint(2, CODEBOOKS, (batch,), device=device)
             levels = torch.where(torch.rand(batch, device=device) < 0.5, partial, CODEBOOKS)
             kept = levels[None] > torch.arange(1, CODEBOOKS, device=device)[:, None]
-            said = said * kept[..., None, None]
-        summed = said.sum(0)
-        return first + (spoken - first).detach(), rest + (summed - rest).detach(), commitment, codes, heard
+            quantised_steps = quantised_steps * kept[..., None, None]
+        summed = quantised_steps.sum(0)
+        return first + (first_quantised - first).detach(), rest + (summed - rest).detach(), commitment, codes, residuals
 
     @torch.no_grad()
-    def learn(self, codes: Tensor, heard: Tensor, decay: float) -> None:
-        """Move every entry towards the mean of the frames it won. codes: [16, n]; heard: [16, n, width]."""
+    def learn(self, codes: Tensor, residuals: Tensor, decay: float) -> None:
+        """Move each entry towards the mean of its frames. codes: [16, n]; residuals: codebook inputs [16, n, width]."""
         rows = (codes + torch.arange(CODEBOOKS, device=codes.device)[:, None] * CODEBOOK_SIZE).flatten()
-        sums = torch.zeros_like(self.sums).view(-1, self.sums.shape[-1]).index_add_(0, rows, heard.flatten(0, 1))
+        sums = torch.zeros_like(self.sums).view(-1, self.sums.shape[-1]).index_add_(0, rows, residuals.flatten(0, 1))
         counts = torch.zeros_like(self.counts).view(-1).index_add_(0, rows, torch.ones_like(rows, dtype=sums.dtype))
         self.sums.lerp_(sums.view_as(self.sums), 1 - decay)
         self.counts.lerp_(counts.view_as(self.counts), 1 - decay)
         self.entries.copy_(self.sums / self.counts.clamp(min=1e-3)[..., None])
 
     @torch.no_grad()
-    def revive(self, heard: Tensor) -> int:
-        """Give entries that hardly win a frame's place to sit in; how many there were."""
+    def revive(self, residuals: Tensor) -> int:
+        """Replace unused entries by random frames; returns their number."""
         dead = self.counts < _DEAD_BELOW
-        drawn = torch.randint(heard.shape[1], dead.shape, device=heard.device)
-        places = heard.gather(1, drawn[..., None].expand(-1, -1, heard.shape[-1]))
+        drawn = torch.randint(residuals.shape[1], dead.shape, device=residuals.device)
+        places = residuals.gather(1, drawn[..., None].expand(-1, -1, residuals.shape[-1]))
         self.entries.copy_(torch.where(dead[..., None], places, self.entries))
         self.counts.masked_fill_(dead, 2 * _DEAD_BELOW)
         self.sums.copy_(torch.where(dead[..., None], places * (2 * _DEAD_BELOW), self.sums))
@@ -95,7 +103,7 @@ class Codebooks(nn.Module):
 
     @torch.no_grad()
     def initialise(self, first: Tensor, rest: Tensor) -> None:
-        """k-means on each level in turn. float [n, width] each, n at least the codebook's size."""
+        """Initialise each codebook by k-means. float [n, width] each, with n at least the size of a codebook."""
         self._cluster(0, first)
         for level in range(1, CODEBOOKS):
             self._cluster(level, rest)
@@ -106,9 +114,9 @@ class Codebooks(nn.Module):
         self.entries[level] = x[torch.randperm(x.shape[0], device=x.device)[:CODEBOOK_SIZE]]
         counts = torch.ones(CODEBOOK_SIZE, device=x.device)
         for _ in range(rounds):
-            won = self._nearest(x, level, self.entries.square().sum(-1))
-            counts = torch.bincount(won, minlength=CODEBOOK_SIZE).to(x.dtype)
-            sums = torch.zeros_like(self.entries[level]).index_add_(0, won, x)
+            nearest = self._nearest(x, level, self.entries.square().sum(-1))
+            counts = torch.bincount(nearest, minlength=CODEBOOK_SIZE).to(x.dtype)
+            sums = torch.zeros_like(self.entries[level]).index_add_(0, nearest, x)
             others = x[torch.randint(x.shape[0], (CODEBOOK_SIZE,), device=x.device)]
             self.entries[level] = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], others)
         self.counts[level] = counts.clamp(min=1)
@@ -119,7 +127,7 @@ _MEL_MEAN, _MEL_SCALE = -2.5, 1.2
 
 
 class MixingBlock(nn.Module):
-    """A depthwise convolution and a two-layer perceptron, added to what came in."""
+    """A depthwise convolution and a perceptron of two layers, with a residual."""
 
     def __init__(self, width: int, kernel: int, causal: bool = False) -> None:
         super().__init__()
@@ -167,7 +175,11 @@ def _mel_decoder(width: int, latent: int) -> nn.Sequential:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reconstruction:
-    """mel: [batch, bins, 8 T]; phone_logits: [batch, T, 4, phones]; commitment: a scalar; usage: what to learn from."""
+    """Output of the tokenizer in training.
+
+    mel: [batch, bins, 8 T]; phone_logits: [batch, T, 4, phones]; commitment: scalar. codes [16, n] and residuals
+    [16, n, width] are the arguments of `Codebooks.learn`, None without quantisation.
+    """
 
     mel: Tensor
     phone_logits: Tensor
@@ -177,6 +189,8 @@ class Reconstruction:
 
 
 class MelTokenizer(nn.Module):
+    """Encoder and codebooks; in training also a decoder to mel spectrograms and a phone classifier."""
+
     def __init__(self, width: int = 256) -> None:
         super().__init__()
         latent = DECODER.codebook_dim
@@ -190,28 +204,29 @@ class MelTokenizer(nn.Module):
         self.phone_head = nn.Linear(latent, PHONES_PER_FRAME * PHONES)
 
     def latent(self, mel: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, bins, 8 T] -> what the first codebook sees and what the rest see, float32 [batch, T, inner]."""
+        """[batch, bins, 8 T] -> inputs of the first and the residual codebooks, float32 [batch, T, inner] each."""
         x = self.norm(self.encoder((mel - _MEL_MEAN) / _MEL_SCALE).transpose(1, 2)).float()
         with torch.autocast(mel.device.type, enabled=False):
             return self.in_first(x), self.in_rest(x)
 
     @torch.no_grad()
     def encode(self, mel: Tensor) -> Tensor:
-        """[batch, bins, 8 T] -> int64 [batch, T, 16]."""
+        """Log mel spectrogram [batch, bins, 8 T] -> codes, int64 [batch, T, 16]."""
         first, rest = self.latent(mel)
         return self.codebooks.encode(first, rest)
 
     def forward(self, mel: Tensor, quantise: bool) -> Reconstruction:
+        """Encode and reconstruct a log mel spectrogram [batch, bins, 8 T]."""
         first, rest = self.latent(mel)
-        with torch.autocast(mel.device.type, enabled=False):  # codebook arithmetic goes wrong in bfloat16
+        with torch.autocast(mel.device.type, enabled=False):  # bfloat16 is too coarse for distances between entries
             commitment, codes, residuals = mel.new_zeros(()), None, None
             if quantise:
                 first, rest, commitment, codes, residuals = self.codebooks(first, rest)
-            spoken = self.out_first(first)
-            latent = (spoken + self.out_rest(rest)).transpose(1, 2)
-        logits = self.phone_head(spoken).unflatten(-1, (PHONES_PER_FRAME, PHONES))
+            first_quantised = self.out_first(first)
+            latent = (first_quantised + self.out_rest(rest)).transpose(1, 2)
+        logits = self.phone_head(first_quantised).unflatten(-1, (PHONES_PER_FRAME, PHONES))
         return Reconstruction(self.mel_decoder(latent) * _MEL_SCALE + _MEL_MEAN, logits, commitment, codes, residuals)
 
     def frozen_state(self) -> dict[str, Tensor]:
-        """What later steps need: encoder, projections, codebooks and phone head."""
+        """Weights that later steps need: all but the mel decoder."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("mel_decoder.")}

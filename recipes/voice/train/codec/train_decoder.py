@@ -1,7 +1,7 @@
-"""Step: the codec decoder, from codes to audio. `python -m train.codec.train_decoder W --seconds 540`
+"""Step: trains the codec decoder. `python -m train.codec.train_decoder W --seconds 540`
 
-Reads W/speech and W/codes.safetensors; writes W/decoder.safetensors (the averaged weights) every minute and at the
-end. First it learns spectra alone, then judges join in. `--start` goes on from earlier weights.
+Reads W/speech and W/codes.safetensors; writes the averaged weights to W/decoder.safetensors every minute and at the
+end. Trains with spectral losses first, later with discriminators too. `--start` continues from earlier weights.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .mel_tokenizer import MelTokenizer
 
 _AVERAGE_EVERY = 4
 _FROM_START = 4
-"""One window in four begins with a sentence: the decoder must know how to begin from nothing."""
+"""One window in four begins with a sentence, because the decoder starts without history in use."""
 
 
 def start_from_tokenizer(decoder: CodecDecoderNetwork, tokenizer: MelTokenizer) -> None:
-    """The decoder's codebooks and projections begin as the tokenizer's; what the codes mean is theirs to refine."""
+    """Initialise the decoder's codebooks and projections with the tokenizer's; training refines them."""
     quantizer, books = decoder.quantizer, tokenizer.codebooks.entries
     with torch.no_grad():
         for part, entries, projection in (
@@ -42,25 +42,26 @@ def start_from_tokenizer(decoder: CodecDecoderNetwork, tokenizer: MelTokenizer) 
 
 
 def train(args: argparse.Namespace) -> None:
+    """Run the step with the options of `main`."""
     began = time.monotonic()
-    progress = TrainingLog(args.work / "logs" / "decoder.jsonl")
+    log = TrainingLog(args.work / "logs" / "decoder.jsonl")
     device = device_named(args.device)
     cuda = device.type == "cuda"
     torch.manual_seed(args.seed)
     decoder = CodecDecoderNetwork().to(device)
-    training = DecoderTraining(decoder, Discriminators(), device, args.shown)
+    training = DecoderTraining(decoder, Discriminators(), device, args.discriminator_frames)
     from_start = args.windows // _FROM_START
     step: Callable[..., dict[str, Tensor]] = partial(training.step, from_start=from_start)
     if args.start is not None:
         decoder.load_state_dict(load_weights(args.start))
     if cuda and not args.eager:
-        torch.backends.cudnn.benchmark = True  # shapes never change here
+        torch.backends.cudnn.benchmark = True  # all shapes are constant
         training.decode = torch.compile(decoder, dynamic=False)
         if not args.no_graph:
             step = GraphedSteps(training, args.windows, args.frames, from_start)
-        progress.say(ready_s=time.monotonic() - began)
+        log.write(ready_s=time.monotonic() - began)
 
-    wait_for(args.work / "codes.safetensors", args.patience)
+    wait_for(args.work / "codes.safetensors", args.wait_s)
     tokenizer = MelTokenizer().to(device).eval()
     tokenizer.load_state_dict(load_weights(args.work / "codes.safetensors"), strict=False)
     if args.start is None:
@@ -69,10 +70,10 @@ def train(args: argparse.Namespace) -> None:
     store = SpeechStore(device, args.hours, audio=True, codes=True)
     reader = ChunkReader(args.work / "speech")
     assert store.codes is not None
-    while store.frames < args.enough:
+    while store.frames < args.min_frames:
         _take(reader, store, tokenizer, 12)
         time.sleep(0.05)
-    progress.say(hours=store.hours, began_s=time.monotonic() - began)
+    log.write(hours=store.hours, began_s=time.monotonic() - began)
 
     clock, look, save, update = TimeBudget(args.seconds), Interval(2.0), Interval(60.0), 0
     while (share := clock.share) < 1:
@@ -80,26 +81,26 @@ def train(args: argparse.Namespace) -> None:
             _take(reader, store, tokenizer, 8)
         audio, covered = store.windows(args.windows, args.frames, from_start)
         codes = store.codes[covered].long().transpose(1, 2).contiguous()
-        judged = share > args.judged_from
-        training.set_rates(share, update, judged=judged)
-        told = step(codes, audio, judged=judged)
+        adversarial = share > args.discriminators_from
+        training.set_rates(share, update, adversarial=adversarial)
+        losses = step(codes, audio, adversarial=adversarial)
         if update % _AVERAGE_EVERY == 0:
-            average.follow(growing_decay(update, 0.999, _AVERAGE_EVERY))
-        if update % args.say_every == 0:
-            progress.say(update=update, seconds=clock.elapsed, hours=store.hours, **told)
-            if not told["spectral"].isfinite():
-                raise ArithmeticError(f"the loss is {float(told['spectral'])}: what was saved last is still good")
+            average.update(growing_decay(update, 0.999, _AVERAGE_EVERY))
+        if update % args.log_every == 0:
+            log.write(update=update, seconds=clock.elapsed, hours=store.hours, **losses)
+            if not losses["spectral"].isfinite():
+                raise ArithmeticError(f"the loss is {float(losses['spectral'])}; the weights saved last remain valid")
         if save():
             save_weights(args.work / "decoder.safetensors", average.model.state_dict())
         update += 1
     save_weights(args.work / "decoder.safetensors", average.model.state_dict())
-    progress.say(done=update, seconds=clock.elapsed, hours=store.hours)
+    log.write(done=update, seconds=clock.elapsed, hours=store.hours)
     reader.close()
 
 
 def _take(reader: ChunkReader, store: SpeechStore, tokenizer: MelTokenizer, limit: int) -> None:
     benchmark = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False  # it would try everything anew for every length
+    torch.backends.cudnn.benchmark = False  # it would benchmark again for every length
     for chunk in reader.take(limit):
         store.add(chunk, tokenizer)
     torch.backends.cudnn.benchmark = benchmark
@@ -110,17 +111,21 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--start", type=Path, help="weights to go on from")
+    parser.add_argument("--start", type=Path, help="weights to continue from")
     parser.add_argument("--windows", type=int, default=20)
-    parser.add_argument("--frames", type=int, default=24, help="of each window")
-    parser.add_argument("--shown", type=int, default=10, help="frames of each window that the judges see")
-    parser.add_argument("--judged-from", type=float, default=0.2, help="share of the time after which they judge")
-    parser.add_argument("--hours", type=float, default=45, help="of speech kept on the device")
-    parser.add_argument("--enough", type=int, default=450_000, help="frames to begin with")
-    parser.add_argument("--patience", type=float, default=600, help="seconds to wait for the codes")
-    parser.add_argument("--say-every", type=int, default=200)
-    parser.add_argument("--no-graph", action="store_true", help="launch every kernel by itself")
-    parser.add_argument("--eager", action="store_true", help="compile nothing either")
+    parser.add_argument("--frames", type=int, default=24, help="frames of each window")
+    parser.add_argument(
+        "--discriminator-frames", type=int, default=10, help="frames of each window that discriminators see"
+    )
+    parser.add_argument(
+        "--discriminators-from", type=float, default=0.2, help="share of the time after which they are used"
+    )
+    parser.add_argument("--hours", type=float, default=45, help="hours of speech kept on the device")
+    parser.add_argument("--min-frames", type=int, default=450_000, help="frames of speech to start with")
+    parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")
+    parser.add_argument("--log-every", type=int, default=200)
+    parser.add_argument("--no-graph", action="store_true", help="do not use CUDA graphs")
+    parser.add_argument("--eager", action="store_true", help="use neither graphs nor compilation")
     parser.add_argument("--seed", type=int, default=1)
     train(parser.parse_args())
 

@@ -1,6 +1,6 @@
-"""Step: the tokenizer, from speech alone. `python -m train.codec.train_tokenizer W --seconds 130`
+"""Step: trains the tokenizer on speech. `python -m train.codec.train_tokenizer W --seconds 130`
 
-Writes W/codes.safetensors (encoder, projections, codebooks), after which every code is fixed.
+Writes W/codes.safetensors: encoder, projections and codebooks, which later steps leave unchanged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _PHONE_WEIGHT = 0.25
 
 
 def train(work: Path, device: torch.device, seconds: float, hours: float, windows: int, frames: int, seed: int) -> None:
+    """Train for `seconds` on up to `hours` of speech, in batches of `windows` windows of `frames` frames."""
     torch.manual_seed(seed)
-    progress = TrainingLog(work / "logs" / "codes.jsonl")
+    log = TrainingLog(work / "logs" / "codes.jsonl")
     store = SpeechStore(device, hours, audio=True, codes=False)
     reader = ChunkReader(work / "speech")
     while store.frames < 4 * frames + 64 * windows // 8:
@@ -49,7 +50,7 @@ def train(work: Path, device: torch.device, seconds: float, hours: float, window
             audio = audio * 10 ** (torch.rand(windows, 1, device=device) * -0.5)
         mel, phones = tokenizer_mel(audio), store.phones[covered].long()
         if not quantise and share > _QUANTISE_FROM:
-            _place_codebooks(model, store, max(windows, 64))
+            _initialise_codebooks(model, store, max(windows, 64))
             quantise = True
         with half_precision(device):
             out = model(mel, quantise)
@@ -68,7 +69,7 @@ def train(work: Path, device: torch.device, seconds: float, hours: float, window
                 revived = model.codebooks.revive(out.residuals)
         if update % (200 if cuda else 5) == 0:
             right = (out.phone_logits.argmax(-1) == phones).float().mean()
-            progress.say(
+            log.write(
                 update=update,
                 seconds=clock.elapsed,
                 mel=absolute,
@@ -82,10 +83,10 @@ def train(work: Path, device: torch.device, seconds: float, hours: float, window
         update += 1
     reader.close()
     save_weights(work / "codes.safetensors", model.eval().frozen_state())
-    progress.say(done=update, seconds=clock.elapsed)
+    log.write(done=update, seconds=clock.elapsed)
 
 
-def _place_codebooks(model: MelTokenizer, store: SpeechStore, windows: int) -> None:
+def _initialise_codebooks(model: MelTokenizer, store: SpeechStore, windows: int) -> None:
     audio, _ = store.windows(windows, 64)
     model.eval()
     with torch.no_grad():
@@ -99,9 +100,9 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=130)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--hours", type=float, default=30, help="of speech kept on the device")
+    parser.add_argument("--hours", type=float, default=30, help="hours of speech kept on the device")
     parser.add_argument("--windows", type=int, default=256)
-    parser.add_argument("--frames", type=int, default=32, help="of each window")
+    parser.add_argument("--frames", type=int, default=32, help="frames of each window")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     train(args.work, device_named(args.device), args.seconds, args.hours, args.windows, args.frames, args.seed)

@@ -1,4 +1,4 @@
-"""Audio on the training device: 16 to 24 kHz, and log-mel spectra."""
+"""Audio on the training device: resampling from 16 to 24 kHz, and log mel spectrograms."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from torch import Tensor
 from ..sizes import SAMPLE_RATE_HZ
 
 MEL_HOP = 240
-"""Samples between two of the tokenizer's mel frames: 10 ms, eight to a codec frame."""
+"""Hop of the tokenizer's mel spectrogram in samples: 10 ms, eight per codec frame."""
 MEL_BINS = 100
 
 _TAPS = 50
 
+# Cached tensors must not be inference tensors, which cannot take part in training later.
+
 
 @cache
+@torch.inference_mode(False)
 def _resampler(device: torch.device) -> Tensor:
-    """Three output phases for every two input samples: a Kaiser-windowed sinc, float32 [taps, 3]."""
+    """Polyphase filter with three outputs per two inputs, a Kaiser-windowed sinc: float32 [taps, 3]."""
     taps = torch.arange(_TAPS, dtype=torch.float64) - _TAPS // 2 + 1
     phases = []
     for phase in range(3):
@@ -32,14 +35,15 @@ def _resampler(device: torch.device) -> Tensor:
 
 
 def resample_16_to_24(audio: Tensor) -> Tensor:
-    """float [n] at 16 kHz, n even -> float [n * 3 / 2] at 24 kHz."""
+    """Resample float [n] at 16 kHz, n even, to float [n * 3 / 2] at 24 kHz."""
     padded = F.pad(audio, (_TAPS // 2 - 1, _TAPS // 2 + 1))
     return (padded.unfold(0, _TAPS, 2)[: audio.numel() // 2] @ _resampler(audio.device)).flatten()
 
 
 @cache
+@torch.inference_mode(False)
 def mel_filters(fft: int, bins: int, top_hz: float, device: torch.device) -> Tensor:
-    """Triangles on the mel scale, each of sum one: float32 [bins, fft / 2 + 1]."""
+    """Triangular filters on the mel scale up to `top_hz`, each of sum 1: float32 [bins, fft / 2 + 1]."""
     top_mel = 2595 * math.log10(1 + top_hz / 700)
     corners = 700 * (10 ** (torch.linspace(0, top_mel, bins + 2, dtype=torch.float64) / 2595) - 1)
     hz = torch.linspace(0, SAMPLE_RATE_HZ / 2, fft // 2 + 1, dtype=torch.float64)
@@ -50,18 +54,20 @@ def mel_filters(fft: int, bins: int, top_hz: float, device: torch.device) -> Ten
 
 
 @cache
+@torch.inference_mode(False)
 def hann(fft: int, device: torch.device) -> Tensor:
+    """Hann window of `fft` samples."""
     return torch.hann_window(fft, device=device)
 
 
 def log_mel(audio: Tensor, fft: int, hop: int, bins: int, top_hz: float, floor: float) -> Tensor:
-    """float [batch, n] -> float [batch, bins, frames], base-10 logarithm of the magnitude."""
+    """Base-10 logarithm of mel magnitudes, at least `floor`: float [batch, n] -> float [batch, bins, frames]."""
     spectrum = torch.stft(audio, fft, hop, fft, hann(fft, audio.device), center=False, return_complex=True).abs()
     return torch.log10((mel_filters(fft, bins, top_hz, audio.device) @ spectrum).clamp(min=floor))
 
 
 def tokenizer_mel(audio: Tensor) -> Tensor:
-    """What the tokenizer hears: [batch, n] -> [batch, MEL_BINS, n / MEL_HOP], frame j centred on its own samples."""
+    """The tokenizer's input: [batch, n] -> [batch, MEL_BINS, n / MEL_HOP], each frame centred on its samples."""
     fft = 1024
     margin = (fft - MEL_HOP) // 2
     return log_mel(F.pad(audio, (margin, margin)), fft, MEL_HOP, MEL_BINS, 8500.0, 1e-4)

@@ -1,4 +1,4 @@
-"""Flite's voices as teachers: the samples of a text, and when each phone and each word is in them (libflite 2.2)."""
+"""Flite's voices, through libflite 2.2: samples of a text with the times of phones and words."""
 
 # ruff: noqa: SIM905 - a list of words is easier to read as one.
 
@@ -23,20 +23,22 @@ PAUSE = "pau"
 PHONES = (
     "pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh"
 ).split()
-"""A phone's number in the data is its place here."""
+"""A phone's number is its index here."""
 
 _PACKAGES = ("libflite1", "libasound2")
 
 
 @dataclass(frozen=True, slots=True)
 class FlitePhone:
+    """A phone and its end."""
+
     name: str
     end_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class FliteWord:
-    """A word of the text as it stands between spaces, without its marks, and when it sounds."""
+    """A word of the text, without punctuation, and its times."""
 
     text: str
     start_s: float
@@ -45,7 +47,7 @@ class FliteWord:
 
 @dataclass(frozen=True, slots=True)
 class FliteReading:
-    """int16 [n] at 16 kHz, all phones in order (pauses too), and the words that sound."""
+    """Speech int16 [n] at 16 kHz, all phones in order, pauses included, and the spoken words."""
 
     samples: NDArray[np.int16]
     phones: list[FlitePhone]
@@ -53,32 +55,32 @@ class FliteReading:
 
 
 class Flite:
-    """One of flite's voices. Not for threads: fork a process for each."""
+    """One of flite's voices. Not thread-safe: use processes."""
 
     def __init__(self, voice: str, folder: Path | None = None) -> None:
-        """Loads the libraries from `folder`, by default from $FLITE_LIBRARIES or the system; OSError without them."""
+        """Load the libraries from `folder`, by default from $FLITE_LIBRARIES or the system. Raises OSError."""
         if folder is None and (named := os.environ.get("FLITE_LIBRARIES")):
             folder = Path(named)
-        self._flite = _bound(folder)
+        self._flite = _load_flite(folder)
         library = _load(f"libflite_cmu_us_{voice}.so.1", folder)
         register = getattr(library, f"register_cmu_us_{voice}")
         register.argtypes, register.restype = [c_char_p], c_void_p
         self._voice = register(None)
 
     def read(self, text: str) -> FliteReading:
-        """Reads one utterance, which may be several sentences; ValueError when there is nothing in it to say."""
+        """Read one or more sentences. Raises ValueError for a text without words."""
         flite = self._flite
         utterance = flite.flite_synth_text(text.encode("ascii", "ignore"), self._voice)
         if not utterance:
-            raise ValueError(f"flite has nothing to say for {text!r}")
+            raise ValueError(f"flite synthesised nothing for {text!r}")
         try:
             wave = flite.utt_wave(utterance)
             if not wave or wave.contents.sample_rate != RATE_HZ:
-                raise ValueError(f"flite made no sound of {text!r}")
+                raise ValueError(f"flite returned no audio for {text!r}")
             samples = np.ctypeslib.as_array(wave.contents.samples, (wave.contents.num_samples,)).copy()
             words = self._words(utterance)
             if not words:
-                raise ValueError(f"no word in {text!r}")
+                raise ValueError(f"the text has no words: {text!r}")
             return FliteReading(samples, self._phones(utterance), words)
         finally:
             flite.delete_utterance(utterance)
@@ -94,13 +96,13 @@ class Flite:
         return phones
 
     def _words(self, utterance: int) -> list[FliteWord]:
-        """Flite's tokens are what stands between spaces; each has words ("it's": "it", "'s"), syllables and phones."""
+        """The spoken tokens, which white space separates; each has words ("it's": "it", "'s"), syllables and phones."""
         flite, words = self._flite, []
         token = self._head(utterance, b"Token")
         while token:
-            parts = [part for part in self._daughters(token) if self._sounds(part)]
+            parts = [part for part in self._daughters(token) if self._word_phones(part)]
             if parts:
-                first, last = self._sounds(parts[0])[0], self._sounds(parts[-1])[-1]
+                first, last = self._word_phones(parts[0])[0], self._word_phones(parts[-1])[-1]
                 before = flite.item_prev(first)
                 start_s = flite.item_feat_float(before, b"end") if before else 0.0
                 name = flite.item_feat_string(token, b"name").decode()
@@ -108,11 +110,11 @@ class Flite:
             token = flite.item_next(token)
         return words
 
-    def _sounds(self, word: int) -> list[int]:
-        """The phones of a word, as items of the relation that knows their order."""
+    def _word_phones(self, word: int) -> list[int]:
+        """The phones of a word, as items of the relation `Segment`, which is in order of time."""
         structure = self._flite.item_as(word, b"SylStructure")
         syllables = self._daughters(structure) if structure else []
-        return [self._flite.item_as(sound, b"Segment") for syllable in syllables for sound in self._daughters(syllable)]
+        return [self._flite.item_as(phone, b"Segment") for syllable in syllables for phone in self._daughters(syllable)]
 
     def _daughters(self, item: int) -> list[int]:
         daughters = []
@@ -139,8 +141,8 @@ class _Wave(ctypes.Structure):
     )
 
 
-def _bound(folder: Path | None) -> ctypes.CDLL:
-    """libflite with the prototypes of what is called, and beside it all that a voice needs."""
+def _load_flite(folder: Path | None) -> ctypes.CDLL:
+    """Load the libraries that a voice needs, and declare the functions of libflite."""
     _load("libasound.so.2", folder)
     flite = _load("libflite.so.1", folder)
     _load("libflite_cmulex.so.1", folder)
@@ -168,12 +170,12 @@ def _bound(folder: Path | None) -> ctypes.CDLL:
 
 def _load(name: str, folder: Path | None) -> ctypes.CDLL:
     inside = folder / name if folder else None
-    # Global: each library finds those it needs among the loaded ones, wherever they are.
+    # Global symbols, because the libraries depend on each other and may not be on the search path.
     return ctypes.CDLL(str(inside) if inside and inside.exists() else name, mode=ctypes.RTLD_GLOBAL)
 
 
 def fetch(folder: Path) -> None:
-    """Unpacks Debian's flite into `folder`, libraries alone, without installing anything."""
+    """Download Debian's flite, and unpack its libraries into `folder`; installs nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         subprocess.run(["apt-get", "download", *_PACKAGES], cwd=work, check=True, timeout=120)
@@ -182,7 +184,7 @@ def fetch(folder: Path) -> None:
         needed = ["libasound", "libflite", "libflite_cmulex", "libflite_usenglish"]
         needed += [f"libflite_cmu_us_{voice}" for voice in VOICES]
         for name in needed:
-            for library in Path(work).glob(f"usr/lib/*/{name}.so.[12]"):  # links: what they name is copied
+            for library in Path(work).glob(f"usr/lib/*/{name}.so.[12]"):  # copies the targets of links
                 shutil.copy(library, folder / library.name)
 
 

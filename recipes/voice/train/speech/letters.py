@@ -1,4 +1,8 @@
-"""How words are said: which letters make which phones is found in the words themselves; a small network learns it."""
+"""Trains the letter-to-phone network of the word times on words with their phones.
+
+The alignment of letters with phones is found by Viterbi training (Jiampojamarn et al., "Applying many-to-many
+alignments and hidden Markov models to letter-to-phoneme conversion", 2007): each letter makes no, one or two phones.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +17,30 @@ from torch import Tensor, nn
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
 PHONES_PER_LETTER = 2
 CONTEXT = 3
-"""Letters to either side that say how one is said."""
+"""Letters to either side that the pronunciation of a letter depends on."""
 SILENT = 0
 
 PhoneIndices = tuple[int, ...]
-"""The phones of a word, or of a letter in it, by number."""
+"""Numbers of the phones of a word or a letter."""
 Costs = Mapping[tuple[str, PhoneIndices], float]
+"""Negative log probability of the phones of a letter."""
 
-_FIRST_COSTS = (3.0, 1.5, 6.0)
-"""Of a letter that makes no phone, one, and two, while nothing is known."""
+_INITIAL_COSTS = (3.0, 1.5, 6.0)
+"""Initial costs of no phone, one, and two per letter."""
 _UNSEEN_COST = 12.0
 _ROUNDS = 5
-_MOST = 100
-"""Frequent words count as if they were heard so many times."""
+_MAX_COUNT = 100
+"""Limit of the count of frequent words."""
 _HIDDEN = 256
 _EPOCHS = 20
 _BATCH = 256
 _RATE = 6e-3
 
 
-def train_letters(heard: Counter[tuple[str, PhoneIndices]], phones: int, seed: int) -> dict[str, Tensor]:
-    """The network of `voxgate.pipeline.alignment.phones` for words (letters, phones) as often as they were heard."""
+def train_letters(words: Counter[tuple[str, PhoneIndices]], phones: int, seed: int) -> dict[str, Tensor]:
+    """Train the network of `voxgate.pipeline.alignment.phones.Pronunciation` on counted words (letters, phones)."""
     torch.manual_seed(seed)
-    contexts, targets, weights = _examples(heard)
+    contexts, targets, weights = _examples(words)
     network = nn.Sequential(
         nn.Linear((2 * CONTEXT + 1) * (len(LETTERS) + 1), _HIDDEN),
         nn.ReLU(),
@@ -62,56 +67,56 @@ def train_letters(heard: Counter[tuple[str, PhoneIndices]], phones: int, seed: i
     }
 
 
-def _examples(heard: Counter[tuple[str, PhoneIndices]]) -> tuple[Tensor, Tensor, Tensor]:
-    """For every letter of every word: the letters around it, what it makes, and how much that counts."""
-    costs = _letter_costs(heard)
+def _examples(words: Counter[tuple[str, PhoneIndices]]) -> tuple[Tensor, Tensor, Tensor]:
+    """For every letter of every word: its context, its phones, and its weight in the loss."""
+    costs = _letter_costs(words)
     contexts, targets, weights = [], [], []
-    for (word, phones), count in heard.items():
-        made = _divide(word, phones, costs)
-        if made is None:
+    for (word, phones), count in words.items():
+        letters_phones = _align(word, phones, costs)
+        if letters_phones is None:
             continue
         beyond = [len(LETTERS)] * CONTEXT
         numbers = [*beyond, *map(LETTERS.index, word), *beyond]
-        for at, said in enumerate(made):
+        for at, letter_phones in enumerate(letters_phones):
             contexts.append(numbers[at : at + 2 * CONTEXT + 1])
-            targets.append([*said, *[SILENT] * (PHONES_PER_LETTER - len(said))])
-            weights.append(math.sqrt(min(count, _MOST)))
+            targets.append([*letter_phones, *[SILENT] * (PHONES_PER_LETTER - len(letter_phones))])
+            weights.append(math.sqrt(min(count, _MAX_COUNT)))
     return torch.tensor(contexts), torch.tensor(targets), torch.tensor(weights)
 
 
-def _letter_costs(heard: Counter[tuple[str, PhoneIndices]]) -> Costs:
-    """How surprising it is that a letter makes what it makes: guessed, then counted in the best divisions."""
+def _letter_costs(words: Counter[tuple[str, PhoneIndices]]) -> Costs:
+    """Cost of the phones of each letter, re-estimated from the best alignments."""
     costs: Costs | None = None
     for _ in range(_ROUNDS):
-        made: defaultdict[str, Counter[PhoneIndices]] = defaultdict(Counter)
-        for (word, phones), count in heard.items():
-            for letter, said in zip(word, _divide(word, phones, costs) or (), strict=False):
-                made[letter][said] += min(count, 5)
+        letters_phones: defaultdict[str, Counter[PhoneIndices]] = defaultdict(Counter)
+        for (word, phones), count in words.items():
+            for letter, letter_phones in zip(word, _align(word, phones, costs) or (), strict=False):
+                letters_phones[letter][letter_phones] += min(count, 5)
         costs = {
-            (letter, said): -math.log(count / (counts.total() + 1))
-            for letter, counts in made.items()
-            for said, count in counts.items()
+            (letter, letter_phones): -math.log(count / (counts.total() + 1))
+            for letter, counts in letters_phones.items()
+            for letter_phones, count in counts.items()
         }
     assert costs is not None
     return costs
 
 
-def _divide(word: str, phones: PhoneIndices, costs: Costs | None) -> Sequence[PhoneIndices] | None:
-    """What each letter makes: the division that surprises least; None when there are more phones than could be."""
+def _align(word: str, phones: PhoneIndices, costs: Costs | None) -> Sequence[PhoneIndices] | None:
+    """Phones of each letter in the cheapest alignment; None if there are too many phones."""
     best: dict[int, tuple[float, tuple[PhoneIndices, ...]]] = {0: (0.0, ())}
     for at, letter in enumerate(word):
-        further: dict[int, tuple[float, tuple[PhoneIndices, ...]]] = {}
+        extended: dict[int, tuple[float, tuple[PhoneIndices, ...]]] = {}
         left = len(word) - at - 1
-        for done, (cost, made) in best.items():
+        for position, (cost, letters_phones) in best.items():
             for count in range(PHONES_PER_LETTER + 1):
-                end = done + count
+                end = position + count
                 if end > len(phones) or len(phones) - end > PHONES_PER_LETTER * left:
                     continue
-                said = phones[done:end]
-                more = _FIRST_COSTS[count] if costs is None else costs.get((letter, said), _UNSEEN_COST)
-                if end not in further or cost + more < further[end][0]:
-                    further[end] = cost + more, (*made, said)
-        best = further
+                letter_phones = phones[position:end]
+                step_cost = _INITIAL_COSTS[count] if costs is None else costs.get((letter, letter_phones), _UNSEEN_COST)
+                if end not in extended or cost + step_cost < extended[end][0]:
+                    extended[end] = cost + step_cost, (*letters_phones, letter_phones)
+        best = extended
     return best[len(phones)][1] if len(phones) in best else None
 
 

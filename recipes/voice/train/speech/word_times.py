@@ -1,9 +1,9 @@
-"""Step: what tells the gateway when each word is heard. `python -m train.speech.word_times W [--checkpoint FOLDER]`
+"""Step: makes the phone table for word times. `python -m train.speech.word_times W [--checkpoint FOLDER]`
 
-Flite reads sentences of W/text/train.txt in every voice and says when each phone begins; the tokenizer
-(W/codes.safetensors, or what was collected of it) says which first code each frame has. Counted together they tell
-what a code sounds like, and the words among them how letters are said. Writes word_times.safetensors into the
-checkpoint's folder: 310 kB, good for that checkpoint's first codebook alone. Some minutes on a CPU.
+Flite reads sentences of W/text/train.txt in every voice, with the times of phones; the tokenizer (W/codes.safetensors,
+or collected) gives the first code of each frame. Their joint counts give the phones of each code, and the words the
+pronunciation of letters. Writes word_times.safetensors (310 kB) into the checkpoint's folder; it is valid for that
+checkpoint's first codebook only. Takes some minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from .letters import LETTERS, PhoneIndices, train_letters
 from .synthesis import GAINS, RecordedSentence, sentence
 
 SENTENCES = 4500
-"""Over all voices: some five hours."""
+"""Number of sentences over all voices: about five hours."""
 SMOOTHING = 4.0
-"""Every code counts as if it had been heard so often with each phone as usual."""
+"""Pseudo-count of each code, distributed over phones by their prior."""
 
 Encode = Callable[[NDArray[np.int16]], NDArray[np.int16]]
-"""16 kHz samples, whole frames of them -> the first code of each frame."""
+"""Samples at 16 kHz, in whole frames -> the first code of each frame."""
 
 
 @dataclass(slots=True)
 class PhoneCounts:
-    """What was read, counted."""
+    """Counts over the readings."""
 
     codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros((CODEBOOK_SIZE, PHONES_PER_FRAME, len(PHONES))))
-    """Phones in each quarter of the frames with a code."""
+    """Hops with each phone in each quarter of the frames with each code."""
     phones: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(PHONES)))
-    """How many of each phone."""
+    """Number of each phone."""
     words: Counter[tuple[str, PhoneIndices]] = field(default_factory=Counter)
 
-    def add(self, reading: FliteReading, read: RecordedSentence, codes: NDArray[np.int16]) -> None:
-        """Count one reading, and what it became as a sentence of whole frames."""
-        np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), read.phones), 1)
+    def add(self, reading: FliteReading, recorded: RecordedSentence, codes: NDArray[np.int16]) -> None:
+        """Count a reading, cut into the frames of `recorded`, which have `codes`."""
+        np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), recorded.phones), 1)
         np.add.at(self.phones, [PHONES.index(phone.name) for phone in reading.phones], 1)
         for word in reading.words:
             letters = re.sub(f"[^{LETTERS}]", "", word.text.lower())
-            said = tuple(_phones(reading, word.start_s, word.end_s))
-            if letters and said:
-                self.words[letters, said] += 1
+            phones = tuple(_phones(reading, word.start_s, word.end_s))
+            if letters and phones:
+                self.words[letters, phones] += 1
 
 
 def _phones(reading: FliteReading, start_s: float, end_s: float) -> Iterator[int]:
-    """The phones between two times, by number."""
+    """Numbers of the phones between two times."""
     begin_s = 0.0
     for phone in reading.phones:
         if begin_s >= start_s - 1e-4 and phone.end_s <= end_s + 1e-4 and phone.name != PAUSE:
@@ -71,21 +71,21 @@ def _phones(reading: FliteReading, start_s: float, end_s: float) -> Iterator[int
 
 
 def tables(counts: PhoneCounts) -> dict[str, NDArray[Any]]:
-    """What the file says of codes: see `voxgate.pipeline.alignment.phones.PhoneTable`."""
-    moments = counts.codes.sum(axis=(0, 1))
-    usual = (moments + 1) / (moments + 1).sum()
-    shares = counts.codes + SMOOTHING * usual
+    """The tensors of `voxgate.pipeline.alignment.phones.PhoneTable`, by their names in the file."""
+    hops = counts.codes.sum(axis=(0, 1))
+    prior = (hops + 1) / (hops + 1).sum()
+    shares = counts.codes + SMOOTHING * prior
     shares /= shares.sum(axis=2, keepdims=True)
-    return {"likelier": shares / usual, "usual": usual, "moments": moments / np.maximum(counts.phones, 1)}
+    return {"likelier": shares / prior, "usual": prior, "moments": hops / np.maximum(counts.phones, 1)}
 
 
 def first_codes(work: Path) -> Encode:
-    """The trained tokenizer, from a work folder or what was collected of it; ValueError where it does not fit."""
+    """Load the tokenizer from a work folder or collected weights. Raises ValueError for weights of another model."""
     model = MelTokenizer().eval()
     state = {name: value.float() for name, value in read_parts(work, "codes").items()}
-    odd = model.load_state_dict(state, strict=False)
-    if odd.unexpected_keys or any(not name.startswith("mel_decoder.") for name in odd.missing_keys):
-        raise ValueError(f"{work} holds no tokenizer of this kind: {odd}")
+    mismatch = model.load_state_dict(state, strict=False)
+    if mismatch.unexpected_keys or any(not name.startswith("mel_decoder.") for name in mismatch.missing_keys):
+        raise ValueError(f"{work} holds weights of another model: {mismatch}")
 
     @torch.inference_mode()
     def encode(samples: NDArray[np.int16]) -> NDArray[np.int16]:
@@ -97,7 +97,7 @@ def first_codes(work: Path) -> Encode:
 
 
 def readings(texts: Sequence[str], voices: Sequence[str]) -> Iterator[tuple[str, str, FliteReading]]:
-    """Each voice reads its share of the texts; what it cannot read is left out. Yields voice, text and reading."""
+    """Yield voice, text and reading of each text; each voice reads its share, and unreadable texts are skipped."""
     for number, voice in enumerate(voices):
         flite = Flite(voice)
         for text in texts[number :: len(voices)]:
@@ -107,11 +107,11 @@ def readings(texts: Sequence[str], voices: Sequence[str]) -> Iterator[tuple[str,
                 continue
             if len(reading.words) == len(text.split()):
                 yield voice, text, reading
-        print(f"{voice} has read", flush=True)
+        print(f"{voice} done", flush=True)
 
 
 def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
-    """The file, half precision."""
+    """Write the file in half precision; returns its path."""
     tensors = tables(counts) | {
         name: tensor.numpy() for name, tensor in train_letters(counts.words, len(PHONES), seed).items()
     }
@@ -125,13 +125,13 @@ def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.speech.word_times", description=__doc__)
-    parser.add_argument("work", type=Path, help="with text/train.txt and codes.safetensors")
-    parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights, where it is another")
+    parser.add_argument("work", type=Path, help="folder with text/train.txt and codes.safetensors")
+    parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights (default: the work folder)")
     parser.add_argument(
         "--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo", help="folder to write into"
     )
     parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help="over all voices")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="number of sentences over all voices")
     parser.add_argument("--seed", type=int, default=8)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -140,11 +140,11 @@ def main() -> None:
     encode = first_codes(options.weights or options.work)
     counts = PhoneCounts()
     for voice, _, reading in readings(texts, options.voices):
-        read = sentence(reading, GAINS[voice])
-        counts.add(reading, read, encode(read.samples))
+        recorded = sentence(reading, GAINS[voice])
+        counts.add(reading, recorded, encode(recorded.samples))
     hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600
     path = write(counts, options.checkpoint, options.seed)
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB, of {hours:.1f} h and {len(counts.words)} words")
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB, from {hours:.1f} h and {len(counts.words)} words")
 
 
 if __name__ == "__main__":

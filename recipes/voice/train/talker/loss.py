@@ -1,8 +1,11 @@
-"""What the talker is taught: the first code, the phones behind it, and the other codes of some of the frames."""
-# TODO-DOC The model's own codes as its history, for some spans of each batch. In use a talker hears what it sampled,
-# TODO-DOC in training what was really said. Late in training, spans of frames are replaced with what the talker
-# TODO-DOC itself samples there, all in parallel from one pass over the true history (Mihaylova & Martins, "Scheduled
-# TODO-DOC Sampling for Transformers", 2019); the targets stay the true ones.
+"""Losses of the talker, and scheduled sampling of its history.
+
+The losses are those of the first code, of the phones in the frame and the next, and of the other codes of some frames.
+
+In use, the talker's history is what it sampled; in training it is the true speech. So later in training, spans of
+frames in the history are replaced by samples of the talker, all in parallel from one pass over the true history
+(Mihaylova and Martins, "Scheduled Sampling for Transformers", 2019). The targets remain the true codes.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,19 @@ from .model import TalkerNetwork
 from .packing import END
 
 IGNORED = -100
-_NOISE = 0.06
-_FRAME_DROP = 0.04
+_MAX_NOISE_RATE = 0.06
+"""Largest share of codes in the history that are replaced at random."""
+_FRAME_DROP_RATE = 0.04
+"""Share of frames in the history that are left out."""
 _PHONE_WEIGHT = 0.4
 
 
 class TalkerBatch(NamedTuple):
-    """A batch with its frames looked up. Rows and length R, T.
+    """A batch with the codes of its frames; R rows of T positions.
 
-    text, entry, position, document, target: int [R, T]. history, codes: int [R, T, 16], heard and to be said. phones:
-    int [R, T, 8], this frame's and the next one's, or IGNORED. fed: bool [R, T], whether the
-    history counts. picked: int [n], flat positions whose fifteen other codes are learnt.
+    text, entry, position, document, target: int [R, T] (see `PackedBatch`). history, codes: int [R, T, 16], the codes
+    read and to be predicted. phones: int [R, T, 8], of the frame and the next, or IGNORED. fed: bool [R, T], whether
+    `history` is used. residual_positions: int [n], flat positions whose fifteen other codes are predicted.
     """
 
     text: Tensor
@@ -39,19 +44,23 @@ class TalkerBatch(NamedTuple):
     history: Tensor
     codes: Tensor
     phones: Tensor
-    picked: Tensor
+    residual_positions: Tensor
 
 
-def make_talker_batch(fields: Tensor, codes: Tensor, phones: Tensor, picked: int) -> TalkerBatch:
-    """fields: int32 [6, R, T] as packed. codes: int16 [frames, 16] and phones: uint8 [frames, 4], the store's."""
+def make_talker_batch(fields: Tensor, codes: Tensor, phones: Tensor, residual_frames: int) -> TalkerBatch:
+    """Look up the frames of a packed batch.
+
+    fields: int32 [6, R, T], of `PackedBatch`. codes: int16 [frames, 16] and phones: uint8 [frames, 4], of the store.
+    residual_frames: number of frames whose other codes are predicted.
+    """
     text, history, entry, target, position, document = (field.long() for field in fields)
     has_frame = target >= 0
     frame = target.clamp(min=0)
-    here = torch.where(has_frame[..., None], phones[frame].long(), IGNORED)
-    # A document's last position has no frame, so a frame's neighbour on the right is the next one it says.
-    goes_on = has_frame & torch.roll(has_frame, -1, 1)
-    goes_on[:, -1] = False
-    there = torch.where(goes_on[..., None], phones[torch.roll(frame, -1, 1)].long(), IGNORED)
+    this_frame = torch.where(has_frame[..., None], phones[frame].long(), IGNORED)
+    # A document's last position has no frame, so a frame at the next position belongs to the same document.
+    has_next = has_frame & torch.roll(has_frame, -1, 1)
+    has_next[:, -1] = False
+    next_frame = torch.where(has_next[..., None], phones[torch.roll(frame, -1, 1)].long(), IGNORED)
     flat = has_frame.flatten().nonzero()[:, 0]
     return TalkerBatch(
         text=text,
@@ -62,70 +71,71 @@ def make_talker_batch(fields: Tensor, codes: Tensor, phones: Tensor, picked: int
         fed=history >= 0,
         history=codes[history.clamp(min=0)].long(),
         codes=codes[frame].long(),
-        phones=torch.cat([here, there], -1),
-        picked=flat[torch.randint(len(flat), (picked,), device=flat.device)],
+        phones=torch.cat([this_frame, next_frame], -1),
+        residual_positions=flat[torch.randint(len(flat), (residual_frames,), device=flat.device)],
     )
 
 
-def disturb(history: Tensor) -> Tensor:
-    """Some codes replaced at random, in each row at a rate of its own, up to six of a hundred."""
-    rate = _NOISE * torch.rand(history.shape[0], 1, 1, device=history.device).clamp(min=0.05)
+def corrupt_history(history: Tensor) -> Tensor:
+    """Replace some codes at random, with a random rate for each row of up to `_MAX_NOISE_RATE`."""
+    rate = _MAX_NOISE_RATE * torch.rand(history.shape[0], 1, 1, device=history.device).clamp(min=0.05)
     noisy = torch.rand(history.shape, device=history.device) < rate
     return torch.where(noisy, torch.randint_like(history, CODEBOOK_SIZE), history)
 
 
 def drop_frames(fed: Tensor) -> Tensor:
-    """Some frames are not heard at all."""
-    return fed & (torch.rand(fed.shape, device=fed.device) > _FRAME_DROP)
+    """Leave some frames out of the history."""
+    return fed & (torch.rand(fed.shape, device=fed.device) > _FRAME_DROP_RATE)
 
 
 def residual_weights(device: torch.device) -> Tensor:
-    """The early codebooks matter more to the ear than the last ones, which are nearly noise: mean one."""
+    """Weights of the fifteen codes, of mean 1: the last codes are nearly noise."""
     return torch.linspace(1.6, 0.4, CODEBOOKS - 1, device=device)
 
 
 class TalkerLoss(nn.Module):
-    """The talker and a phone head that is thrown away after training."""
+    """The talker with a phone classifier that is discarded after training."""
 
     def __init__(self, talker: TalkerNetwork) -> None:
         super().__init__()
         self.talker = talker
         self.phone_head = nn.Linear(TALKER.hidden, 2 * PHONES_PER_FRAME * PHONES)
 
-    def states(self, lesson: TalkerBatch) -> Tensor:
-        """[R, T, hidden]"""
-        x = self.talker.inputs(lesson.text, lesson.history, lesson.fed, lesson.entry)
-        return self.talker.hidden(x, lesson.position, lesson.document)
+    def states(self, batch: TalkerBatch) -> Tensor:
+        """Hidden states, [R, T, hidden]."""
+        x = self.talker.inputs(batch.text, batch.history, batch.fed, batch.entry)
+        return self.talker.hidden(x, batch.position, batch.document)
 
-    def forward(self, lesson: TalkerBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        hidden = self.states(lesson)
-        has_frame = lesson.target >= 0
-        wanted = torch.where(has_frame, lesson.codes[..., 0], IGNORED)
-        wanted = torch.where(lesson.target == END, CODEC_EOS, wanted)
+    def forward(self, batch: TalkerBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total loss, and its parts and accuracies for the log."""
+        hidden = self.states(batch)
+        has_frame = batch.target >= 0
+        wanted = torch.where(has_frame, batch.codes[..., 0], IGNORED)
+        wanted = torch.where(batch.target == END, CODEC_EOS, wanted)
         logits = self.talker.codec_head(hidden).float()
         first = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
         right = ((logits.argmax(-1) == wanted) & has_frame).sum() / has_frame.sum()
 
         phone_logits = self.phone_head(hidden).float().unflatten(-1, (2 * PHONES_PER_FRAME, PHONES))
-        phones = F.cross_entropy(phone_logits.flatten(0, 2), lesson.phones.flatten(), ignore_index=IGNORED)
-        known = lesson.phones >= 0
-        phones_right = ((phone_logits.argmax(-1) == lesson.phones) & known).sum() / known.sum()
+        phones = F.cross_entropy(phone_logits.flatten(0, 2), batch.phones.flatten(), ignore_index=IGNORED)
+        is_labelled = batch.phones >= 0
+        phones_right = ((phone_logits.argmax(-1) == batch.phones) & is_labelled).sum() / is_labelled.sum()
 
-        codes = lesson.codes.flatten(0, 1)[lesson.picked]
-        others = self.talker.residual_logits(hidden.flatten(0, 1)[lesson.picked], codes).float()
-        each = F.cross_entropy(others.flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
-        residual = each.view(-1, CODEBOOKS - 1).mean(0)
+        codes = batch.codes.flatten(0, 1)[batch.residual_positions]
+        residual_logits = self.talker.residual_logits(hidden.flatten(0, 1)[batch.residual_positions], codes).float()
+        residual_losses = F.cross_entropy(residual_logits.flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
+        residual = residual_losses.view(-1, CODEBOOKS - 1).mean(0)
         loss = first + _PHONE_WEIGHT * phones + (residual * residual_weights(residual.device)).mean()
-        told = {"first": first, "right": right, "phones": phones, "phones_right": phones_right, "residual": residual}
-        return loss, {name: value.detach() for name, value in told.items()}
+        parts = {"first": first, "right": right, "phones": phones, "phones_right": phones_right, "residual": residual}
+        return loss, {name: value.detach() for name, value in parts.items()}
 
 
 SPAN = 8
-"""Positions that are replaced together."""
+"""Consecutive positions that are replaced together."""
 
 
 def choose_spans(has_frame: Tensor, spans: int) -> tuple[Tensor, Tensor]:
-    """Random spans among the positions that have a frame to say, as many in every batch.
+    """Choose `spans` random spans of positions with a frame.
 
     has_frame: bool [rows, T], T a multiple of SPAN. Returns flat positions, int64 [spans * SPAN], and whether each
     has a frame.
@@ -138,32 +148,32 @@ def choose_spans(has_frame: Tensor, spans: int) -> tuple[Tensor, Tensor]:
 
 
 def sample(logits: Tensor, temperature: float) -> Tensor:
-    """float [..., entries] -> int64 [...], by the Gumbel trick: shapes stay fixed."""
+    """Sample from logits, float [..., entries] -> int64 [...], by the Gumbel-max trick: shapes stay static."""
     noise = -torch.empty_like(logits).exponential_().log()
     return (logits / temperature + noise).argmax(-1)
 
 
-def own_codes(model: TalkerNetwork, hidden: Tensor, codes: Tensor, temperature: float, rounds: int = 2) -> Tensor:
-    """What the talker would have said: states [n, hidden] and true codes [n, 16] -> sampled codes int64 [n, 16].
+def sample_codes(model: TalkerNetwork, hidden: Tensor, codes: Tensor, temperature: float, rounds: int = 2) -> Tensor:
+    """Sample frames from states [n, hidden], with true codes [n, 16] -> int64 [n, 16].
 
-    The first code is sampled; the others in parallel given the true ones, then once more given those sampled.
+    Samples the first code, then the others in parallel, first given the true codes, then given the sampled ones.
     """
     first = sample(model.codec_head(hidden).float()[:, :CODEBOOK_SIZE], temperature)
-    said = torch.cat([first[:, None], codes[:, 1:]], 1)
+    sampled = torch.cat([first[:, None], codes[:, 1:]], 1)
     for _ in range(rounds):
-        said = torch.cat([first[:, None], sample(model.residual_logits(hidden, said).float(), temperature)], 1)
-    return said
+        sampled = torch.cat([first[:, None], sample(model.residual_logits(hidden, sampled).float(), temperature)], 1)
+    return sampled
 
 
-def replace_history(history: Tensor, fed: Tensor, positions: Tensor, usable: Tensor, said: Tensor) -> Tensor:
-    """The history with what was said at `positions` heard one position later.
+def replace_history(history: Tensor, fed: Tensor, positions: Tensor, usable: Tensor, sampled: Tensor) -> Tensor:
+    """Replace the history after `positions` by frames sampled there.
 
-    history: int [rows, T, 16]. fed: bool [rows, T]. positions: int [n]. usable: bool [n]. said: int [n, 16].
+    history: int [rows, T, 16]. fed: bool [rows, T]. positions: int [n]. usable: bool [n]. sampled: int [n, 16].
     """
     rows, length = fed.shape
-    own = history.flatten(0, 1).clone()
-    heard = (positions + 1).clamp(max=rows * length - 1)
-    # A position that is fed hears the frame said just before it, in the same document: rows begin with prompts.
-    take = usable & fed.flatten()[heard]
-    own[heard] = torch.where(take[:, None], said, own[heard])
-    return own.view_as(history)
+    replaced = history.flatten(0, 1).clone()
+    reader = (positions + 1).clamp(max=rows * length - 1)
+    # A fed position reads the frame before it, in the same document, because documents begin with prompts.
+    chosen = usable & fed.flatten()[reader]
+    replaced[reader] = torch.where(chosen[:, None], sampled, replaced[reader])
+    return replaced.view_as(history)

@@ -1,4 +1,8 @@
-"""The talker and its code predictor, under the published tensor names."""
+"""The talker and its code predictor for training, with the published tensor names.
+
+They process whole rows of documents in parallel, with gradients, unlike the gateway's, which generate frame by frame.
+`docs/qwen3_tts.md`, sections 4 to 7, describes the model.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ from ..transformer import CausalTransformer, additive_mask
 
 
 class Backbone(CausalTransformer):
+    """The talker's transformer with its embedding tables."""
+
     def __init__(self, size: LayerStackSize, dropout: float) -> None:
         super().__init__(size, dropout)
         self.codec_embedding = nn.Embedding(TRAINED_ROWS, size.hidden)
@@ -27,6 +33,8 @@ class Backbone(CausalTransformer):
 
 
 class PredictorStack(CausalTransformer):
+    """The code predictor's transformer with its embedding tables."""
+
     def __init__(self, size: LayerStackSize, talker_hidden: int) -> None:
         super().__init__(size)
         tables = [nn.Embedding(CODEBOOK_SIZE, talker_hidden) for _ in range(CODEBOOKS - 1)]
@@ -34,6 +42,8 @@ class PredictorStack(CausalTransformer):
 
 
 class CodePredictorNetwork(nn.Module):
+    """The code predictor: projection of its inputs, transformer, and a head for each code."""
+
     def __init__(self, size: LayerStackSize, talker_hidden: int) -> None:
         super().__init__()
         self.model = PredictorStack(size, talker_hidden)
@@ -43,6 +53,8 @@ class CodePredictorNetwork(nn.Module):
 
 
 class TextProjection(nn.Module):
+    """Perceptron from text embeddings to the talker's width."""
+
     def __init__(self, text_hidden: int, hidden: int) -> None:
         super().__init__()
         self.linear_fc1, self.linear_fc2 = nn.Linear(text_hidden, text_hidden), nn.Linear(text_hidden, hidden)
@@ -52,7 +64,7 @@ class TextProjection(nn.Module):
 
 
 class TalkerNetwork(nn.Module):
-    """Text and past frames in; the next frame's first code, and from that state the other fifteen."""
+    """Predicts the first code of each frame from text and history, and the other fifteen from that state."""
 
     def __init__(self, size: LayerStackSize = TALKER, predictor: LayerStackSize = PREDICTOR, dropout: float = 0.0):
         super().__init__()
@@ -70,16 +82,16 @@ class TalkerNetwork(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5)
 
     def frame_embedding(self, codes: Tensor) -> Tensor:
-        """int [..., 16] -> [..., hidden]: the sum of all codebooks' rows."""
+        """Sum of the embeddings of a frame's codes: int [..., 16] -> [..., hidden]."""
         total = self.model.codec_embedding(codes[..., 0])
         for index, table in enumerate(self.code_predictor.model.codec_embedding):
             total = total + table(codes[..., index + 1])
         return total
 
     def inputs(self, text: Tensor, history: Tensor, fed: Tensor, entry: Tensor) -> Tensor:
-        """What the layers read: text and codec side, added.
+        """The transformer's input: sum of text-side and codec-side embeddings.
 
-        text: int [rows, T]. history: int [rows, T, 16], counted where `fed`. entry: int [rows, T], a row of the codec
+        text: int [rows, T]. history: int [rows, T, 16], used where `fed`. entry: int [rows, T], a row of the codec
         table (speaker, begin-of-codec, ...) or -1.
         """
         x = self.text_projection(self.model.text_embedding.weight)[text]
@@ -87,16 +99,16 @@ class TalkerNetwork(nn.Module):
         return x + self.model.codec_embedding(entry.clamp(min=0)) * (entry >= 0)[..., None]
 
     def hidden(self, x: Tensor, position: Tensor, document: Tensor) -> Tensor:
-        """[rows, T, hidden]: each position sees its own document as far as itself."""
+        """Hidden states [rows, T, hidden]; each position attends to its document up to itself."""
         length = position.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         allowed = (document[:, :, None] == document[:, None, :]) & causal
         return self.model(x, position, additive_mask(allowed)[:, None])
 
     def residual_logits(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        """The fifteen other codes of each frame, all at once: [n, hidden], int [n, 16] -> [n, 15, 512].
+        """Logits of the fifteen other codes of each frame in parallel: [n, hidden], int [n, 16] -> [n, 15, 512].
 
-        Code i is predicted from the talker's state and the codes before it, so `codes[:, 15]` is never looked at.
+        Each code is predicted from the talker's state and the codes before it; `codes[:, 15]` is not used.
         """
         tables = self.code_predictor.model.codec_embedding
         steps = [hidden, self.model.codec_embedding(codes[:, 0])]

@@ -1,9 +1,8 @@
-"""Documents of one to ten sentences of one voice, laid side by side into rows of a fixed length.
+"""Packs documents into rows of fixed length, in processes beside the training loop.
 
-A document is what the talker meets when it speaks: the prompt with its speaker, then one text token a frame, then
-padding while it goes on speaking, until it says that it has ended.
+A document has the layout of an utterance in use: the prompt with its speaker, then one text token per frame, then
+padding while the speech continues, up to the end-of-speech code. It has one to ten sentences of one voice.
 """
-# TODO-DOC Processes that pack batches beside the training loop; forked before the device is touched.
 
 from __future__ import annotations
 
@@ -38,30 +37,30 @@ PROMPT_TEXT = (IM_START, ASSISTANT, NEWLINE, TEXT_PAD, TEXT_PAD, TEXT_PAD, TEXT_
 _SPEAKER_AT = 6
 PROMPT = len(PROMPT_TEXT)
 
-NOTHING = -1
-"""In `history` and `entry`: nothing on the codec side. In `target`: nothing to learn here."""
+ABSENT = -1
+"""In `history` and `entry`: no codec-side input. In `target`: no target."""
 END = -2
 """In `target`: end of speech."""
 
 SENTENCES = (0.36, 0.18, 0.12, 0.09, 0.06, 0.05, 0.04, 0.04, 0.03, 0.03)
-"""How often a document has one sentence, two, ... By positions, most are in documents of four and more."""
-STILL = (0.7, 0.15, 0.1, 0.05)
-"""How often a document ends with none, one, two, ... frames of silence more than its last sentence has: a talker that
-missed the place to end finds another one right behind it."""
-_SHORTEST = 24
-"""Fewer positions than this at the end of a row stay empty."""
+"""Probability of a document of one sentence, two, ... Most positions are in documents of four sentences and more."""
+TRAILING_SILENCE = (0.7, 0.15, 0.1, 0.05)
+"""Probability that a document ends with no, one, two, ... additional frames of silence. So a talker that did not
+end at the first opportunity learns to end at the next."""
+_MIN_POSITIONS = 24
+"""Fewer positions at the end of a row stay empty."""
 
 
-def with_single(share: float) -> tuple[float, ...]:
-    """`SENTENCES` with that share of documents of one sentence, the others among themselves as they are."""
+def with_single_share(share: float) -> tuple[float, ...]:
+    """`SENTENCES` with the given share of single sentences, and the other probabilities in proportion."""
     rest = (1 - share) / (1 - SENTENCES[0])
     return (share, *(part * rest for part in SENTENCES[1:]))
 
 
 def prompt_entries(voice: str) -> tuple[int, ...]:
-    """The codec side of the prompt: rows of the talker's codec table, or NOTHING."""
+    """Codec side of the prompt: rows of the talker's codec table, or ABSENT."""
     speaker = SPEAKERS[voice]
-    return (NOTHING, NOTHING, NOTHING, CODEC_NOTHINK, CODEC_THINK_BOS, CODEC_THINK_EOS, speaker, CODEC_PAD)
+    return (ABSENT, ABSENT, ABSENT, CODEC_NOTHINK, CODEC_THINK_BOS, CODEC_THINK_EOS, speaker, CODEC_PAD)
 
 
 FIELDS = ("text", "history", "entry", "target", "position", "document")
@@ -69,11 +68,11 @@ FIELDS = ("text", "history", "entry", "target", "position", "document")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedBatch:
-    """Everything int32 [rows, T].
+    """Fields of a batch, each int32 [rows, T].
 
-    text: token ids. history: the frame heard at this position (the one before), an index into the store. entry: a
-    row of the codec table. target: the frame to be said, an index into the store, or END. position: within the
-    document. document: positions with one number see one another.
+    text: token ids. history: the preceding frame, as an index into the store. entry: a row of the codec table. target:
+    the frame to predict, as an index into the store, or END. position: within the document. document: number of the
+    document; positions attend to the same document only.
     """
 
     fields: NDArray[np.int32]
@@ -85,50 +84,52 @@ class PackedBatch:
 
 
 def empty_batch(rows: int, length: int) -> PackedBatch:
-    """Padding alone, every position a document of its own."""
+    """A batch of padding, in which every position is a separate document."""
     fields = np.zeros((len(FIELDS), rows, length), np.int32)
     batch = PackedBatch(fields)
     batch.text[:] = TEXT_PAD
     for name in ("history", "entry", "target"):
-        getattr(batch, name)[:] = NOTHING
+        getattr(batch, name)[:] = ABSENT
     batch.document[:] = -1 - np.arange(length)
     return batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenLines:
-    """The text's lines as token ids: all lines on end, and where each begins."""
+    """Token ids of the lines of text: all ids concatenated, and the offset of each line."""
 
     ids: NDArray[np.int16]
     starts: NDArray[np.int64]
 
     @classmethod
     def of(cls, lines: Iterable[Sequence[int]]) -> TokenLines:
+        """Concatenate the ids of the lines."""
         encoded = [np.array(line, np.int16) for line in lines]
         lengths = np.array([len(line) for line in encoded], np.int64)
         return cls(np.concatenate(encoded), np.concatenate([[0], np.cumsum(lengths)]))
 
     def line(self, index: int) -> NDArray[np.int16]:
+        """The ids of one line."""
         return self.ids[self.starts[index] : self.starts[index + 1]]
 
 
-def place(
+def write_document(
     batch: PackedBatch,
     row: int,
     start: int,
     voice: str,
     tokens: NDArray[np.int16],
-    spoken: Sequence[StoredUtterance],
-    still: int = 0,
+    utterances: Sequence[StoredUtterance],
+    trailing_silence: int = 0,
 ) -> int:
-    """Write one document into a row; the position behind it. `tokens` must not outnumber the frames.
+    """Write one document into a row; returns the position after it. There must not be more tokens than frames.
 
-    Where another sentence follows, the last frame, which is silence, is left out: flite itself pauses for a tenth of a
-    second there. still: so many times is the very last frame said again.
+    Between sentences the last frame, which is silence, is left out, because flite pauses for 0.1 s there. The last
+    frame of the document is repeated `trailing_silence` times.
     """
-    frames = np.concatenate([np.arange(part.start, part.start + part.frames - 1) for part in spoken])
-    frames = np.append(frames, spoken[-1].start + spoken[-1].frames - 1)
-    frames = np.concatenate([frames, np.repeat(frames[-1:], still)])
+    frames = np.concatenate([np.arange(part.start, part.start + part.frames - 1) for part in utterances])
+    frames = np.append(frames, utterances[-1].start + utterances[-1].frames - 1)
+    frames = np.concatenate([frames, np.repeat(frames[-1:], trailing_silence)])
     speech, end = start + PROMPT, start + PROMPT + len(frames) + 1
     where = (row, slice(start, end))
     text = np.full(end - start, TEXT_PAD)
@@ -147,7 +148,7 @@ def place(
 
 
 class ShuffledPool:
-    """Utterances of one voice in random order; each comes once before any comes again."""
+    """Draws utterances of one voice in random order, each once per round."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -158,19 +159,19 @@ class ShuffledPool:
         return len(self._all)
 
     def add(self, utterances: Sequence[StoredUtterance]) -> None:
-        """New ones come among those that are still to come in this round."""
+        """Add utterances to the rest of the present round."""
         fresh = range(len(self._all), len(self._all) + len(utterances))
         self._all += utterances
         left = np.array([*self._left, *fresh], np.int64)
         self._left = self._rng.permutation(left).tolist()
 
-    def draw(self, longest: int) -> StoredUtterance | None:
-        """The next one of at most that many frames; None when a few tries found none."""
+    def draw(self, max_frames: int) -> StoredUtterance | None:
+        """The next utterance of at most `max_frames` frames; None if a few attempts found none."""
         for _ in range(6):
             if not self._left:
                 self._left = self._rng.permutation(len(self._all)).tolist()
             utterance = self._all[self._left[-1]]
-            if utterance.frames <= longest:
+            if utterance.frames <= max_frames:
                 self._left.pop()
                 return utterance
             other = int(self._rng.integers(len(self._left)))
@@ -179,7 +180,11 @@ class ShuffledPool:
 
 
 class Packer:
-    """Fills batches; `variants` are the text's tokens, plain first, then with merges left out at random."""
+    """Fills batches with documents.
+
+    `variants`: the tokens of the text, first regular, then with BPE dropout. `sentences`, `trailing_silence`:
+    probabilities as `SENTENCES` and `TRAILING_SILENCE`.
+    """
 
     def __init__(
         self,
@@ -188,58 +193,64 @@ class Packer:
         length: int,
         seed: int,
         sentences: Sequence[float] = SENTENCES,
-        still: Sequence[float] = STILL,
+        trailing_silence: Sequence[float] = TRAILING_SILENCE,
     ) -> None:
         self._rng = np.random.default_rng(seed)
         self._variants, self._rows, self._length = variants, rows, length
-        self._counts, self._stills = sentences, still
-        self._decks = {voice: ShuffledPool(self._rng) for voice in SPEAKERS}
+        self._sentence_counts, self._trailing_silence = sentences, trailing_silence
+        self._pools = {voice: ShuffledPool(self._rng) for voice in SPEAKERS}
 
     def add(self, utterances: Sequence[StoredUtterance]) -> None:
-        for voice, deck in self._decks.items():
-            deck.add([part for part in utterances if part.voice == voice])
+        """Add utterances to be packed."""
+        for voice, pool in self._pools.items():
+            pool.add([part for part in utterances if part.voice == voice])
 
     @property
     def ready(self) -> bool:
-        return any(len(deck) for deck in self._decks.values())
+        """Whether there are utterances."""
+        return any(len(pool) for pool in self._pools.values())
 
     def batch(self) -> PackedBatch:
+        """Pack a batch; voices are drawn in proportion to their speech."""
         batch = empty_batch(self._rows, self._length)
-        voices = [voice for voice, deck in self._decks.items() if len(deck)]
-        sizes = np.array([len(self._decks[voice]) for voice in voices], float)
+        voices = [voice for voice, pool in self._pools.items() if len(pool)]
+        sizes = np.array([len(self._pools[voice]) for voice in voices], float)
         for row in range(self._rows):
             at, misses = 0, 0
-            while at < self._length - PROMPT - _SHORTEST and misses < 3:
+            while at < self._length - PROMPT - _MIN_POSITIONS and misses < 3:
                 voice = voices[self._rng.choice(len(voices), p=sizes / sizes.sum())]
-                still = int(self._rng.choice(len(self._stills), p=self._stills))
-                spoken = self._sentences(self._decks[voice], self._length - at - PROMPT - 1 - still)
-                if not spoken:
+                silence = int(self._rng.choice(len(self._trailing_silence), p=self._trailing_silence))
+                utterances = self._sentences(self._pools[voice], self._length - at - PROMPT - 1 - silence)
+                if not utterances:
                     misses += 1
                     continue
-                at = place(batch, row, at, voice, self._tokens(spoken), spoken, still)
+                at = write_document(batch, row, at, voice, self._tokens(utterances), utterances, silence)
         return batch
 
-    def _sentences(self, deck: ShuffledPool, room: int) -> list[StoredUtterance]:
-        wanted = self._rng.choice(len(self._counts), p=self._counts) + 1
-        spoken: list[StoredUtterance] = []
-        while len(spoken) < wanted and room > _SHORTEST // 2:
-            utterance = deck.draw(room)
+    def _sentences(self, pool: ShuffledPool, max_frames: int) -> list[StoredUtterance]:
+        wanted = self._rng.choice(len(self._sentence_counts), p=self._sentence_counts) + 1
+        utterances: list[StoredUtterance] = []
+        while len(utterances) < wanted and max_frames > _MIN_POSITIONS // 2:
+            utterance = pool.draw(max_frames)
             if utterance is None:
                 break
-            spoken.append(utterance)
-            room -= utterance.frames
-        return spoken
+            utterances.append(utterance)
+            max_frames -= utterance.frames
+        return utterances
 
-    def _tokens(self, spoken: Sequence[StoredUtterance]) -> NDArray[np.int16]:
-        # Half of the documents in the tokens the talker will meet, the rest in other pieces of the same words.
+    def _tokens(self, utterances: Sequence[StoredUtterance]) -> NDArray[np.int16]:
+        # Half of the documents have regular tokens, which the talker reads in use.
         other = len(self._variants) > 1 and self._rng.random() < 0.5
         variant = self._variants[int(self._rng.integers(1, len(self._variants))) if other else 0]
-        tokens = np.concatenate([variant.line(part.line) for part in spoken])
-        return tokens[: sum(part.frames - 1 for part in spoken)]
+        tokens = np.concatenate([variant.line(part.line) for part in utterances])
+        return tokens[: sum(part.frames - 1 for part in utterances)]
 
 
 class PackingProcesses:
-    """Each process deals the whole store in an order of its own."""
+    """Processes that pack batches, each from all utterances in a different order.
+
+    Must be created before CUDA is initialised, because they are forked.
+    """
 
     def __init__(
         self,
@@ -267,19 +278,22 @@ class PackingProcesses:
             queue_of_parts.cancel_join_thread()
 
     def add(self, utterances: Sequence[StoredUtterance]) -> None:
+        """Add utterances to be packed."""
         parts = [astuple(part) for part in utterances]
         for inbox in self._inboxes:
             inbox.put(parts)
 
     def batch(self) -> PackedBatch:
-        """The next batch. Raises queue.Empty when none comes within two minutes."""
+        """Return the next batch. Raises queue.Empty after two minutes."""
         return PackedBatch(self._batches.get(timeout=120))
 
     @property
     def waiting(self) -> int:
+        """Batches in the queue."""
         return int(self._batches.qsize())
 
     def close(self) -> None:
+        """Kill the processes."""
         for process in self._processes:
             process.kill()
 

@@ -1,7 +1,8 @@
-"""The spoken form of training text: what the gateway itself makes of written text for this voice."""
-# TODO-DOC The training text: every source's sentences as the gateway would put them, none twice, some held out.
-# TODO-DOC python -m train.text.corpus W reads W/debian, writes W/text/train.txt and W/text/held_out.txt Lines are
-# TODO-DOC `source<TAB>sentence`, shuffled; the same packages give the same lines.
+"""Step: makes the training text. `python -m train.text.corpus W`
+
+Reads W/debian; writes W/text/train.txt and W/text/held_out.txt, shuffled lines `source<TAB>sentence`. Sentences are in
+the spoken form that the gateway gives to the voice's tokenizer, without duplicates. The same packages give the same lines.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from .templates import Templates
 
 
 def spoken(written: str) -> str:
-    """One text as the tokenizer gets it when a client sends it whole; empty when there is nothing to say."""
+    """The text that the gateway gives to the tokenizer for a client's text; empty for text without spoken form."""
     sanitizer, form = Sanitizer(()), SpokenForm()
     said = form.push(sanitizer.push(written)).text + form.push(sanitizer.flush()).text + form.flush().text
     return said.rstrip(" ")
@@ -33,15 +34,15 @@ SEED = 8
 HELD_OUT_PER_MILLE = 4
 NUMBERS, REPLIES = 75_000, 70_000
 FIXED_REPLIES = 40
-"""How often what is said without any variable part comes: "Yes." is said more often than any other sentence."""
-_OWN = ("replies", "numbers", "words", "wordnet", "gcide")
-"""Sources that are English, whatever rare words they hold."""
-_PART = 20_000
+"""Copies of each reply without a variable part, such as "Yes.", because these are frequent in use."""
+_KNOWN_ENGLISH = ("replies", "numbers", "words", "wordnet", "gcide")
+"""Sources that are not checked for unknown words."""
+_BATCH_SENTENCES = 20_000
 EVALUATION = Path(__file__).parents[2] / "eval" / "prompts"
 
 
 def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
-    """(source, sentence) in random order, each sentence once but for the shortest replies."""
+    """(source, sentence) in random order, without duplicates but for fixed replies."""
     rng = random.Random(SEED)
     seen = {"", *evaluation}
     known = words.known(debian)
@@ -50,8 +51,8 @@ def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
     with multiprocessing.Pool() as pool:
         for name, written, most in _written(debian, rng):
             kept: list[tuple[str, str]] = []
-            for said in said_by(pool, written):
-                if said not in seen and (name in _OWN or prose.is_english(said, known)):
+            for said in spoken_forms(pool, written):
+                if said not in seen and (name in _KNOWN_ENGLISH or prose.is_english(said, known)):
                     seen.add(said)
                     kept.append((name, said))
                 if len(kept) == most:
@@ -65,15 +66,15 @@ def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str], int]]:
-    """Each source's sentences as they are written, in random order, and how many are wanted."""
+    """Each source with its written sentences in random order, and the number wanted."""
     templates = Templates(rng)
-    # What few templates can say comes first: another source's copy of it would count for that source.
+    # Templates come first, because a duplicate counts for the first source.
     yield "replies", list(templates.sentences("replies.txt", REPLIES)), REPLIES
     yield "numbers", list(templates.sentences("numbers.txt", NUMBERS)), NUMBERS
     yield "words", list(words.sentences(debian, rng)), sys.maxsize
     for source in SOURCES:
         found = _prose(debian, source)
-        yield source.name, rng.sample(found, len(found)), source.most
+        yield source.name, rng.sample(found, len(found)), source.max_sentences
 
 
 def _prose(debian: Path, source: TextSource) -> list[str]:
@@ -81,25 +82,25 @@ def _prose(debian: Path, source: TextSource) -> list[str]:
     return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
 
 
-def said_by(pool: Pool, written: list[str]) -> Iterator[str]:
-    """Spoken forms in the order of `written`, made a part at a time: often not all are wanted."""
-    for part in range(0, len(written), _PART):
-        yield from pool.imap(_said, written[part : part + _PART], chunksize=500)
+def spoken_forms(pool: Pool, written: list[str]) -> Iterator[str]:
+    """Yield the spoken forms in order, in batches, because often not all are needed."""
+    for part in range(0, len(written), _BATCH_SENTENCES):
+        yield from pool.imap(_usable_spoken_form, written[part : part + _BATCH_SENTENCES], chunksize=500)
 
 
-def _said(written: str) -> str:
-    """The spoken form, empty where it cannot be used."""
+def _usable_spoken_form(written: str) -> str:
+    """The spoken form; empty if it is unsuitable."""
     said = spoken(written)
     return said if prose.is_readable(said) else ""
 
 
 def is_held_out(sentence: str) -> bool:
-    """By the sentence alone, so that it stays held out whatever else changes."""
+    """Whether a sentence is held out, by its hash, so that it does not depend on other sentences."""
     return int(hashlib.md5(sentence.encode()).hexdigest(), 16) % 1000 < HELD_OUT_PER_MILLE
 
 
 def evaluation_sentences(folder: Path) -> frozenset[str]:
-    """Spoken forms of the sentences the voice will be judged by, one a line in `folder`/*.txt; `#` begins a comment."""
+    """Spoken forms of the evaluation sentences, one per line of `folder`/*.txt; `#` begins a comment."""
     lines = [line.strip() for path in sorted(folder.glob("*.txt")) for line in path.read_text("utf-8").splitlines()]
     written = [line.rpartition("\t")[2] for line in lines if line and not line.startswith("#")]
     return frozenset(spoken(part) for line in written for part in (line, *prose.sentences(line)))

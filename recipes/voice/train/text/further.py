@@ -1,9 +1,8 @@
-"""The text of a further run: what the runs before it have not read.
+"""Step: makes other text for a run that continues earlier ones. `python -m train.text.further W OUT --read 280000`
 
-    python -m train.text.further W OUT --read 280000      reads W/debian and W/text/train.txt, writes OUT/train.txt
-
-Every word and every name again, in other sentences; new fillings of the templates; prose that was left when the time
-was up; and words alone, which a voice trained on sentences is least sure of. Lines are as those of `corpus`.
+Reads W/debian and W/text/train.txt; writes OUT/train.txt with lines as `corpus` does: every word and name in other
+sentences, new fillings of the templates, prose that the earlier runs did not reach, and single words, which a voice
+trained on sentences speaks worst.
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import words
-from .corpus import EVALUATION, evaluation_sentences, is_held_out, said_by
+from .corpus import EVALUATION, evaluation_sentences, is_held_out, spoken_forms
 from .templates import Templates
 
 SEED = 9
-REPLIES, NUMBERS, PROSE, ALONE = 32_000, 16_000, 50_000, 6_000
-PLACES_AND_PEOPLE = 2
-"""How often each name comes."""
-_MOST_WORDS = 22
-"""Of a sentence of prose: speech is what there is least of, and longer ones give fewer ends and beginnings for it."""
+REPLIES, NUMBERS, PROSE, SINGLE_WORDS = 32_000, 16_000, 50_000, 6_000
+NAME_REPETITIONS = 2
+"""How often each name of a person or place occurs."""
+_MAX_WORDS = 22
+"""Words of a sentence of prose: speech is scarce, and shorter sentences give more beginnings and ends."""
 _TEMPLATES = ("replies", "numbers", "words")
 
 
-def written(debian: Path, heard: Counter[str], rng: random.Random) -> list[tuple[str, list[str]]]:
-    """Each source's sentences as they are written."""
+def written(debian: Path, word_counts: Counter[str], rng: random.Random) -> list[tuple[str, list[str]]]:
+    """Each source with its written sentences."""
     templates = Templates(rng)
     names = words.names(debian)
-    people = [sentence for _ in range(PLACES_AND_PEOPLE) for sentence in words.carried(names, rng, words.PEOPLE)]
-    places = [sentence for _ in range(PLACES_AND_PEOPLE) for sentence in words.visited(debian, rng)]
-    alone = [word for word, _ in heard.most_common(ALONE) if len(word) > 1]
+    people = [sentence for _ in range(NAME_REPETITIONS) for sentence in words.carried(names, rng, words.PEOPLE)]
+    places = [sentence for _ in range(NAME_REPETITIONS) for sentence in words.visited(debian, rng)]
+    single_words = [word for word, _ in word_counts.most_common(SINGLE_WORDS) if len(word) > 1]
     return [
         ("replies", list(templates.sentences("replies.txt", REPLIES))),
         ("numbers", list(templates.sentences("numbers.txt", NUMBERS))),
         ("words", list(words.carried(words.everyday(debian), rng))),
         ("names", people + places),
-        ("alone", [word + rng.choice(("", "?", "!")) for word in alone]),
+        ("alone", [word + rng.choice(("", "?", "!")) for word in single_words]),
         ("replies", templates.fixed("replies.txt") * 3),
     ]
 
 
 def unread(lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Prose of `source<TAB>sentence` lines, as much as is wanted."""
+    """The first `PROSE` sentences of prose in `source<TAB>sentence` lines."""
     parted = [(source, said) for source, _, said in (line.partition("\t") for line in lines)]
-    return [(source, said) for source, said in parted if source not in _TEMPLATES and said.count(" ") < _MOST_WORDS][
+    return [(source, said) for source, said in parted if source not in _TEMPLATES and said.count(" ") < _MAX_WORDS][
         :PROSE
     ]
 
@@ -58,17 +57,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.text.further")
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--read", type=int, default=0, metavar="N", help="lines that the runs before got to")
+    parser.add_argument("--read", type=int, default=0, metavar="N", help="lines read in the earlier runs")
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()
     rng = random.Random(options.seed)
     corpus = (options.work / "text" / "train.txt").read_text("utf-8").splitlines()
-    heard = Counter(word for line in corpus for word in re.findall(r"[a-z']+", line.partition("\t")[2]))
-    left_out = evaluation_sentences(EVALUATION)
+    word_counts = Counter(word for line in corpus for word in re.findall(r"[a-z']+", line.partition("\t")[2]))
+    excluded = evaluation_sentences(EVALUATION)
     lines = unread(corpus[options.read :])
     with multiprocessing.Pool() as pool:
-        for name, sentences in written(options.work / "debian", heard, rng):
-            said = (one for one in said_by(pool, sentences) if one and one not in left_out and not is_held_out(one))
+        for name, sentences in written(options.work / "debian", word_counts, rng):
+            said = (
+                form
+                for form in spoken_forms(pool, sentences)
+                if form and form not in excluded and not is_held_out(form)
+            )
             lines += [(name, one) for one in said]
     rng.shuffle(lines)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
-"""Which sentences are worth reading aloud: paragraphs are cut into sentences, and what is no plain English goes."""
+"""Splits paragraphs into sentences, and selects those of plain English that can be read aloud."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-SHORTEST, LONGEST = 2, 200
-"""Characters of a sentence in its spoken form."""
+MIN_CHARACTERS, MAX_CHARACTERS = 2, 200
+"""Length of a sentence in its spoken form."""
 
 _PLAIN = str.maketrans("\u2019\u2018\u201c\u201d\u2013\u00a0", "''\"\"- ", "\u200b\ufeff\u00ad")
 _NO_END = re.compile(
@@ -18,7 +18,7 @@ _MARKUP = re.compile(
     r"|\b(?:esp|approx|viz|cf|al|figs?|vol|pp|ed|sc|var)\.|\.\.\.\.|&\w+;|%\w|\$[a-zA-Z]|\w/\w|\w:\w*[A-Za-z]|\+"
 )
 _ODD_SPELLING = re.compile(r"(?<!')\b(?!(?:hmm|shh|psst|brr|tsk|nth)\b)[^aeiouy\W\d_]{2,}\b|(.)\1\1|[a-z]{18}")
-"""Words without a vowel, which flite spells out, and words of nothing but letters."""
+"""Words without a vowel, which flite spells out, triple letters, and very long words."""
 _OFFENSIVE = re.compile(
     r"\b(?:nigg\w*|fuck\w*|shit\w*|cunt\w*|bitch\w*|whor\w*|rape[ds]?|rapist|raping|slut\w*|fag+ots?|penis\w*|vagina\w*"
     r"|copulat\w*|masturbat\w*|intercourse|porn\w*|nazi\w*|holocaust|suicid\w*|jewess|negro\w*|orgasm\w*|coition|pubic)\b",
@@ -27,7 +27,7 @@ _OFFENSIVE = re.compile(
 
 
 def sentences(paragraph: str) -> Iterator[str]:
-    """The sentences of a paragraph as written; abbreviations and initials end none."""
+    """The sentences of a paragraph as written; abbreviations and initials do not end one."""
     paragraph = _with_pauses(re.sub(r"\s+", " ", paragraph.translate(_PLAIN)).strip())
     begin = 0
     for match in re.finditer(r"[.?!]+[\"')]*\s+(?=[\"'(]*[A-Z0-9])", paragraph):
@@ -42,13 +42,13 @@ def sentences(paragraph: str) -> Iterator[str]:
 
 
 def _with_pauses(paragraph: str) -> str:
-    """Dashes as the one dash that is spoken as a pause, and commas for parentheses, which are not spoken at all."""
+    """Replace all dashes by the one that is spoken as a pause, and parentheses, which are not spoken, by commas."""
     paragraph = re.sub(r" ?\(([^()]*)\)(?=([.,;:?!]|$)|)", r", \1,", re.sub(r" ?--+ ?| - ", "\u2014", paragraph))
     return re.sub(r",+(?=[.,;:?!])", "", paragraph)
 
 
 def is_prose(written: str) -> bool:
-    """Whether a written sentence is a whole one, in plain English."""
+    """Whether a written sentence is complete and plain."""
     bare = written.strip("\"'() ")
     words = bare.split()
     if len(words) < 3 or not written.rstrip("\"')").endswith((".", "?", "!")) or written.endswith("..."):
@@ -66,14 +66,14 @@ def is_prose(written: str) -> bool:
 
 
 def is_english(spoken: str, known: frozenset[str]) -> bool:
-    """Whether at most a quarter of the words are none of `known`, which leaves room for names."""
+    """Whether three quarters of the words are in `known`; the others may be names."""
     words = re.findall(r"[a-z']+", spoken)
     return sum(word in known for word in words) >= 0.75 * len(words)
 
 
 def is_readable(spoken: str) -> bool:
-    """Whether a spoken form can be read aloud without harm: length, pronounceable words, decent ones."""
-    if not SHORTEST <= len(spoken) <= LONGEST or _ODD_SPELLING.search(spoken) or _OFFENSIVE.search(spoken):
+    """Whether a spoken form has a suitable length, and only pronounceable and inoffensive words."""
+    if not MIN_CHARACTERS <= len(spoken) <= MAX_CHARACTERS or _ODD_SPELLING.search(spoken) or _OFFENSIVE.search(spoken):
         return False
     words = [word.strip(",.?!;:") for word in spoken.split()]
     return sum(len(word) == 1 and word not in "ai" for word in words) <= 2 + len(words) // 4

@@ -1,4 +1,4 @@
-"""How each kind of source file yields its paragraphs as plain written English; what is prose is judged elsewhere."""
+"""Readers of source files: each yields paragraphs of plain written English; `prose.py` selects sentences from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def _text(path: Path) -> str:
-    """A file's text, unpacked where need be."""
+    """A file's text, decompressed if necessary."""
     data = path.read_bytes()
     if path.suffix in (".gz", ".dz"):
         data = gzip.decompress(data)
@@ -23,7 +23,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def wordnet(debian: Path) -> Iterator[str]:
-    """Definitions, alone and as sentences about their words, and the examples that stand with them."""
+    """Definitions as sentences about their words, and example sentences."""
     for part in ("noun", "verb", "adj", "adv"):
         for line in _text(debian / f"usr/share/wordnet/data.{part}").splitlines():
             fields, bar, gloss = line.partition(" | ")
@@ -41,13 +41,14 @@ def wordnet(debian: Path) -> Iterator[str]:
 
 
 def lemmas(fields: str) -> list[str]:
+    """The words of a WordNet entry."""
     columns = fields.split(" ")
     words = [columns[4 + 2 * n] for n in range(int(columns[3], 16))]
     return [re.sub(r"\(\w+\)$", "", word).replace("_", " ") for word in words]
 
 
 def defined(part: str, word: str, meaning: str) -> str:
-    """A sentence that says what a word means; which one, the word decides."""
+    """A sentence that defines a word; its pattern depends on the word."""
     capital, turn = word[0].upper() + word[1:], sum(map(ord, word))
     if part == "verb":
         return (f"To {word} is to {meaning}.", f"{capital}: to {meaning}.", f"To {word} means to {meaning}.")[turn % 3]
@@ -67,14 +68,14 @@ def defined(part: str, word: str, meaning: str) -> str:
 
 
 def gcide(debian: Path) -> Iterator[str]:
-    """Definitions, and the quotations behind them, of the Collaborative International Dictionary."""
+    """Definitions and quotations of the Collaborative International Dictionary."""
     text = _text(debian / "usr/share/dictd/gcide.dict.dz")
-    for _ in range(3):  # brackets stand in brackets
+    for _ in range(3):  # brackets are nested
         text = re.sub(r"\[[^\[\]]*\]", "", text)
     for block in _paragraphs(text):
         lines = block.splitlines()
         if lines and not lines[0].startswith(" "):
-            lines = lines[1:]  # the word, how it is said, and of what kind it is
+            lines = lines[1:]  # the word, its pronunciation and its part of speech
         body = re.sub(r"\s--\s?[A-Z][^\n]*$", "", "\n".join(lines)).rstrip()
         quoted = body.startswith(" " * 9)
         body = re.sub(r"\s+", " ", re.sub(r"[{}]", "", body)).strip()
@@ -87,7 +88,7 @@ def gcide(debian: Path) -> Iterator[str]:
 
 
 def dictionary(debian: Path, name: str) -> Iterator[str]:
-    """Paragraphs of another dictd dictionary, without its cross references' braces, tags and dates."""
+    """Paragraphs of another dictd dictionary, without marks of cross references, tags and dates."""
     for paragraph in _paragraphs(_text(debian / f"usr/share/dictd/{name}.dict.dz")):
         if not paragraph.strip().startswith(("[", "(")):
             plain = re.sub(r"[{}]|<[^>]*>|\[[^\]]*\]|/[^/\s]+/", "", paragraph)
@@ -95,7 +96,7 @@ def dictionary(debian: Path, name: str) -> Iterator[str]:
 
 
 def bible(debian: Path) -> Iterator[str]:
-    """The verses of the King James Bible, which its own program unpacks."""
+    """The verses of the King James Bible, extracted by the package's program."""
     library = debian / "usr/lib"
     run = subprocess.run(
         [debian / "usr/bin/bible", "-p", library, "-f"],
@@ -112,7 +113,7 @@ def bible(debian: Path) -> Iterator[str]:
 
 
 def fortunes(debian: Path) -> Iterator[str]:
-    """Quotations, without who said them."""
+    """Quotations without their authors."""
     skipped = {"ascii-art", "translate-me", "drugs", "ethnic", "men-women", "zippy", "perl", "linux", "magic", "debian"}
     for path in sorted((debian / "usr/share/games/fortunes").iterdir()):
         if path.is_file() and "." not in path.name and path.name not in skipped:
@@ -152,7 +153,7 @@ def markup(debian: Path, pattern: str) -> Iterator[str]:
 
 
 def markdown(debian: Path, pattern: str) -> Iterator[str]:
-    """Paragraphs of Markdown: no headings, lists or tables; quotations too."""
+    """Paragraphs and quotations of Markdown, without headings, lists and tables."""
     for path in sorted(debian.glob(pattern)):
         for paragraph in _paragraphs(_text(path)):
             if not re.match(r"\s*(?:#|\* |- |\||\d+\.)", paragraph):
@@ -161,17 +162,17 @@ def markdown(debian: Path, pattern: str) -> Iterator[str]:
 
 
 def game(debian: Path, pattern: str, string: str) -> Iterator[str]:
-    """Stories and conversations: what the expression `string` finds in a game's files."""
+    """Stories and dialogues: the matches of the regular expression `string` in a game's files."""
     for path in sorted(debian.glob(pattern)):
         for match in re.finditer(string, _text(path), re.DOTALL):
             for paragraph in re.split(r"\\n|\n\s*\n", match[1]):
-                paragraph = paragraph.replace("<first>", "Robin").replace("<last>", "Harper")  # who plays
+                paragraph = paragraph.replace("<first>", "Robin").replace("<last>", "Harper")  # the player
                 plain = re.sub(r"</?(?:i|b|big|small|span|bold|italic)\b[^<>]*>", "", paragraph.replace("\\", ""))
                 yield re.sub(r"\s+", " ", html.unescape(plain)).strip()
 
 
 def described(debian: Path) -> Iterator[str]:
-    """Descriptions in Dungeon Crawl's own database format: entries between lines of `%%%%`, the first line a key."""
+    """Descriptions in Dungeon Crawl's database format: entries between lines of `%%%%`, with a key in the first line."""
     for path in sorted((debian / "usr/share/crawl/dat/descript").glob("*.txt")):
         for entry in re.split(r"%{4}\n", _text(path)):
             for paragraph in _paragraphs(re.sub(r"^#.*\n", "", entry, flags=re.MULTILINE))[1:]:

@@ -1,8 +1,7 @@
-"""The texts that the voice learnt from: which Debian packages hold them, under which licences, and how much of each.
+"""Step: downloads the sources of the training text. `python -m train.text.sources W` unpacks them under W/debian
 
-    python -m train.text.sources W        downloads and unpacks them under W/debian
-
-Only weights ship, none of these texts.
+The table of sources: their Debian packages, their licences, and how many sentences are used. Only weights are
+distributed, none of these texts.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from . import readers
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """`most`: sentences taken at most, so that no style becomes the voice's own."""
+    """A source of text; `max_sentences` limits the share of its style."""
 
     name: str
     packages: tuple[str, ...]
     licence: str
-    most: int
+    max_sentences: int
     paragraphs: Callable[[Path], Iterator[str]]
 
 
 _WESNOTH = tuple(
     f"wesnoth-1.16-{part}"
-    for part in "data did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905 - a list of strings would take the lines of a page
+    for part in "data did dm dw ei httt l low nr sof sota sotbe thot trow tsg ttb utbs".split()  # noqa: SIM905 - a list of strings would be much longer
 )
 
 SOURCES = (
@@ -158,12 +157,12 @@ WORD_LISTS = ("wamerican-large", "wamerican-huge", "iso-codes", "libgweather-4-c
 
 
 def packages() -> list[str]:
-    """All that is needed, each once."""
+    """All packages needed, without duplicates."""
     return list(dict.fromkeys([name for source in SOURCES for name in source.packages] + list(WORD_LISTS)))
 
 
 def fetch(work: Path) -> None:
-    """Unpacks every package's texts under `work/debian`; what was downloaded stays for the next time."""
+    """Download the missing packages to `work/debs`, and unpack the texts of all under `work/debian`."""
     downloads, debian = work / "debs", work / "debian"
     for folder in (downloads, debian):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sentences from templates: numbers as people write them, names, and what people and assistants say to each other."""
+"""Sentences from templates: numbers as people write them, names, and phrases of conversations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 class Templates:
-    """Fills templates with random values; `{slot}` is a list of text/slots.txt or a kind of number."""
+    """Fills templates with random values; a `{slot}` is a list of slots.txt, or a kind of number."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -23,6 +23,7 @@ class Templates:
             self._slots[name] = [value.strip() for value in values.split(", ")]
 
     def sentences(self, file: str, count: int) -> Iterator[str]:
+        """Up to `count` different sentences from the templates of a file."""
         """`count` different sentences, or as many as there are."""
         templates = [template for template in lines(file) if _SLOT.search(template)]
         seen: set[str] = set()
@@ -35,16 +36,19 @@ class Templates:
                 return
 
     def fixed(self, file: str) -> list[str]:
+        """The templates of a file that have no slot."""
         """The templates that say one thing only."""
         return [template for template in lines(file) if not _SLOT.search(template)]
 
     def fill(self, template: str) -> str:
+        """Fill all slots of a template."""
         while _SLOT.search(template):
             template = _SLOT.sub(lambda match: self.value(match[1]), template)
         template = re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", template)
         return template[0].upper() + template[1:]
 
     def value(self, slot: str) -> str:
+        """A random value for a slot. Raises KeyError for an unknown one."""
         """A value for a slot; KeyError for one that there is not."""
         if slot in self._slots:
             return self._rng.choice(self._slots[slot])
@@ -52,7 +56,7 @@ class Templates:
             raise KeyError(slot)
         return str(getattr(self, "_" + slot)())
 
-    # Numbers and the like
+    # One method per slot of a kind of number, named _SLOT; see `_NUMBERS`.
 
     def _digits(self, count: int) -> str:
         return "".join(self._rng.choices(string.digits, k=count))
@@ -156,7 +160,7 @@ class Templates:
         return self._rng.choice((f"{area}-{exchange}-{line}", f"({area}) {exchange}-{line}", f"{exchange}-{line}"))
 
     def _code(self) -> str:
-        """Digits that are said one by one: ten and more, led by a zero, or standing apart."""
+        """Digits that are read one by one: ten of them, with a leading zero, or separated by blanks."""
         count = self._rng.randint(3, 7)
         return self._rng.choice((self._digits(10), "0" + self._digits(count), " ".join(self._digits(count))))
 
@@ -188,7 +192,7 @@ class Templates:
         return self._rng.choice(string.ascii_uppercase)
 
     def _spelled(self) -> str:
-        """A name letter by letter, the way people part the letters."""
+        """A name spelled letter by letter."""
         name = self._rng.choice(self._slots["given"] + self._slots["family"])
         return self._rng.choice((" ", ", ", "-")).join(name.upper())
 
@@ -206,7 +210,7 @@ def _ordinal(number: int) -> str:
 
 
 def lines(file: str) -> list[str]:
-    """What a file of templates or slots says, without its comments."""
+    """The lines of a file of templates or slots, without comments."""
     written = (_TEXT / file).read_text("utf-8").splitlines()
     return [line for line in written if line and not line.startswith("#")]
 

@@ -1,6 +1,6 @@
-"""The small byte-level BPE of the demo voice: lower case, no accents, the role tokens first.
+"""Step: trains the tokenizer of the text. `python -m train.text.tokens W`
 
-python -m train.text.tokens W
+A small byte-level BPE without capitals and accents, whose first tokens are the control tokens.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SPECIAL = [
     "<tts_text_bos>",
     "<tts_text_eod>",
 ]
-"""Their ids are their places here; config.json names them."""
+"""In order of their ids, which config.json names."""
 ALPHABET = "abcdefghijklmnopqrstuvwxyz',.?!;:\u0120"
-LONGEST_TOKEN = 12
+MAX_TOKEN_CHARACTERS = 12
 
 
 def train(lines: list[str]) -> Tokenizer:
-    """A tokenizer for sentences in their spoken form."""
+    """Train a tokenizer on sentences in their spoken form."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
@@ -38,7 +38,7 @@ def train(lines: list[str]) -> Tokenizer:
         vocab_size=VOCABULARY,
         special_tokens=SPECIAL,
         initial_alphabet=list(ALPHABET),
-        max_token_length=LONGEST_TOKEN,
+        max_token_length=MAX_TOKEN_CHARACTERS,
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
@@ -52,7 +52,7 @@ def main(work: Path) -> None:
     sample = lines[:20_000]
     ids = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(sample))
     characters = sum(map(len, sample))
-    print(f"{tokenizer.get_vocab_size()} tokens, {characters / ids:.2f} characters each")
+    print(f"{tokenizer.get_vocab_size()} tokens, {characters / ids:.2f} characters per token")
 
 
 if __name__ == "__main__":

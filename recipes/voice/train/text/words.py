@@ -1,6 +1,6 @@
-"""Every word of the large word lists in some sentence, so that the voice learns how English is spelled.
+"""Carrier sentences for every word of large word lists, so that the voice learns English spelling.
 
-Names of places and languages too. The sentences only carry the words; their sense matters less than their sound.
+Includes names of people and places. The meaning of the sentences does not matter.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ PEOPLE = (
 
 
 def everyday(debian: Path) -> list[str]:
-    """Words of the large American list: no names, no genitives."""
+    """Words of the large American list, without names and genitives."""
     return [word for word in _listed(debian, "large") if re.fullmatch(r"[a-z]{3,15}", word)]
 
 
 def names(debian: Path) -> list[str]:
-    """Names of the large list: people, peoples, places, brands."""
+    """Names of people, peoples, places and brands in the large list."""
     return [word for word in _listed(debian, "large") if re.fullmatch(r"[A-Z][a-z]{2,13}", word)]
 
 
 def known(debian: Path) -> frozenset[str]:
-    """Every English word there is, in lower case, with its forms: what has few of them is no English."""
+    """All words of the huge list with their forms, in lower case, to recognise English."""
     return frozenset(word.lower() for word in _listed(debian, "huge"))
 
 
@@ -102,7 +102,7 @@ def _listed(debian: Path, size: str) -> list[str]:
 
 
 def places(debian: Path) -> list[str]:
-    """Towns of the world's weather stations, and countries with their provinces."""
+    """Names of towns with weather stations, countries and provinces."""
     found = re.findall(r"<name>([^<]+)</name>", (debian / "usr/share/libgweather-4/Locations.xml").read_text("utf-8"))
     for code in ("3166-1", "3166-2"):
         listed = json.loads((debian / f"usr/share/iso-codes/json/iso_{code}.json").read_text("utf-8"))[code]
@@ -111,7 +111,7 @@ def places(debian: Path) -> list[str]:
 
 
 def carried(words: list[str], rng: random.Random, carriers: tuple[str, ...] = _CARRIERS) -> Iterator[str]:
-    """Sentences with every word once, in any order."""
+    """Sentences with every word once, in random order."""
     left = rng.sample(words, len(words))
     while left:
         carrier = rng.choice(carriers)
@@ -127,6 +127,7 @@ def visited(debian: Path, rng: random.Random) -> Iterator[str]:
 
 
 def sentences(debian: Path, rng: random.Random) -> Iterator[str]:
+    """Sentences with every word and every name once."""
     yield from carried(everyday(debian), rng)
     yield from carried(names(debian), rng)
     yield from visited(debian, rng)
