@@ -1,4 +1,4 @@
-"""A voice in a process that shares the engine: it does all there is to an utterance but to own the engine."""
+"""The voice model in a process that shares the speech process's engine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .utterance import UtteranceSpeech
 from .voice_model import SynthesizerOptions, VoiceModel
 
 CONNECT_TIMEOUT_S = 10.0
-"""The codec is ready before anybody is told of it."""
+"""Seconds for connecting to the codec, which is ready before an attachment is sent."""
 
 log = logging.getLogger(__name__)
 
 
 class _LeasedSpeech(UtteranceSpeech):
-    """Its place is somebody else's once it is closed, so it waits for what the codec still does in it."""
+    """Its close waits until the codec no longer uses the slot, which another process may get next."""
 
     def __init__(self, *parts: Any, settled: Callable[[], Any]) -> None:
         super().__init__(*parts)
@@ -40,51 +40,52 @@ class _LeasedSpeech(UtteranceSpeech):
 
 
 class RemoteSynthesizer(VoiceModel):
-    """The `Synthesizer` of `speech.py` in slots that are lent; `told` is what the speech process last said of itself.
+    """A `Synthesizer` whose slots are leased from the speech process; `send` sends that process a message.
 
-    `start` and `close` are not for it: it goes with `attach` and `detach`.
+    It is usable between `attach` and `detach`; `start` does nothing. `reported_state`: the engine's state as the
+    speech process last reported it.
     """
 
     def __init__(self, folder: Path, options: SynthesizerOptions, send: Callable[[Message], None]) -> None:
         super().__init__(folder, options)
         self.slots = self.capacity = options.slots or 1
-        self.told = EngineState.STARTING
+        self.reported_state = EngineState.STARTING
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self._send = send
         self._rounds = StaggeredCredit(options.device, aligned=True)
         self._talker: RemoteTalkerEngine | None = None
         self._codec: CodecClient | None = None
         self._attaching: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def state(self) -> EngineState:
-        """What was told, as far as it holds here: who has not been let in yet, or was cut off, cannot speak."""
-        if not self.told.speaks or (self._codec is not None and self._codec.ready):
-            return self.told
+        """The reported state; STARTING while the engine runs and this process is not attached to it."""
+        if not self.reported_state.speaks or (self._codec is not None and self._codec.ready):
+            return self.reported_state
         return EngineState.STARTING
 
     @property
     def free_slots(self) -> int:
-        """None of its own."""
+        """0: this process has no slots of its own."""
         return 0
 
     async def start(self) -> None:
-        """Nothing: the speech process starts the engine."""
+        """Does nothing: the speech process starts the engine."""
 
     async def close(self) -> None:
-        """As `detach`."""
+        """Detaches; returns when everything is closed."""
         self.detach("the gateway's process ends")
-        if self._ending:
-            await asyncio.wait(self._ending)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     def attach(self, attachment: Attach) -> None:
-        """Speak through the engine that this is the way to; the speech process is told when that can be, or why not.
+        """Connects to an engine; the result is sent to the speech process (`Attached`).
 
-        It may be the one that is spoken through already: then only what was lost of it is found again.
+        For the engine that this process is attached to already, only lost connections are restored.
         """
         if self._talker is None or self._talker.address != attachment.reports:
-            self.detach("the engine was started anew")
+            self.detach("the engine was restarted")
         self._stop_attaching()
         self._attaching = asyncio.create_task(self._attach(attachment), name="attaching")
 
@@ -95,10 +96,10 @@ class RemoteSynthesizer(VoiceModel):
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await codec.connect(attachment.codec)
                 if self._talker is None:
-                    self._talker = RemoteTalkerEngine(attachment, self._send)
+                    self._talker = RemoteTalkerEngine(attachment, self._send, self._talker_lost)
             except (OSError, TimeoutError, asyncio.IncompleteReadError, EngineError) as error:
                 await codec.close()
-                self._tell_lost(f"the engine cannot be reached: {error!r}")
+                self._report_loss(f"the engine cannot be reached: {error!r}")
                 return
             except asyncio.CancelledError:
                 await codec.close()
@@ -109,7 +110,7 @@ class RemoteSynthesizer(VoiceModel):
         self._send(Attached(None))
 
     def detach(self, reason: str) -> None:
-        """The engine is gone: speeches under way raise EngineLost."""
+        """Ends the use of the engine: running speeches raise EngineLost with `reason`."""
         self._stop_attaching()
         talker, self._talker = self._talker, None
         if talker is not None:
@@ -120,33 +121,33 @@ class RemoteSynthesizer(VoiceModel):
         attaching, self._attaching = self._attaching, None
         if attaching is not None:
             attaching.cancel()
-            self._wait_at_the_end(attaching)
+            self._await_at_close(attaching)
 
     def _drop_codec(self) -> None:
         codec, self._codec = self._codec, None
         if codec is not None:
-            self._wait_at_the_end(asyncio.create_task(codec.close()))
+            self._await_at_close(asyncio.create_task(codec.close()))
 
-    def _wait_at_the_end(self, task: asyncio.Task[None]) -> None:
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _await_at_close(self, task: asyncio.Task[None]) -> None:
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-    def over(self, epoch: int, steps: int | None) -> None:
-        """The engine ended a generation."""
+    def end(self, epoch: int, steps: int | None) -> None:
+        """The speech process reports that the engine ended a generation (`GenerationEnded`)."""
         if self._talker is not None:
-            self._talker.over(epoch, steps)
+            self._talker.end(epoch, steps)
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:
-        """Begin an utterance in a place that was lent for it.
+        """Begins an utterance in leased slots.
 
-        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, EngineNotReady; AtCapacity without a place.
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, EngineNotReady; AtCapacity without slots.
         """
         talker, codec = self._talker, self._codec
         if talker is None or codec is None or not codec.ready:
             raise EngineNotReady("the voice is not ready")
         plan = self._plan(request)
         if place is None:
-            raise AtCapacity("no slot was lent")
+            raise AtCapacity("no slot was leased for the utterance")
         return _LeasedSpeech(
             plan,
             self._utterance_text(request),
@@ -158,10 +159,14 @@ class RemoteSynthesizer(VoiceModel):
             settled=partial(codec.wait_until_idle, place.codec),
         )
 
-    def _codec_died(self, error: EngineLost) -> None:
-        # Gone for everybody, or for this process alone: the speech process knows, and lets it in again.
-        self._tell_lost(error.message)
+    def _talker_lost(self, reason: str) -> None:
+        self.detach(reason)
+        self._report_loss(reason)
 
-    def _tell_lost(self, why: str) -> None:
-        log.error("%s", why)
-        self._send(Attached(why))
+    def _codec_died(self, error: EngineLost) -> None:
+        # Whether it died or only this connection, the speech process knows; it sends an attachment again.
+        self._report_loss(error.message)
+
+    def _report_loss(self, reason: str) -> None:
+        log.error("%s", reason)
+        self._send(Attached(reason))

@@ -216,7 +216,7 @@ class UtteranceSpeech:
         if self._tokens.ended or self._tokens or self._text_closed:
             return False
         frames = self._frames
-        allowed = frames.generated if self._generation is None else frames.before + self._generation.allowed
+        allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
         return frames.delivered + self._leading.frames >= allowed
 
     @property
@@ -260,7 +260,7 @@ class UtteranceSpeech:
         if generation is None or self._text_closed or self._begin_error is not None:
             self._wakeup.set()
             return
-        ids, last = self._tokens.next(generation.tokens, generation.room)
+        ids, last = self._tokens.next(generation.tokens, generation.text_room)
         if last:
             generation.cap(self._plan.frame_cap(generation.tokens + len(ids), self._frames.before))
             self._text_closed = True
@@ -432,7 +432,7 @@ class UtteranceSpeech:
         generation = self._generation
         if generation is not None and self._text_closed:
             generated = self._frames.generated - self._frames.before
-            if generated >= generation.allowed:
+            if generated >= generation.text_frames:
                 generation.cap(generation.frames)
 
     def _last_words(self, first: int) -> SpeechChunk:

@@ -25,6 +25,7 @@ from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.vllm.compat import backbone_graphs
 from voxgate.pipeline.talker.vllm.config import GpuOptions
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
@@ -193,13 +194,13 @@ async def _profile(engine: TalkerEngine, rows: int) -> dict[str, float]:
 def backbone_ms(worker: Any) -> dict[str, float]:
     """Median time of vLLM's graphs of the backbone, in ms by batch size, replayed in the idle engine's process.
 
-    `worker` is vLLM's; its graphs have no public name (0.26, second model runner).
+    `worker`: vLLM's.
     """
     import torch
     from voxgate.pipeline.cuda.graphs import new_event
 
     times = {}
-    for shape, graph in worker.model_runner.cudagraph_manager.graphs.items():
+    for shape, graph in backbone_graphs(worker).items():
         if shape.num_tokens not in BATCHES:
             continue
         spans = []

@@ -28,7 +28,7 @@ from voxgate.pipeline.ipc.records import HEADER, RecordFlag, unpack_pcm, unpack_
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.talker import engine, generation
-from voxgate.pipeline.talker.vllm.compat import engine_classes
+from voxgate.pipeline.talker.vllm.compat import engine_classes, request_channel
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
 from .engine import CACHE_BYTES, FIRST_FRAMES, SHORT_FRAMES, acknowledge_playback, arrive
@@ -125,10 +125,10 @@ def watch_gateway(llm: Any) -> None:
     """Wraps the calls of the gateway's process; `llm` is vLLM's front end. To be called once."""
     before(engine.TalkerEngine, "run", "submitted", lambda _, slot, epoch, length: [("epoch", epoch)])  # noqa: ARG005 - the wrapped function's arguments
     # The coroutine sends when it first runs, which is at once.
-    before(llm.engine_core, "add_request_async", "sent", lambda request: [_epoch(request.request_id)])
+    before(request_channel(llm), "add_request_async", "sent", lambda request: [_epoch(request.request_id)])
     before(
         generation.Generation,
-        "take",
+        "on_record",
         "frame_received",
         lambda made, number, flags, _: [("epoch", made.epoch)] if number == 0 and not flags & RecordFlag.END else [],
     )

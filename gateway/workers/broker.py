@@ -98,7 +98,7 @@ class Broker:
 
     def stop(self, asked: AbortGeneration) -> None:
         if (loan := self._loan_of(asked.slot)) is not None:
-            loan.talker.stop(asked.epoch)
+            loan.talker.abort(asked.epoch)
 
     def take(self, message: Join | Leave | SubmitGeneration | AbortGeneration, now_s: float) -> None:
         match message:

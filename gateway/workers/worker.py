@@ -167,11 +167,11 @@ class GatewayWorker:
             case TicketGranted() | TicketMoved() | TicketRefused():
                 self._gate.take(message, asyncio.get_running_loop().time())
             case GenerationEnded():
-                self._synthesizer.over(message.epoch, message.steps)
+                self._synthesizer.end(message.epoch, message.steps)
             case Status():
                 self._gate.update_status(message)
                 self._news.told = message.reason
-                self._synthesizer.told = EngineState(message.engine)
+                self._synthesizer.reported_state = EngineState(message.engine)
             case Attach():
                 self._synthesizer.attach(message)
             case Detach():

@@ -1,1 +1,1 @@
-"""Communication between the processes: shared slot tables, frame reports, wake-ups, watchdog."""
+"""Communication between processes: slot tables, reports, wake-ups, messages, watchdog, death and credentials."""

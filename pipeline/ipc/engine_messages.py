@@ -1,6 +1,6 @@
-"""What the speech process and a process that shares its engine tell each other of slots and generations.
+"""Messages between the speech process, which owns the engine, and a process that runs generations in leased slots.
 
-Frames and sound do not go this way: the engine sends each process its frames, and the codec decodes for all.
+Frames and audio take other ways: the engine sends each process its frames, and the codec decodes for all of them.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Tagged by its name."""
+    """Tagged by the class's name."""
 
 
 class Attach(Message, frozen=True):
-    """Speech process: the engine runs, and this is the way in. Comes again after each start of it.
+    """From the speech process, after each start of the engine: how to run generations in it.
 
-    `owner`: the process's number, `last_epoch` the last that a generation of its had. `tables`, `shape`: the slots'
-    tables and the fields of their `TableShape`; `reports`: where it is to receive its frames; `wakeup_address`: where it rings
-    when it wrote the tables; `codec`: where that takes jobs.
+    `owner`: number of the receiving process; `last_epoch`: the last of its epochs. `tables`: path of the slot tables;
+    `shape`: the fields of their `TableShape`. `reports`: the address at which this process receives its frames.
+    `wakeup_address`: of the engine's `WakeupQueue`. `codec`: the address at which the codec takes jobs, for up to
+    `codec_slots` streams and `max_job_frames` frames per job.
     """
 
     owner: int
@@ -32,19 +33,19 @@ class Attach(Message, frozen=True):
 
 
 class Attached(Message, frozen=True):
-    """The answer to `Attach`, told again when it changes; `error`: why nobody can speak there, None when they can."""
+    """The answer to `Attach`, sent again when it changes; `error`: why the engine cannot be used, None if it can."""
 
     error: str | None
 
 
 class Detach(Message, frozen=True):
-    """Speech process: the engine is gone, and every utterance in it."""
+    """From the speech process: the engine is gone, with every generation in it."""
 
     reason: str
 
 
 class SubmitGeneration(Message, frozen=True):
-    """Run a generation in a slot that was lent, its tables written."""
+    """Run a generation in a leased slot, whose tables are written."""
 
     slot: int
     epoch: int
@@ -52,14 +53,14 @@ class SubmitGeneration(Message, frozen=True):
 
 
 class GenerationEnded(Message, frozen=True):
-    """Speech process: the engine ended a generation after so many steps; None when it was lost with the engine."""
+    """From the speech process: a generation ended after `steps` steps; None when it was lost with the engine."""
 
     epoch: int
     steps: int | None
 
 
 class AbortGeneration(Message, frozen=True):
-    """Abort a generation; the engine itself then reports that its slot is free."""
+    """Abort a generation; the engine then reports that its slot is released."""
 
     slot: int
     epoch: int

@@ -1,8 +1,8 @@
-"""The tables a generation's slot is made of, in memory shared by the gateway and the engine process.
+"""The tables that describe what runs in each slot, in memory shared by the gateway's processes and the engine's.
 
-The gateway is the only writer of a slot's row while it owns the slot; the engine only reads. Two orders make that safe
-without a lock (stores become visible in program order on the machines vLLM runs on, and each is one aligned word):
-tokens are written before the length that admits them, and everything else before `closed`.
+The process that owns a slot is the only writer of its rows; the engine only reads them. Two orders make that safe
+without a lock: tokens are written before the length that admits them, and everything else before `CLOSED`. Each store
+is one aligned word, and x86-64 makes stores visible in program order; other architectures do not guarantee it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,9 @@ import os
 import weakref
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
-
 
 NO_ENTRY = -1
 """Codec side of `SlotTables.prefix`: no embedding of this codebook at this position."""
@@ -29,39 +24,38 @@ SPEAKER = -2
 
 
 class Field(IntEnum):
-    """Columns of `control`."""
+    """Columns of `SlotTables.control`."""
 
     EPOCH = 0
-    """Number of the slot's present owner, from 1; 0 while the slot is free."""
+    """Number of the generation that owns the slot, from 1; 0 while the slot is free."""
     PREFIX_LEN = 1
-    """Position where speech begins: the step there makes frame 0, the step `n` positions on makes frame `n`."""
+    """Position at which speech begins: the step there makes frame 0, the step `n` positions later frame `n`."""
     TEXT_LEN = 2
+    """Text tokens written so far."""
     CLOSED = 3
     """1 when no more text comes: the talker then reads end-of-text and padding."""
     CREDIT = 4
-    """Frames that may be generated; flow control raises it as the listener plays."""
+    """Frames that may be generated; flow control raises it as playback advances."""
     FRAME_CAP = 5
-    """Frames after which speech is ended by force; looked at only when the text is closed."""
+    """Frames after which speech is ended by force; in effect only once the text is closed."""
     SEED = 6
     TOP_K = 7
     PREDICTOR_TOP_K = 8
     TEXT_LEAD = 9
-    """How far the text is ahead of the speech: frame `n` is made where text token `n + TEXT_LEAD` is read.
-
-    Below zero while the prompt's own text outlasts its frames.
-    """
+    """Frame `n` is made at the position that reads text token `n + TEXT_LEAD`; negative while the text of the prompt
+    outlasts its frames."""
     EARLY_END = 10
-    """1 when end of speech may be drawn before all text was read, as the reference does."""
+    """1 when end of speech may be sampled before all text was read, as in the reference implementation."""
     HEARD = 11
-    """Frames the listener has heard, or would have in real time; may be below zero before the first."""
+    """Frames that the listener has heard; may be negative before the first."""
     SUCCESSOR = 12
-    """Of a row for prompts (`TableShape.prefilled_prompts`): one more than the slot that goes on from it; 0 while none does."""
+    """Of a row of the prompt pool: one more than the slot that continues from it; 0 while none does."""
     CODEC_SLOT = 13
-    """One more than the codec's slot that the first frame may be decoded in at once (`gpu_first_sound.py`); or 0."""
+    """One more than the codec slot that the engine may decode the first frame in (`cuda/first_frame.py`); 0: none."""
 
 
 class Option(IntEnum):
-    """Columns of `options`."""
+    """Columns of `SlotTables.options`."""
 
     TEMPERATURE = 0
     TOP_P = 1
@@ -72,10 +66,11 @@ class Option(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """Capacity: `slots` generations, each with a prompt, a text and frames of at most these lengths.
+    """Capacity of the tables.
 
-    `groups`, `hidden`: codes of a frame, and the talker's width. `prefilled_prompts`: rows behind the slots, for prompts that are
-    read before anybody speaks (`warm.py`).
+    `slots` generations, each with a prompt of `prefix` positions, `text` tokens and `frames` frames at most. `groups`:
+    codes of a frame; `hidden`: the talker's width. `prefilled_prompts`: rows behind the slots, for prompts that are
+    computed ahead (`talker/prompt_pool.py`).
     """
 
     slots: int
@@ -88,25 +83,32 @@ class TableShape:
 
     @property
     def rows(self) -> int:
+        """Rows of every table."""
         return self.slots + self.prefilled_prompts
 
     @property
     def end_token(self) -> int:
-        """vLLM's "token" for end of speech; the tokens below it are rows of the tables."""
+        """vLLM's token id for end of speech; the ids below it are rows of the tables."""
         return self.rows
 
     @property
+    def max_positions(self) -> int:
+        """The longest generation, prompt included."""
+        return self.prefix + self.frames + 1
+
+    @property
     def nbytes(self) -> int:
+        """Size of the shared memory."""
         prefix = 4 * (1 + self.groups) * self.prefix
         return self.rows * (8 * len(Field) + 4 * len(Option) + prefix + 4 * self.text + 4 * self.hidden)
 
 
 class SlotTables:
-    """Views over one shared mapping.
+    """Views of one shared mapping, each with a row per slot.
 
-    `control`: int64 [rows, len(Field)]; `options`: float32 [rows, len(Option)]; `prefix`: int32 [rows, prefix,
-    1 + groups], a position's text id and its row of every codebook's table (NO_ENTRY for none); `text`: int32
-    [rows, text]; `speaker`: float32 [rows, hidden], for positions marked SPEAKER.
+    `control`: int64 [rows, len(Field)]. `options`: float32 [rows, len(Option)]. `prefix`: int32 [rows, prefix,
+    1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for none). `text`: int32
+    [rows, text]. `speaker`: float32 [rows, hidden], for positions marked SPEAKER.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -116,33 +118,32 @@ class SlotTables:
 
         def view(dtype: type[np.generic], *dims: int) -> NDArray[np.generic]:
             nonlocal offset
-            count = int(np.prod(dims))
-            array = np.frombuffer(buffer, dtype, count, offset).reshape(dims)
+            array = np.frombuffer(buffer, dtype, int(np.prod(dims)), offset).reshape(dims)
             offset += array.nbytes
             return array
 
         self.control: NDArray[np.int64] = view(np.int64, shape.rows, len(Field))  # type: ignore[assignment]  # view() is generic
-        self.options: NDArray[np.float32] = view(np.float32, shape.rows, len(Option))  # type: ignore[assignment]  # same
-        self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # same
-        self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # same
-        self.speaker: NDArray[np.float32] = view(np.float32, shape.rows, shape.hidden)  # type: ignore[assignment]  # same
+        self.options: NDArray[np.float32] = view(np.float32, shape.rows, len(Option))  # type: ignore[assignment]  # view() is generic
+        self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
+        self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # view() is generic
+        self.speaker: NDArray[np.float32] = view(np.float32, shape.rows, shape.hidden)  # type: ignore[assignment]  # view() is generic
 
     @classmethod
     def create(cls, shape: TableShape) -> tuple[SlotTables, str]:
-        """New tables and the path by which another process of this machine can `attach` them.
+        """Creates zeroed tables; returns them and the path by which other processes of this machine `attach` them.
 
-        The memory has no name in any file system, so nothing is left behind however this process ends.
+        The memory has no name in any file system, so it is freed however this process ends.
         """
         descriptor = os.memfd_create("voxgate-slots")
         os.ftruncate(descriptor, shape.nbytes)
         tables = cls(shape, mmap.mmap(descriptor, shape.nbytes))
-        # Others attach by way of the descriptor, so it stays open for as long as the tables are there.
+        # Other processes open the descriptor through /proc, so it stays open as long as the tables exist.
         weakref.finalize(tables, os.close, descriptor)
         return tables, f"/proc/{os.getpid()}/fd/{descriptor}"
 
     @classmethod
     def attach(cls, shape: TableShape, path: str) -> SlotTables:
-        """The tables another process created. Raises OSError when that process is gone."""
+        """Maps the tables of another process. Raises OSError when that process is gone."""
         descriptor = os.open(path, os.O_RDWR)
         try:
             return cls(shape, mmap.mmap(descriptor, shape.nbytes))

@@ -1,131 +1,134 @@
-"""Prompts that are read before anybody needs them.
+"""Prompts computed before an utterance needs them, so that its first frame takes one step.
 
-What an utterance then waits for is one step, the one that makes its first frame, and not a request that vLLM has never
-seen. A prompt is read into a row of the tables behind the slots, and the request that did so rests there; a generation
-with the same prompt takes the request over (`Field.SUCCESSOR`) and goes on from it in its own slot.
+Utterances in the same voice begin with the same positions, those before the text. The pool keeps rows of the slot
+tables behind the slots, each with such a prefix that the engine has computed already. One row's life:
+
+1. `_fill` writes the prefix into an EMPTY row and requests its computation (COMPUTING). vLLM's request has the row as
+   its token id, like a generation's has its slot, and stays in the engine afterwards without text or credit to step.
+2. The scheduler reports that the prefix was computed (PREFILL): the row is READY.
+3. A generation whose prompt has the same prefix claims the row (CLAIMED): `claim` sets `Field.SUCCESSOR` to its slot,
+   the last of all stores, and the generation continues the row's request as its own.
+4. The scheduler sees SUCCESSOR, replaces the request's token ids by the slot and counts it as the slot's. Until the
+   request has made a step with the new ids, the model maps ids of the row to the slot as well.
+5. The step that makes the first frame is over: the scheduler reports PREFILL again, and the row is EMPTY.
+
+A READY row whose prefix has become rare is given up (ABORTING): its request is aborted, and the report that confirms
+it makes the row EMPTY.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
 
 import numpy as np
 
 from ..ipc.slot_tables import SPEAKER, Field, SlotTables
 
 REFILL_DELAY_S = 0.05
-"""What was taken is made anew so much later, several at a time: a step with prompts holds everybody up a little."""
+"""Seconds until claimed rows are replaced, several at a time: a step with prompts delays every generation."""
 MAX_PREFIX_POSITIONS = 64
-"""Longer prompts are read when they are needed: few utterances have the same."""
+"""Longer prefixes are not kept: they contain a reference or an instruction, which few utterances share."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptPrefix:
-    """What a talker reads before the text: rows of the prompt's table up to where speech begins, as bytes."""
+    """The part of a prompt before the text: rows of the prefix table as bytes, and what depends on their number."""
 
     prefix: bytes
-    begin: int
-    lead: int
+    positions: int
+    text_lead: int
     speaker: bytes = b""
 
     @classmethod
     def of(cls, tables: SlotTables, slot: int) -> PromptPrefix | None:
-        """Of a slot whose prompt is written; None where it has to know of the text, and where it is long."""
-        begin, lead = int(tables.control[slot, Field.PREFIX_LEN]), int(tables.control[slot, Field.TEXT_LEAD])
-        if lead > 0 or not 0 < begin <= MAX_PREFIX_POSITIONS:
+        """The prefix of a slot whose prompt is written; None if it depends on the text, or is too long."""
+        positions, text_lead = (int(tables.control[slot, field]) for field in (Field.PREFIX_LEN, Field.TEXT_LEAD))
+        if text_lead > 0 or not 0 < positions <= MAX_PREFIX_POSITIONS:
             return None
-        prefix = tables.prefix[slot, :begin]
+        prefix = tables.prefix[slot, :positions]
         speaker = tables.speaker[slot].tobytes() if (prefix[:, 1] == SPEAKER).any() else b""
-        return cls(prefix.tobytes(), begin, lead, speaker)
+        return cls(prefix.tobytes(), positions, text_lead, speaker)
 
     def write(self, tables: SlotTables, row: int) -> None:
-        """Into a row that nobody reads."""
+        """Writes the prefix into a row that the engine does not read."""
         control = tables.control[row]
         control[:] = 0
-        control[Field.PREFIX_LEN], control[Field.TEXT_LEAD] = self.begin, self.lead
-        prefix = np.frombuffer(self.prefix, np.int32).reshape(self.begin, -1)
-        tables.prefix[row, : self.begin] = prefix
+        control[Field.PREFIX_LEN], control[Field.TEXT_LEAD] = self.positions, self.text_lead
+        tables.prefix[row, : self.positions] = np.frombuffer(self.prefix, np.int32).reshape(self.positions, -1)
         if self.speaker:
             tables.speaker[row] = np.frombuffer(self.speaker, np.float32)
 
 
 class _State(Enum):
     EMPTY = auto()
-    READ = auto()
-    """It is being read."""
+    COMPUTING = auto()
     READY = auto()
-    TAKEN = auto()
-    """By a generation that has not made its first frame yet."""
-    LEFT = auto()
-    """Given up for another prompt; the engine has not confirmed it yet."""
+    CLAIMED = auto()
+    ABORTING = auto()
 
 
 @dataclass(eq=False, slots=True)
 class _Row:
-    slot: int
+    number: int
     state: _State = _State.EMPTY
-    stem: PromptPrefix | None = None
+    prefix: PromptPrefix | None = None
     request: asyncio.Task[int] | None = None
 
 
-class PrefillEngine(Protocol):
-    """What rows ask of the engine."""
-
-    def read(self, row: int, positions: int) -> asyncio.Task[int]:
-        """Run a request for so many positions of the row's prompt, and whatever follows. Cancelling aborts it."""
-
-
 class PrefilledPromptPool:
-    """Rows `first` to `first + count`: for prompts as they came lately, each as many as its share of those.
+    """Rows `first` to `first + count`, for the prefixes of recent utterances in proportion to their number.
 
-    Belongs to the event loop.
+    `prefill` runs a request for the given row and number of positions; its task resolves to the number of steps that
+    follow, and cancelling it aborts the request. Belongs to the event loop.
     """
 
-    def __init__(self, engine: PrefillEngine, tables: SlotTables, first: int, count: int) -> None:
-        self._engine, self._tables = engine, tables
-        self.rows = {slot: _Row(slot) for slot in range(first, first + count)}
-        self._lately: deque[PromptPrefix] = deque(maxlen=max(1, count))
+    def __init__(
+        self, prefill: Callable[[int, int], asyncio.Task[int]], tables: SlotTables, first: int, count: int
+    ) -> None:
+        self._prefill, self._tables = prefill, tables
+        self._rows = {number: _Row(number) for number in range(first, first + count)}
+        self._recent: deque[PromptPrefix] = deque(maxlen=max(1, count))
         self._refill: asyncio.TimerHandle | None = None
 
     @property
     def ready(self) -> int:
-        """Rows whose prompt was read, for anybody to go on from."""
-        return sum(row.state is _State.READY for row in self.rows.values())
+        """Rows that can be claimed."""
+        return sum(row.state is _State.READY for row in self._rows.values())
 
-    def take(self, slot: int) -> asyncio.Task[int] | None:
-        """The request that has read this slot's prompt, if there is one; from now on it makes the slot's frames.
+    def claim(self, slot: int) -> asyncio.Task[int] | None:
+        """The request that has computed this slot's prefix, if there is one; it makes the slot's frames from now on.
 
-        Before, everything that the first step reads of the slot must be written.
+        Everything that the first step reads of the slot must be written before.
         """
-        if not self.rows or (stem := PromptPrefix.of(self._tables, slot)) is None:
+        if not self._rows or (prefix := PromptPrefix.of(self._tables, slot)) is None:
             return None
-        self._lately.append(stem)
+        self._recent.append(prefix)
         self._refill_soon()
-        for row in self.rows.values():
-            if row.state is _State.READY and row.stem == stem:
-                row.state = _State.TAKEN
+        for row in self._rows.values():
+            if row.state is _State.READY and row.prefix == prefix:
+                row.state = _State.CLAIMED
                 request, row.request = row.request, None
-                self._tables.control[row.slot, Field.SUCCESSOR] = slot + 1
+                self._tables.control[row.number, Field.SUCCESSOR] = slot + 1
                 return request
         return None
 
-    def heard(self, slot: int) -> None:
-        """The engine's news of a row: its prompt was read, or nobody needs it any more."""
-        if (row := self.rows.get(slot)) is None:
+    def on_report(self, number: int) -> None:
+        """Takes the scheduler's report of a row: its prefix was computed, or the row is free again."""
+        if (row := self._rows.get(number)) is None:
             return
-        if row.state is _State.READ:
+        if row.state is _State.COMPUTING:
             row.state = _State.READY
-        elif row.state in (_State.TAKEN, _State.LEFT):
-            row.state, row.stem, row.request = _State.EMPTY, None, None
+        elif row.state in (_State.CLAIMED, _State.ABORTING):
+            row.state, row.prefix, row.request = _State.EMPTY, None, None
             self._refill_soon()
 
     def close(self) -> None:
-        """No more are read, and what was read for nobody is aborted."""
-        rows, self.rows = self.rows, {}
+        """Aborts the requests that were not claimed; the pool is empty afterwards."""
+        rows, self._rows = self._rows, {}
         for row in rows.values():
             if row.request is not None:
                 row.request.cancel()
@@ -139,32 +142,33 @@ class PrefilledPromptPool:
     def _fill(self) -> None:
         self._refill = None
         wanted = self._wanted()
-        kept = [row for row in self.rows.values() if row.state in (_State.READ, _State.READY)]
-        have = Counter(row.stem for row in kept if row.stem is not None)
+        kept = [row for row in self._rows.values() if row.state in (_State.COMPUTING, _State.READY)]
+        have = Counter(row.prefix for row in kept if row.prefix is not None)
         missing = deque((wanted - have).elements())
-        for row in self.rows.values():
+        for row in self._rows.values():
             if row.state is _State.EMPTY and missing:
-                self._read(row, missing.popleft())
+                self._compute(row, missing.popleft())
         for row in kept:
-            if missing and row.state is _State.READY and row.stem is not None and have[row.stem] > wanted[row.stem]:
-                have[row.stem] -= 1
+            prefix = row.prefix
+            if missing and row.state is _State.READY and prefix is not None and have[prefix] > wanted[prefix]:
+                have[prefix] -= 1
                 missing.popleft()
-                self._leave(row)
+                self._abort(row)
 
     def _wanted(self) -> Counter[PromptPrefix]:
-        """How many of each there should be, all rows together."""
-        lately, count = Counter(self._lately), len(self.rows)
-        shares = Counter({stem: count * times // len(self._lately) for stem, times in lately.items()})
-        for stem, _ in lately.most_common(count - shares.total()):
-            shares[stem] += 1
+        """Rows that each prefix should have."""
+        recent, count = Counter(self._recent), len(self._rows)
+        shares = Counter({prefix: count * times // len(self._recent) for prefix, times in recent.items()})
+        for prefix, _ in recent.most_common(count - shares.total()):
+            shares[prefix] += 1
         return shares
 
-    def _read(self, row: _Row, stem: PromptPrefix) -> None:
-        row.state, row.stem = _State.READ, stem
-        stem.write(self._tables, row.slot)
-        row.request = self._engine.read(row.slot, stem.begin)
+    def _compute(self, row: _Row, prefix: PromptPrefix) -> None:
+        row.state, row.prefix = _State.COMPUTING, prefix
+        prefix.write(self._tables, row.number)
+        row.request = self._prefill(row.number, prefix.positions)
 
-    def _leave(self, row: _Row) -> None:
+    def _abort(self, row: _Row) -> None:
         assert row.request is not None
-        row.state = _State.LEFT
+        row.state = _State.ABORTING
         row.request.cancel()

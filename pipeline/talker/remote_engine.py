@@ -1,4 +1,9 @@
-"""The talker's engine as it is seen by a process that did not start it."""
+"""The talker's engine as a process sees it that attached to it.
+
+One engine serves several processes: the speech process starts it, and every other process runs generations in slots
+leased to it. Such a process writes the slots' tables and receives its frames directly; only requests to run or abort
+a generation pass through the speech process (`ipc/engine_messages.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,49 +13,50 @@ from collections.abc import Callable
 
 from ..errors import AtCapacity, EngineLost
 from ..ipc.engine_messages import AbortGeneration, Attach, Message, SubmitGeneration
-from ..ipc.records import HEADER, RecordFlag, epoch_after, unpack_pcm, unpack_records
+from ..ipc.records import epoch_after
 from ..ipc.report_channel import ReportReceiver
-from ..ipc.slot_tables import Field, SlotTables, TableShape
+from ..ipc.slot_tables import SlotTables, TableShape
 from ..ipc.wakeup import WakeupSender
 from .generation import Generation
+from .slot_owners import SlotOwner, SlotOwners
 
 log = logging.getLogger(__name__)
 
 
 class RemoteTalkerEngine:
-    """Opens generations in slots that were lent to this process, and hands each its frames.
+    """Opens generations in slots leased to this process, until `lose`; belongs to the event loop.
 
-    `send` tells the speech process. Until `close` or `lose`; then generations under way end with EngineLost. Raises
-    OSError when the engine is gone already.
+    `send` sends the speech process a message. `on_loss` is called once, with the reason, when reports become
+    unreadable. Raises OSError when the engine is gone already.
     """
 
-    def __init__(self, attach: Attach, send: Callable[[Message], None]) -> None:
+    def __init__(self, attach: Attach, send: Callable[[Message], None], on_loss: Callable[[str], None]) -> None:
         self.shape = TableShape(*attach.shape)
         self.address = attach.reports
-        """Where its frames come; no two engines have the same."""
+        """At which this process receives its frames; differs between engines."""
         self._tables = SlotTables.attach(self.shape, attach.tables)
-        self._send = send
-        self._owner, self._epoch = attach.owner, attach.last_epoch
-        self._live: dict[int, Generation] = {}
+        self._send, self._on_loss = send, on_loss
+        self._process, self._epoch = attach.owner, attach.last_epoch
+        self._owners: SlotOwners[Generation] = SlotOwners(self.shape.groups)
         self._requests: dict[int, asyncio.Future[int]] = {}
-        self._wake_due = False
         self._lost = False
-        self._inbox = ReportReceiver(attach.reports, self._receive)
+        self._receiver = ReportReceiver(attach.reports, self._receive)
         self._wakeup = WakeupSender(attach.wakeup_address)
 
     def open(self, slot: int) -> Generation:
-        """The next generation in a slot lent to us. Raises EngineLost; AtCapacity while the one before holds it."""
+        """A generation in a leased slot. Raises EngineLost; AtCapacity while the previous one has not released it."""
         if self._lost:
             raise EngineLost("the engine is not running")
-        if slot in self._live:
-            raise AtCapacity("the engine has not given the slot back yet")
+        if slot in self._owners:
+            raise AtCapacity("the engine has not released the slot yet")
         self._tables.control[slot] = 0
-        self._epoch = epoch_after(self._epoch, self._owner)
-        generation = self._live[slot] = Generation(self._tables, slot, self._epoch, self)
+        self._epoch = epoch_after(self._epoch, self._process)
+        generation = Generation(self._tables, slot, self._epoch, self)
+        self._owners.add(generation)
         return generation
 
-    def over(self, epoch: int, steps: int | None) -> None:
-        """The speech process's word that the engine ended a generation."""
+    def end(self, epoch: int, steps: int | None) -> None:
+        """The speech process reports that the engine ended a generation (`GenerationEnded`)."""
         request = self._requests.pop(epoch, None)
         if request is None or request.done():
             return
@@ -60,67 +66,49 @@ class RemoteTalkerEngine:
             request.set_result(steps)
 
     def lose(self, reason: str) -> None:
-        """The engine is gone. Safe to call twice."""
+        """Ends the use of the engine; running generations end with EngineLost. Safe to call twice."""
         if self._lost:
             return
         self._lost = True
-        self._inbox.close()
+        self._receiver.close()
         self._wakeup.close()
-        for generation in list(self._live.values()):
+        for generation in self._owners:
             generation.fail(EngineLost(reason))
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(EngineLost(reason))
         self._requests.clear()
 
-    # What generations ask of their engine
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
+        """As `SlotEngine.run`."""
+        ended = asyncio.get_running_loop().create_future()
+        self._requests[epoch] = ended
+        self._send(SubmitGeneration(slot, epoch, prompt_len))
+        return asyncio.create_task(self._run(epoch, ended))
 
-    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
-        over = asyncio.get_running_loop().create_future()
-        self._requests[generation.epoch] = over
-        self._send(SubmitGeneration(generation.slot, generation.epoch, prompt_len))
-        return asyncio.create_task(self._run(generation.epoch, over))
-
-    async def _run(self, epoch: int, over: asyncio.Future[int]) -> int:
+    async def _run(self, epoch: int, ended: asyncio.Future[int]) -> int:
         try:
-            return await over
+            return await ended
         finally:
             self._requests.pop(epoch, None)
 
     def wake(self) -> None:
-        """Have the engine look at its held generations again: once per turn of the event loop, for all of them."""
-        if not self._wake_due:
-            self._wake_due = True
-            asyncio.get_running_loop().call_soon(self._wake_now)
+        """As `SlotEngine.wake`: once per turn of the event loop, for all generations."""
+        self._wakeup.notify_soon()
 
-    def _wake_now(self) -> None:
-        self._wake_due = False
-        self._wakeup.notify()
+    def request_release(self, owner: SlotOwner) -> None:
+        """As `SlotEngine.request_release`."""
+        self._send(AbortGeneration(owner.slot, owner.epoch))
 
-    def ask_release(self, generation: Generation) -> None:
-        self._send(AbortGeneration(generation.slot, generation.epoch))
-
-    def free(self, generation: Generation) -> None:
-        if self._live.get(generation.slot) is generation:
-            del self._live[generation.slot]
-            self._tables.control[generation.slot, Field.EPOCH] = 0
-
-    # What the engine reports
+    def free(self, owner: SlotOwner) -> None:
+        """As `SlotEngine.free`. The tables stay as they are: the slot may be leased to another process already."""
+        self._owners.remove(owner)
 
     def _receive(self, message: bytes) -> None:
-        if (sound := unpack_pcm(message)) is not None:
-            slot, epoch, pcm = sound
-            if (generation := self._live.get(slot)) is not None and generation.epoch == epoch:
-                generation.on_audio(pcm)
-            return
-        records = unpack_records(message, self.shape.groups)
-        heads = records[:, :HEADER].tolist()
-        for (slot, epoch, number, flags), codes in zip(heads, records[:, HEADER:], strict=True):
-            generation = self._live.get(slot)
-            # Records of an earlier owner of the slot may still be on their way.
-            if generation is None or generation.epoch != epoch:
-                continue
-            if flags == RecordFlag.RELEASED:
-                generation.released()
-            else:
-                generation.take(number, flags, codes)
+        try:
+            self._owners.deliver(message)
+        except Exception:
+            log.exception("detaching from the engine: malformed report")
+            reason = "the talker's engine sent a malformed report"
+            self.lose(reason)
+            self._on_loss(reason)

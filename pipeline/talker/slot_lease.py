@@ -1,129 +1,123 @@
-"""A talker slot lent to another process, which runs its generations in it, one after another."""
-# TODO-DOC A place in the engine lent to another process, as the speech process keeps account of it.
+"""Slots leased to another process, which runs its generations in them one after another."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import Pcm
 
+from .slot_owners import SlotEngine
+
 MAX_PREFILL_S = 10.0
-"""By then an engine that lives has read a prompt."""
+"""Seconds within which a working engine has computed any prompt."""
 
-
-class LeaseEngine(Protocol):
-    """What a seat asks of the engine."""
-
-    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]: ...
-    def ask_release(self, tenant: TalkerSlotLease) -> None: ...
-    def free(self, tenant: TalkerSlotLease) -> None: ...
+CODEC_GRACE_S = 2.0
+"""Seconds after which a process's last codec job is done: one that died may have left a job for its slot."""
 
 
 class TalkerSlotLease:
-    """The engine's side of it: requests are made and ended here, and the slot is free again on the engine's word only.
+    """Owns a talker slot for another process, in the speech process.
 
-    The other process writes the slot's tables and gets its frames itself.
+    It runs and aborts requests; the slot is free again once the engine has confirmed that no step touches it. The other
+    process writes the slot's tables and receives its frames itself.
     """
 
-    def __init__(self, slot: int, engine: LeaseEngine) -> None:
+    def __init__(self, slot: int, engine: SlotEngine) -> None:
         self.slot = slot
         self.epoch = 0
         self._engine = engine
         self._request: asyncio.Task[int] | None = None
-        """Until the engine confirmed its end."""
+        """Until the engine has confirmed its end."""
         self._prompt_len = 0
         self._began_s = 0.0
-        self._left = False
+        self._released = False
 
     @property
     def pending_prompt_positions(self) -> int:
+        """Positions of the prompt that the engine may still have to compute."""
         if self._request is None or asyncio.get_running_loop().time() - self._began_s > MAX_PREFILL_S:
             return 0
         return self._prompt_len
 
-    def submit(self, epoch: int, prompt_len: int, over: Callable[[int | None], None]) -> None:
-        """Run a generation; `over` gets the number of its steps at its end, or None when the engine was lost.
+    def submit(self, epoch: int, prompt_len: int, on_end: Callable[[int | None], None]) -> None:
+        """Runs a generation; `on_end` gets the number of its steps, or None when the engine was lost.
 
-        Ignored while another runs, and once the seat was left.
+        Refused with None while another one runs, and after `release`.
         """
-        if self._request is not None or self._left:
-            return over(None)
+        if self._request is not None or self._released:
+            on_end(None)
+            return
         self.epoch, self._prompt_len = epoch, prompt_len
         self._began_s = asyncio.get_running_loop().time()
         self._request = self._engine.run(self.slot, epoch, prompt_len)
-        self._request.add_done_callback(lambda request: self._ended(request, over))
-        return None
+        self._request.add_done_callback(lambda request: self._ended(request, on_end))
 
-    def stop(self, epoch: int) -> None:
-        """Abort that generation; the engine's word that it is over goes to the other process too."""
+    def abort(self, epoch: int) -> None:
+        """Aborts that generation, if it is the present one; the engine confirms it to the other process too."""
         if self.epoch != epoch:
             return
         if self._request is not None:
             self._request.cancel()
         else:
-            # It came to its end while this was on its way.
-            self._engine.ask_release(self)
+            # It ended while the message was on its way; the other process waits for the confirmation.
+            self._engine.request_release(self)
 
-    def leave(self) -> None:
-        """The other process has done with it, or is no more: the slot is free when the engine has confirmed it."""
-        self._left = True
+    def release(self) -> None:
+        """Ends the lease; the slot is free when the engine has confirmed it."""
+        self._released = True
         if self._request is None:
             self._engine.free(self)
         else:
             self._request.cancel()
 
-    def _ended(self, request: asyncio.Task[int], over: Callable[[int | None], None]) -> None:
+    def _ended(self, request: asyncio.Task[int], on_end: Callable[[int | None], None]) -> None:
         if request.cancelled():
-            # The slot's tables may still be read: that they are not, the engine has to say.
-            self._engine.ask_release(self)
+            # A step in flight may still read the slot's tables.
+            self._engine.request_release(self)
             return
         self._request = None
-        over(None if request.exception() is not None else request.result())
-        if self._left:
+        on_end(None if request.exception() is not None else request.result())
+        if self._released:
             self._engine.free(self)
 
-    # What the engine reports
-
-    def released(self) -> None:
+    def on_released(self) -> None:
+        """The engine confirms the end of the present generation."""
         self._request = None
-        if self._left:
+        if self._released:
             self._engine.free(self)
 
-    def take(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
-        """Frames go to the other process; none come here."""
+    def on_record(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
+        """Not called: frames go to the other process."""
 
     def on_audio(self, pcm: Pcm) -> None:
-        """Nor does their sound."""
+        """Not called: audio goes to the other process."""
 
     def fail(self, error: Exception) -> None:
-        """Who lends it tells the other process."""
-
-
-CODEC_GRACE_S = 2.0
-"""A process that died may have left the codec a job for its slot; by then it has been done."""
+        """Does nothing: the speech process tells the other process of the loss."""
 
 
 class SlotLease:
-    """For one utterance: `talker` is the talker's slot and `codec` the codec's; `returned` takes the latter back."""
+    """The talker slot and the codec slot of one utterance; `return_codec` takes the latter back."""
 
-    def __init__(self, seat: TalkerSlotLease, codec: int, returned: Callable[[], None]) -> None:
-        self.talker, self.codec = seat, codec
-        self._returned: Callable[[], None] | None = returned
+    def __init__(self, talker: TalkerSlotLease, codec: int, return_codec: Callable[[], None]) -> None:
+        self.talker, self.codec = talker, codec
+        self._return_codec: Callable[[], None] | None = return_codec
 
     def release(self) -> None:
-        """The utterance is over, and its process touches the slots no more. Safe to call twice."""
-        returned, self._returned = self._returned, None
-        if returned is not None:
-            self.talker.leave()
-            returned()
+        """Ends the lease: the utterance is over, and its process no longer touches the slots. Safe to call twice."""
+        if (return_codec := self._end()) is not None:
+            return_codec()
 
     def revoke(self) -> None:
-        """The process is no more."""
-        returned, self._returned = self._returned, None
-        if returned is not None:
-            self.talker.leave()
-            asyncio.get_running_loop().call_later(CODEC_GRACE_S, returned)
+        """Ends the lease of a process that died. Safe to call twice."""
+        if (return_codec := self._end()) is not None:
+            asyncio.get_running_loop().call_later(CODEC_GRACE_S, return_codec)
+
+    def _end(self) -> Callable[[], None] | None:
+        return_codec, self._return_codec = self._return_codec, None
+        if return_codec is not None:
+            self.talker.release()
+        return return_codec

@@ -18,7 +18,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.cli.ready_file import ReadyGateway, wait_until_ready
 from voxgate.client import connect
 from voxgate.pipeline.checkpoint import checkpoint_folder
-from voxgate.pipeline.talker.vllm.temporary_folder import PREFIX
+from voxgate.pipeline.talker.vllm.temporary_folder import FOLDER_PREFIX
 
 from .serving import ENGINE_START_S
 
@@ -119,7 +119,7 @@ async def test_next_start_removes_temporary_files_of_a_killed_gateway(
             assert still_running(processes) == []
         left.append(remaining(short_tmp))
     (folder,), after = left
-    assert folder.startswith(PREFIX)
+    assert folder.startswith(FOLDER_PREFIX)
     assert after == []
 
 

@@ -34,10 +34,10 @@ class Stage:
         self.codec = codec
         self.said: list[Message] = []
         self.voice = RemoteSynthesizer(DEMO, SynthesizerOptions(slots=2), self.said.append)
-        self.voice.told = EngineState.READY
+        self.voice.reported_state = EngineState.READY
         self._tables, path = SlotTables.create(SHAPE)
         run = uuid.uuid4().hex
-        reports, self.bell = f"ipc://@voxgate-test-{run}", f"voxgate-test-bell-{run}"
+        reports, self.bell = f"voxgate-test-reports-{run}", f"voxgate-test-bell-{run}"
         self.attachment = Attach(1, 1, path, astuple(SHAPE), reports, self.bell, codec.address, 4, 8)
 
     @property
@@ -122,7 +122,7 @@ async def test_the_engine_is_woken_whether_or_not_the_speech_process_stirs() -> 
         engine.setblocking(False)
         async with stage() as scene:
             engine.bind(f"\0{scene.bell}")
-            talker = RemoteTalkerEngine(scene.attachment, scene.said.append)
+            talker = RemoteTalkerEngine(scene.attachment, scene.said.append, lambda _: None)
             talker.wake()
             talker.wake()
             async with asyncio.timeout(DEADLINE_S):
@@ -131,6 +131,20 @@ async def test_the_engine_is_woken_whether_or_not_the_speech_process_stirs() -> 
                 engine.recv(8)
             assert scene.said == []
             talker.lose("the test is over")
+
+
+async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
+    async with stage() as scene:
+        scene.voice.attach(scene.attachment)
+        await scene.told(lambda said: said == [Attached(None)])
+        assert scene.voice._talker is not None
+        scene.voice._talker._receive(b"abc")
+        assert scene.said[1:] == [Attached("the talker's engine sent a malformed report")]
+        assert scene.voice.state is EngineState.STARTING
+        assert not scene.can_speak
+        scene.voice.attach(scene.attachment)
+        await scene.told(lambda said: said[2:] == [Attached(None)])
+        assert scene.can_speak
 
 
 def replace_codec(attachment: Attach, address: str) -> Attach:

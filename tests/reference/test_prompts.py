@@ -14,6 +14,7 @@ from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.reference.embedding import InputEmbedding
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 from .conftest import LocalModel, ReferenceRecording
 
@@ -27,13 +28,13 @@ class NoEngine:
     def __init__(self) -> None:
         self.prompt_len = 0
 
-    def submit(self, _: Generation, prompt_len: int) -> asyncio.Task[int]:
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002  # as the engine's
         self.prompt_len = prompt_len
         return asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]  # never has a result
 
     def wake(self) -> None: ...
-    def ask_release(self, generation: Generation) -> None: ...
-    def free(self, generation: Generation) -> None: ...
+    def request_release(self, owner: SlotOwner) -> None: ...
+    def free(self, owner: SlotOwner) -> None: ...
 
 
 @torch.inference_mode()

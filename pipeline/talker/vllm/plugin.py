@@ -1,6 +1,14 @@
-"""Makes the talker known to vLLM in each of its processes (entry point group `vllm.general_plugins`)."""
+"""Registers the talker with vLLM in each of its processes (entry point group `vllm.general_plugins`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .compat import install_wakeup_queue
+from .config import EngineConfig
 
 ARCHITECTURE = "VoxgateTalker"
+"""The model's name in `config.json`."""
 
 
 def register() -> None:
@@ -8,11 +16,12 @@ def register() -> None:
     from vllm import ModelRegistry
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        # The class, not its name: by name vLLM starts one more interpreter to look at it, seconds of every start.
+        # Given a class's name instead, vLLM inspects it in another interpreter, which takes seconds at every start.
         from .model import VoxgateTalker
 
         ModelRegistry.register_model(ARCHITECTURE, VoxgateTalker)
+    install_wakeup_queue(_wakeup_address)
 
-    from .compat import install_wakeup_queue
 
-    install_wakeup_queue()
+def _wakeup_address(vllm_config: Any) -> str:
+    return EngineConfig.of(vllm_config).wakeup_address

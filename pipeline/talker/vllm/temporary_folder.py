@@ -1,4 +1,4 @@
-"""A folder for what vLLM leaves lying about: it goes with this process or, where that is killed, at the next start."""
+"""A folder for vLLM's temporary files: removed with this process or, after SIGKILL, when the next one starts."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ from pathlib import Path
 
 from ...errors import EngineError
 
-PREFIX = "voxgate-vllm-"
+FOLDER_PREFIX = "voxgate-vllm-"
 MAX_PARENT_BYTES = 48
-"""A socket's path has 107 bytes at most (unix(7)); vLLM's have names of 36 in a folder of ours."""
+"""Length of the parent's path. A Unix socket's path has at most 107 bytes (unix(7)); vLLM's file names take 36."""
 
 
 def make_temporary_folder(parent: Path) -> Path:
-    """A folder below `parent` that nobody removes while this process lives; those of dead ones are removed first."""
-    for left in parent.glob(f"{PREFIX}*"):
-        _remove_if_left(left)
+    """Makes a folder that no other process removes while this one lives; removes those of processes that ended.
+
+    Raises OSError.
+    """
+    for left in parent.glob(f"{FOLDER_PREFIX}*"):
+        _remove_if_unlocked(left)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        # The lock is the kernel's and ends with the process. Somebody else's start may have seen the folder before.
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        # The kernel releases the lock when the process ends. Another process may have removed the folder before.
         try:
-            held = _lock(folder)
+            descriptor = _lock(folder)
         except (BlockingIOError, FileNotFoundError):
             continue
         except OSError:
-            # A file system without locks, so nobody can take it for one that was left.
+            # A file system without locks: no process can lock the folder and take it for an abandoned one.
             return folder
         if folder.exists():
             return folder
-        os.close(held)
+        os.close(descriptor)
 
 
 def _lock(folder: Path) -> int:
-    """The lock as a descriptor. Raises OSError when a process has it, or the folder is gone."""
+    """Returns a descriptor that holds the lock. Raises OSError when another process does, or the folder is gone."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,18 +52,18 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_unlocked(folder: Path) -> None:
     with suppress(OSError):
-        held = _lock(folder)
+        descriptor = _lock(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(descriptor)
 
 
 @cache
-def scratch() -> Path:
-    """This process's own, in the temporary folder; where that has too long a name, in the machine's.
+def process_temporary_folder() -> Path:
+    """This process's folder, below TMPDIR or, where that path is too long, below /tmp.
 
-    Raises EngineError where none can be made.
+    Raises EngineError when it cannot be made.
     """
     try:
         usual = Path(tempfile.gettempdir())
@@ -73,7 +76,7 @@ def scratch() -> Path:
 
 @contextmanager
 def tmpdir_for_children(folder: Path) -> Iterator[None]:
-    """Processes started meanwhile take `folder` for the temporary one."""
+    """Sets TMPDIR to `folder` for processes started in this block."""
     usual = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(folder)
     try:

@@ -1,5 +1,4 @@
-"""vLLM's worker on a GPU, with what it prepares for each step made shorter."""
-# TODO-DOC What vLLM's runner leaves to a model: how it samples, and what it prepares for attention before a step.
+"""vLLM's worker on a GPU with less work per step: no sampler, no unused attention metadata, fast input preparation."""
 
 from __future__ import annotations
 
@@ -10,71 +9,80 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.config.compilation import CUDAGraphMode
-from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected
-from vllm.v1.worker.gpu.model_states.default import DefaultModelState
-from vllm.v1.worker.gpu.sample.output import SamplerOutput
-from vllm.v1.worker.gpu_worker import Worker
+
+from .compat import (
+    CUDAGraphMode,
+    DefaultModelState,
+    SamplerOutput,
+    Worker,
+    get_num_sampled_and_rejected,
+    missing_names,
+    vllm_version,
+)
 
 log = logging.getLogger(__name__)
 
 
 class TalkerWorker(Worker):
-    """vLLM makes it where its configuration says so (`worker_cls`)."""
+    """Created by vLLM where its `worker_cls` names it."""
 
     def compile_or_warm_up_model(self) -> Any:
-        """As vLLM's; then steps of frames alone are prepared by ours, where that does as vLLM's does."""
+        """Does what vLLM's does, then installs fast input preparation if it passes its self-test."""
         times = super().compile_or_warm_up_model()
         if isinstance(getattr(self.model_runner, "model_state", None), TalkerModelState):
             try:
                 self._install_fast_inputs()
             except Exception:
-                # Another vLLM than those it knows; its own way is slower, and as good.
-                log.warning("steps are prepared by vLLM itself", exc_info=True)
+                # vLLM's own preparation is slower and equally correct.
+                log.warning("fast input preparation disabled: its self-test failed", exc_info=True)
         return times
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """As vLLM's; the model is told whose first frame this step makes."""
-        if (sounds := self.model_runner.model.first_frame_decoder) is not None:
-            sounds.expect(getattr(scheduler_output, "first_frames", ()))
+        """Tells the model which rows of the step make a first frame, then does what vLLM's does."""
+        if (decoder := self.model_runner.model.first_frame_decoder) is not None:
+            decoder.expect(getattr(scheduler_output, "first_frames", ()))
         return super().execute_model(scheduler_output)
 
     @torch.inference_mode()
     def _install_fast_inputs(self) -> None:
-        from vllm.v1.worker.gpu.warmup import warmup_kernels
-
+        if missing_names(["fast inputs"]):
+            log.warning("fast input preparation disabled: vLLM %s prepares inputs differently", vllm_version())
+            return
+        # These names are optional, so they are imported once they are known to exist.
+        from .compat import warmup_kernels
         from .fast_inputs import FastInputPreparation
 
         runner: Any = self.model_runner
-        if not FastInputPreparation.supports(runner):
+        if (reason := FastInputPreparation.unsupported(runner)) is not None:
+            log.warning("fast input preparation disabled: %s", reason)
             return
-        lean = FastInputPreparation(runner)
-        # vLLM's own rehearsal: a step of prompts, then one of frames.
-        rehearse = partial(warmup_kernels, runner, self.execute_model, self.sample_tokens)
-        lean.install()
+        preparation = FastInputPreparation(runner)
+        # vLLM's own warm-up runs a step of prompts, then one of frames.
+        warm_up = partial(warmup_kernels, runner, self.execute_model, self.sample_tokens)
+        preparation.install()
         try:
-            proved = lean.self_test(rehearse)
+            passed = preparation.self_test(warm_up)
         except Exception:
-            lean.uninstall()
-            # Its requests may still be there; they go with another.
-            rehearse()
+            preparation.uninstall()
+            # Requests of the failed warm-up may remain; another one removes them.
+            warm_up()
             raise
-        if not proved:
-            log.warning("steps are prepared by vLLM itself: ours came out otherwise")
-            lean.uninstall()
+        if not passed:
+            log.warning("fast input preparation disabled: self-test differs from vLLM")
+            preparation.uninstall()
 
 
 class TalkerModelState(DefaultModelState):
-    """The model draws its tokens itself, and its graphs need nothing that vLLM prepares for its own attention."""
+    """Lets the model sample by itself, and leaves out metadata that its attention does not read."""
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
-        """vLLM's own would launch half a dozen kernels to find the token that it is given."""
+        """Replaces vLLM's sampler, which would launch six kernels to find the token that it is given."""
         return PassthroughSampler(sampler.req_states), None
 
     def prepare_attn(
         self, input_batch: Any, cudagraph_mode: CUDAGraphMode, *args: Any, for_capture: bool = False, **more: Any
     ) -> dict[str, Any]:
-        """As vLLM's, but nothing for a step that is a graph with attention of our own."""
+        """Does what vLLM's does; returns nothing for a step whose graph contains this project's attention."""
         if cudagraph_mode == CUDAGraphMode.FULL and not for_capture and self.model.has_own_attention:
             return {}
         prepared: dict[str, Any] = super().prepare_attn(
@@ -84,7 +92,7 @@ class TalkerModelState(DefaultModelState):
 
 
 class PassthroughSampler:
-    """Takes tokens for what they are: `VoxgateTalker.compute_logits` returns them, int64 [n, 1], in place of logits."""
+    """Returns the tokens that `VoxgateTalker.compute_logits` computed, int64 [n, 1], in place of logits."""
 
     penalties_state = SimpleNamespace(output_bin_counts=None)
 
@@ -94,23 +102,30 @@ class PassthroughSampler:
         self._none = torch.zeros_like(self._one)
 
     def add_request(self, *_: Any) -> None:
-        """Sampling options are the gateway's, in the slot's tables."""
+        """Ignores a request's sampling options: those in force are in the slot's tables."""
 
     def apply_staged_writes(self) -> None:
-        """There are none."""
+        """Does nothing: there are no staged writes."""
 
     def __call__(self, tokens: Tensor, input_batch: Any) -> SamplerOutput:
         if isinstance(input_batch.logits_indices, slice):
-            # A step of frames alone (`gpu_inputs.py`): one token of each.
+            # A step of frames alone (`fast_inputs.py`): one token per row.
             count = input_batch.num_reqs
-            return SamplerOutput(tokens.clone(), None, None, self._one[:count], self._none[:count])
-        # None of a request whose prompt goes on in the next step.
-        made, rejected = get_num_sampled_and_rejected(
-            input_batch.seq_lens.new_ones(input_batch.num_reqs),
-            input_batch.seq_lens,
-            input_batch.cu_num_logits,
-            input_batch.idx_mapping,
-            self._requests.prefill_len.gpu,
+            sampled, rejected = self._one[:count], self._none[:count]
+        else:
+            # No token for a request whose prompt continues in the next step.
+            sampled, rejected = get_num_sampled_and_rejected(
+                input_batch.seq_lens.new_ones(input_batch.num_reqs),
+                input_batch.seq_lens,
+                input_batch.cu_num_logits,
+                input_batch.idx_mapping,
+                self._requests.prefill_len.gpu,
+            )
+        return SamplerOutput(
+            # A copy: the next step may overwrite the tokens while they are copied to the host.
+            sampled_token_ids=tokens.clone(),
+            logprobs_tensors=None,
+            num_nans=None,
+            num_sampled=sampled,
+            num_rejected=rejected,
         )
-        # They are copied to the host while the next step may already write over them.
-        return SamplerOutput(tokens.clone(), None, None, made, rejected)

@@ -10,6 +10,7 @@ from voxgate.pipeline.errors import AtCapacity, EngineLost
 from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 GROUPS = 16
 END_OF_TEXT = -1
@@ -37,7 +38,7 @@ class EchoEngine:
         self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
         self.free_slots = list(range(slots))
         self.opened: list[Generation] = []
-        self.aborted: list[Generation] = []
+        self.aborted: list[SlotOwner] = []
         self.texts: list[list[int]] = []
         """The text of each generation that is over."""
         self.dead = False
@@ -55,21 +56,22 @@ class EchoEngine:
         self.opened.append(Generation(self.tables, slot, len(self.opened) + 1, self))
         return self.opened[-1]
 
-    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
-        assert prompt_len == self.tables.control[generation.slot, Field.PREFIX_LEN] + 1
-        return asyncio.create_task(self._run(generation))
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
+        assert prompt_len == self.tables.control[slot, Field.PREFIX_LEN] + 1
+        return asyncio.create_task(self._run(self.opened[epoch - 1]))
 
     def wake(self) -> None:
         self._news.set()
 
-    def ask_release(self, generation: Generation) -> None:
-        self.aborted.append(generation)
-        asyncio.get_running_loop().call_soon(generation.released)
+    def request_release(self, owner: SlotOwner) -> None:
+        self.aborted.append(owner)
+        asyncio.get_running_loop().call_soon(owner.on_released)
 
-    def free(self, generation: Generation) -> None:
-        assert generation.slot not in self.free_slots
-        self.texts.append(self.tables.text[generation.slot, : generation.tokens].tolist())
-        self.free_slots.append(generation.slot)
+    def free(self, owner: SlotOwner) -> None:
+        assert owner.slot not in self.free_slots
+        tokens = self.tables.control[owner.slot, Field.TEXT_LEN]
+        self.texts.append(self.tables.text[owner.slot, :tokens].tolist())
+        self.free_slots.append(owner.slot)
 
     def die(self) -> None:
         """The engine's process ends; generations under way learn of it."""
@@ -89,10 +91,10 @@ class EchoEngine:
             flags = self._flags(frame, row)
             codes = self._codes(generation.slot, frame, int(row[Field.TEXT_LEN]))
             if self._decodes_first and not frame and row[Field.CODEC_SLOT]:
-                generation.take(frame, int(RecordFlag.DECODED), codes)
+                generation.on_record(frame, int(RecordFlag.DECODED), codes)
                 generation.on_audio(np.full(FRAME_SAMPLES, row[Field.CODEC_SLOT] - 1, np.float32))
             else:
-                generation.take(frame, flags, codes)
+                generation.on_record(frame, flags, codes)
             frame += 1
             if flags:
                 return frame

@@ -28,6 +28,7 @@ from voxgate.pipeline.ipc.report_channel import ReportReceiver, ReportSender
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.slot_lease import SlotLease, TalkerSlotLease
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 from voxgate.pipeline.voice_model import SynthesizerOptions, VoiceModel
 
 GROUPS, CODEBOOK = 16, 512
@@ -214,14 +215,17 @@ class ToneEngine(VoiceModel):
 
         return asyncio.create_task(request())
 
-    def ask_release(self, tenant: TalkerSlotLease) -> None:
-        self._reports.send(pack_release(tenant.slot, tenant.epoch))
+    def wake(self) -> None:
+        self._news.set()
 
-    def free(self, tenant: TalkerSlotLease) -> None:
-        if self._seats.get(tenant.slot) is tenant:
-            del self._seats[tenant.slot]
-            self._tables.control[tenant.slot, Field.EPOCH] = 0
-            self._free.append(tenant.slot)
+    def request_release(self, owner: SlotOwner) -> None:
+        self._reports.send(pack_release(owner.slot, owner.epoch))
+
+    def free(self, owner: SlotOwner) -> None:
+        if self._seats.get(owner.slot) is owner:
+            del self._seats[owner.slot]
+            self._tables.control[owner.slot, Field.EPOCH] = 0
+            self._free.append(owner.slot)
 
     # The engine's own
 
@@ -236,7 +240,7 @@ class ToneEngine(VoiceModel):
         for slot, epoch, _, flags in unpack_records(message, GROUPS)[:, :HEADER].tolist():
             seat = self._seats.get(slot)
             if flags == RecordFlag.RELEASED and seat is not None and seat.epoch == epoch:
-                seat.released()
+                seat.on_released()
 
     async def _step(self) -> None:
         """All that may step, again and again."""

@@ -16,6 +16,7 @@ from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
 from voxgate.pipeline.interface import LeasedSlots
 from voxgate.pipeline.ipc.engine_messages import AbortGeneration, GenerationEnded, Message, SubmitGeneration
 from voxgate.pipeline.talker.slot_lease import SlotLease, TalkerSlotLease
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 from ...fakes.virtual_time import run
 
@@ -43,11 +44,11 @@ class Engine:
 
         return asyncio.create_task(request())
 
-    def ask_release(self, tenant: TalkerSlotLease) -> None:
-        self.asked.append(tenant.slot)
+    def request_release(self, owner: SlotOwner) -> None:
+        self.asked.append(owner.slot)
 
-    def free(self, tenant: TalkerSlotLease) -> None:
-        self.free_seats.append(tenant.slot)
+    def free(self, owner: SlotOwner) -> None:
+        self.free_seats.append(owner.slot)
 
 
 class House:

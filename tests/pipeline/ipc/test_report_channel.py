@@ -136,8 +136,8 @@ async def test_what_is_kept_has_a_bound(office: Office, monkeypatch: pytest.Monk
     slow.listen()
     for _ in range(100):
         office.reports.send(frames(0, range(800)))
-    way = office.reports._ways[0]
-    assert 0 < way._late_bytes <= 1 << 20
+    way = office.reports._connections[0]
+    assert 0 < way._backlog_bytes <= 1 << 20
     slow.close()
 
 
@@ -149,7 +149,7 @@ async def test_a_thread_that_waits_for_a_reader_ends_with_the_way(office: Office
     sock, _ = slow.accept()
     for _ in range(100):
         office.reports.send(frames(0, range(800)))
-    (waiting,) = [thread for thread in threading.enumerate() if thread.name == "late reports"]
+    (waiting,) = [thread for thread in threading.enumerate() if thread.name == "report-backlog"]
     office.reports.close()
     await asyncio.to_thread(waiting.join, DEADLINE_S)
     assert not waiting.is_alive()

@@ -94,7 +94,7 @@ def test_with_the_process_every_generation_is_lost(checkpoint: TalkerCheckpoint)
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
-        engine._process.lose("the talker's engine hangs")
+        engine._process.declare_lost("the talker's engine hangs")
         with pytest.raises(EngineLost, match="hangs"):
             await anext(generation)
         with pytest.raises(EngineLost, match="not running"):
@@ -112,11 +112,11 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
         def frame(epoch: int, number: int) -> np.ndarray:
             return np.concatenate([np.array([generation.slot, epoch, number, 0], np.int32), codes])
 
-        engine._take(frame(generation.epoch - 1, 0), 0.0)  # of an earlier owner of the slot
-        engine._take(frame(generation.epoch, 0), 0.0)
+        engine._receive(frame(generation.epoch - 1, 0).tobytes())  # of an earlier owner of the slot
+        engine._receive(frame(generation.epoch, 0).tobytes())
         for _ in range(5):
-            engine._take(unpack_records(pack_step(2, 0.025), 16)[0], 0.0)
-        engine._take(unpack_records(HEARTBEAT, 16)[0], 0.0)
+            engine._receive(pack_step(2, 0.025))
+        engine._receive(HEARTBEAT)
         assert (await anext(generation)).tolist() == codes.tolist()
         assert generation.frames == 1
         assert engine.times.curve(0.0).at(2) == pytest.approx(0.025)
@@ -141,17 +141,14 @@ def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerChec
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, prefilled_prompts=2)))
         assert engine._tables is not None
-        engine._prompt_pool = PrefilledPromptPool(engine, engine._tables, 3, 2)
+        engine._prompt_pool = PrefilledPromptPool(engine._prefill, engine._tables, 3, 2)
         asked: list[tuple[str, int, int]] = []
 
-        def make(name: str, slot: int, prompt_len: int) -> asyncio.Future[int]:
+        async def never_end(name: str, slot: int, prompt_len: int) -> int:
             asked.append((name, slot, prompt_len))
-            return asyncio.get_running_loop().create_future()
+            return await asyncio.get_running_loop().create_future()
 
-        async def steps(request: asyncio.Future[int]) -> int:
-            return await request
-
-        engine._process.request, engine._process.run = make, steps  # type: ignore[assignment, method-assign] # fakes
+        engine._process.run = never_end  # type: ignore[method-assign]  # a fake
 
         def begin() -> Generation:
             generation = engine.open()
@@ -164,10 +161,10 @@ def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerChec
         positions = asked[0][2]
         assert asked == [
             (str(first.epoch), first.slot, positions),
-            ("warm1", 3, positions - 1),
-            ("warm2", 4, positions - 1),
+            ("prefill1", 3, positions - 1),
+            ("prefill2", 4, positions - 1),
         ]
-        engine._take(unpack_records(pack_prefill(3), 16)[0], 0.0)
+        engine._receive(pack_prefill(3))
         second = begin()
         assert len(asked) == 3, "nothing is asked of vLLM"
         assert engine._tables.control[3, Field.SUCCESSOR] == second.slot + 1

@@ -171,13 +171,13 @@ def test_the_demo_voice_has_ids_of_its_own(checkpoint: TalkerCheckpoint) -> None
 
 
 def test_a_voice_that_is_not_there_is_answered_with_those_that_are(published: TalkerCheckpoint) -> None:
-    with pytest.raises(UnknownVoice, match="no voice 'bob'; there are: dylan, eric, ryan"):
+    with pytest.raises(UnknownVoice, match="unknown voice 'bob'; the model has: dylan, eric, ryan"):
         custom_voice_prompt(published, "bob", "auto")
 
 
 @pytest.mark.parametrize("language", ["klingon", "", "sichuan_dialect"])
 def test_a_language_that_is_not_offered_is_refused(published: TalkerCheckpoint, language: str) -> None:
-    with pytest.raises(UnknownLanguage, match=r"there are: auto, chinese, english$"):
+    with pytest.raises(UnknownLanguage, match=r"the model has: auto, chinese, english$"):
         custom_voice_prompt(published, "eric", language)
 
 

@@ -19,11 +19,11 @@ class Engine:
 
     def __init__(self) -> None:
         self.tables, _ = SlotTables.create(SHAPE)
-        self.pool = PrefilledPromptPool(self, self.tables, SHAPE.slots, SHAPE.prefilled_prompts)
+        self.pool = PrefilledPromptPool(self.prefill, self.tables, SHAPE.slots, SHAPE.prefilled_prompts)
         self.reading: list[int] = []
         self.aborted: list[int] = []
 
-    def read(self, row: int, positions: int) -> asyncio.Task[int]:
+    def prefill(self, row: int, positions: int) -> asyncio.Task[int]:
         assert positions == self.tables.control[row, Field.PREFIX_LEN]
         self.reading.append(row)
 
@@ -39,7 +39,7 @@ class Engine:
     def read_all(self) -> None:
         reading, self.reading = self.reading, []
         for row in reading:
-            self.pool.heard(row)
+            self.pool.on_report(row)
 
     def write(self, slot: int, voice: int, *, begin: int = 5, lead: int = 0) -> None:
         self.tables.control[slot] = 0
@@ -50,7 +50,7 @@ class Engine:
     async def begin(self, slot: int, voice: int) -> asyncio.Task[int] | None:
         """An utterance; then what was missing is made again."""
         self.write(slot, voice)
-        taken = self.pool.take(slot)
+        taken = self.pool.claim(slot)
         await asyncio.sleep(2 * REFILL_DELAY_S)
         return taken
 
@@ -62,15 +62,15 @@ def test_the_next_utterance_finds_its_prompt_read() -> None:
         assert engine.reading == [8, 9, 10, 11]
         assert engine.tables.prefix[8, :5].tolist() == engine.tables.prefix[0, :5].tolist()
         engine.write(1, 7)
-        assert engine.pool.take(1) is None, "it is still being read"
+        assert engine.pool.claim(1) is None, "it is still being read"
         engine.read_all()
-        request = engine.pool.take(1)
+        request = engine.pool.claim(1)
         assert request is not None
         assert not request.done()
         assert engine.tables.control[8:, Field.SUCCESSOR].tolist() == [2, 0, 0, 0]
         await asyncio.sleep(2 * REFILL_DELAY_S)
         assert not engine.reading, "the row is read by its heir's first step"
-        engine.pool.heard(8)
+        engine.pool.on_report(8)
         await asyncio.sleep(2 * REFILL_DELAY_S)
         assert engine.reading == [8]
         assert engine.tables.control[8, Field.SUCCESSOR] == 0
@@ -87,7 +87,7 @@ def test_rows_are_shared_as_prompts_came_lately() -> None:
         await asyncio.sleep(0.01)
         assert len(engine.aborted) == 2, "half of the rows are for it now"
         for row in engine.aborted:
-            engine.pool.heard(row)
+            engine.pool.on_report(row)
         await asyncio.sleep(2 * REFILL_DELAY_S)
         assert sorted(engine.reading) == sorted(engine.aborted)
         engine.read_all()
@@ -104,7 +104,7 @@ def test_more_than_there_are_rows_begin_as_ever() -> None:
         taken = []
         for slot in range(1, 7):
             engine.write(slot, 7)
-            taken.append(engine.pool.take(slot))
+            taken.append(engine.pool.claim(slot))
         assert [each is not None for each in taken] == [True] * 4 + [False] * 2
         assert len({id(each) for each in taken[:4]}) == 4
 
@@ -141,12 +141,12 @@ def test_a_closed_pool_reads_nothing() -> None:
     async def scene() -> None:
         engine = Engine()
         engine.write(0, 7)
-        engine.pool.take(0)
+        engine.pool.claim(0)
         engine.pool.close()
         await asyncio.sleep(2 * REFILL_DELAY_S)
         assert not engine.reading
-        engine.pool.heard(8)
-        assert engine.pool.take(0) is None
+        engine.pool.on_report(8)
+        assert engine.pool.claim(0) is None
 
     run(scene())
 
@@ -157,7 +157,7 @@ def test_what_was_read_for_nobody_ends_with_the_pool() -> None:
         await engine.begin(0, 7)
         engine.read_all()
         engine.write(1, 7)
-        request = engine.pool.take(1)
+        request = engine.pool.claim(1)
         assert request is not None
         engine.pool.close()
         await asyncio.sleep(0.01)

@@ -6,6 +6,7 @@ import asyncio
 
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.talker.slot_lease import MAX_PREFILL_S, TalkerSlotLease
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 from ...fakes.virtual_time import run
 
@@ -24,27 +25,29 @@ class Engine:
 
         return asyncio.create_task(wait())
 
-    def ask_release(self, tenant: TalkerSlotLease) -> None:
-        self.asked.append(tenant.epoch)
+    def request_release(self, owner: SlotOwner) -> None:
+        self.asked.append(owner.epoch)
 
-    def free(self, tenant: TalkerSlotLease) -> None:
-        self.freed.append(tenant.slot)
+    def wake(self) -> None: ...
+
+    def free(self, owner: SlotOwner) -> None:
+        self.freed.append(owner.slot)
 
 
 def test_generations_follow_each_other_and_the_slot_is_free_when_it_is_left() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
-        seat = TalkerSlotLease(5, engine)
+        lease = TalkerSlotLease(5, engine)
         for epoch in (65, 129):
-            seat.submit(epoch, 30, over.append)
-            assert seat.pending_prompt_positions == 30
+            lease.submit(epoch, 30, over.append)
+            assert lease.pending_prompt_positions == 30
             engine.request.set_result(epoch * 10)
             await asyncio.sleep(0.01)
         assert over == [650, 1290]
-        assert seat.pending_prompt_positions == 0
-        seat.leave()
+        assert lease.pending_prompt_positions == 0
+        lease.release()
         assert engine.freed == [5]
-        seat.submit(193, 30, over.append)
+        lease.submit(193, 30, over.append)
         assert over[-1] is None, "nobody has it any more"
 
     run(scene())
@@ -53,16 +56,16 @@ def test_generations_follow_each_other_and_the_slot_is_free_when_it_is_left() ->
 def test_what_is_stopped_is_free_when_the_engine_says_so() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
-        seat = TalkerSlotLease(5, engine)
-        seat.submit(65, 30, over.append)
-        seat.stop(1)
+        lease = TalkerSlotLease(5, engine)
+        lease.submit(65, 30, over.append)
+        lease.abort(1)
         await asyncio.sleep(0.01)
         assert not engine.asked
-        seat.stop(65)
-        seat.leave()
+        lease.abort(65)
+        lease.release()
         await asyncio.sleep(0.01)
         assert (engine.asked, engine.freed, over) == ([65], [], [])
-        seat.released()
+        lease.on_released()
         assert engine.freed == [5]
 
     run(scene())
@@ -71,11 +74,11 @@ def test_what_is_stopped_is_free_when_the_engine_says_so() -> None:
 def test_a_stop_that_crosses_with_the_end_is_answered_too() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
-        seat = TalkerSlotLease(5, engine)
-        seat.submit(65, 30, over.append)
+        lease = TalkerSlotLease(5, engine)
+        lease.submit(65, 30, over.append)
         engine.request.set_result(7)
         await asyncio.sleep(0.01)
-        seat.stop(65)
+        lease.abort(65)
         assert engine.asked == [65]
 
     run(scene())
@@ -84,10 +87,10 @@ def test_a_stop_that_crosses_with_the_end_is_answered_too() -> None:
 def test_a_lost_engine_is_told_and_a_prompt_is_read_some_time() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
-        seat = TalkerSlotLease(5, engine)
-        seat.submit(65, 30, over.append)
+        lease = TalkerSlotLease(5, engine)
+        lease.submit(65, 30, over.append)
         await asyncio.sleep(MAX_PREFILL_S + 1)
-        assert seat.pending_prompt_positions == 0
+        assert lease.pending_prompt_positions == 0
         engine.request.set_exception(EngineLost("gone"))
         await asyncio.sleep(0.01)
         assert over == [None]

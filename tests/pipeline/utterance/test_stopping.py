@@ -102,7 +102,7 @@ def test_cancelling_an_iteration_loses_nothing(bench: Callable[..., SpeechBench]
 def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(lookahead_frames=3) as b:
-            b.engine.ask_release = b.engine.aborted.append
+            b.engine.request_release = b.engine.aborted.append
             b.speech.push_text(STORY)
             await anext(b.speech)
             closing = asyncio.create_task(b.speech.aclose())
@@ -110,7 +110,7 @@ def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Speech
             closing.cancel()
             await asyncio.wait([closing])
             assert b.codec.closed == 1
-            b.engine.opened[0].released()
+            b.engine.opened[0].on_released()
             await b.speech.aclose()
             assert len(b.engine.free_slots) == 2
 

@@ -10,6 +10,7 @@ from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import Prompt
+from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 SHAPE = TableShape(slots=2, prefix=9, text=6, frames=10, groups=2, hidden=3)
 PROMPT = Prompt(
@@ -24,13 +25,13 @@ END = RecordFlag.END
 
 
 class ScriptedEngine:
-    """Does nothing by itself: the test says when a request ends and when a slot is released."""
+    """Does nothing by itself: the test decides when the request ends and when the slot is released."""
 
     def __init__(self) -> None:
         self.tables, _ = SlotTables.create(SHAPE)
         self.calls: list[str] = []
         self.prompt_len = 0
-        self.freed: list[Generation] = []
+        self.freed: list[SlotOwner] = []
         self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.generation = Generation(self.tables, 1, 17, self)
 
@@ -38,11 +39,12 @@ class ScriptedEngine:
     def row(self) -> np.ndarray:
         return self.tables.control[1]
 
-    def submit(self, generation: Generation, prompt_len: int) -> asyncio.Task[int]:
-        self.calls.append("submit")
+    def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
+        self.calls.append("run")
         self.prompt_len = prompt_len
-        # What the engine reads when it looks at the new request.
-        assert self.row[Field.EPOCH] == generation.epoch
+        assert slot == self.generation.slot
+        # The engine reads these when it sees the new request.
+        assert self.row[Field.EPOCH] == epoch == self.generation.epoch
         assert self.row[Field.TEXT_LEN] > 0
 
         async def request() -> int:
@@ -53,11 +55,12 @@ class ScriptedEngine:
     def wake(self) -> None:
         self.calls.append("wake")
 
-    def ask_release(self, generation: Generation) -> None:  # noqa: ARG002 - there is one
-        self.calls.append("ask release")
+    def request_release(self, owner: SlotOwner) -> None:
+        assert owner is self.generation
+        self.calls.append("request release")
 
-    def free(self, generation: Generation) -> None:
-        self.freed.append(generation)
+    def free(self, owner: SlotOwner) -> None:
+        self.freed.append(owner)
 
 
 def frame(number: int) -> np.ndarray:

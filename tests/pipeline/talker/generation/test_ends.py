@@ -26,14 +26,14 @@ def test_closing_what_never_began_frees_the_slot_at_once() -> None:
 def test_closing_after_the_end_frees_the_slot_when_the_request_is_over() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, END, frame(0))
+        generation.on_record(0, END, frame(0))
         closing = asyncio.create_task(generation.aclose())
         await settle()
         assert engine.freed == []
         engine.outcome.set_result(1)
         await closing
         assert engine.freed == [generation]
-        assert "ask release" not in engine.calls
+        assert "request release" not in engine.calls
 
     run(play())
 
@@ -44,10 +44,10 @@ def test_an_aborted_generation_keeps_its_slot_until_the_engine_confirms() -> Non
         closing = asyncio.create_task(generation.aclose())
         await settle()
         assert engine.outcome.cancelled()
-        assert engine.calls[-1] == "ask release"
+        assert engine.calls[-1] == "request release"
         assert engine.freed == []
         assert not closing.done()
-        generation.released()
+        generation.on_released()
         await closing
         assert engine.freed == [generation]
 
@@ -59,10 +59,10 @@ def test_the_release_is_asked_for_only_after_the_abort() -> None:
         engine, generation = began()
         closing = asyncio.create_task(generation.aclose())
         await asyncio.sleep(0)
-        assert "ask release" not in engine.calls
+        assert "request release" not in engine.calls
         await settle()
-        assert engine.calls[-1] == "ask release"
-        generation.released()
+        assert engine.calls[-1] == "request release"
+        generation.on_released()
         await closing
 
     run(play())
@@ -75,7 +75,7 @@ def test_a_release_that_does_not_come_is_not_waited_for_forever() -> None:
         assert asyncio.get_running_loop().time() == pytest.approx(DRAIN_TIMEOUT_S)
         # Only the engine's word frees the slot, late as it may be.
         assert engine.freed == []
-        generation.released()
+        generation.on_released()
         assert engine.freed == [generation]
 
     run(play())
@@ -87,11 +87,11 @@ def test_closing_twice_frees_once() -> None:
         closing = asyncio.create_task(generation.aclose())
         await settle()
         await generation.aclose()
-        generation.released()
+        generation.on_released()
         await closing
         await generation.aclose()
         assert engine.freed == [generation]
-        assert engine.calls.count("ask release") == 1
+        assert engine.calls.count("request release") == 1
 
     run(play())
 
@@ -111,11 +111,11 @@ def test_closing_after_the_engine_was_lost_waits_for_nothing() -> None:
 def test_closing_a_generation_that_failed_alone_asks_for_its_release() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(5, 0, frame(5))
+        generation.on_record(5, 0, frame(5))
         closing = asyncio.create_task(generation.aclose())
         await settle()
-        assert engine.calls[-1] == "ask release"
-        generation.released()
+        assert engine.calls[-1] == "request release"
+        generation.on_released()
         await closing
         assert engine.freed == [generation]
 
@@ -131,7 +131,7 @@ def test_cancelling_the_close_only_stops_the_waiting() -> None:
         await asyncio.wait([closing])
         assert closing.cancelled()
         assert engine.freed == []
-        generation.released()
+        generation.on_released()
         assert engine.freed == [generation]
 
     run(play())

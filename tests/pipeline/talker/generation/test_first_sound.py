@@ -16,11 +16,11 @@ async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
     heard: list[np.ndarray] = []
     engine.generation.decode_first(5, heard.append)
     assert engine.row[Field.CODEC_SLOT] == 6
-    engine.generation.take(0, RecordFlag.DECODED, frame(0))
+    engine.generation.on_record(0, RecordFlag.DECODED, frame(0))
     assert engine.generation.decoded
     assert (await anext(engine.generation)).tolist() == frame(0).tolist()
     engine.generation.on_audio(np.ones(3, np.float32))
-    engine.generation.take(1, 0, frame(1))
+    engine.generation.on_record(1, 0, frame(1))
     assert (await anext(engine.generation)).tolist() == frame(1).tolist()
     assert [pcm.tolist() for pcm in heard] == [[1, 1, 1]]
 
@@ -28,16 +28,16 @@ async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
 async def test_sound_that_did_not_come_is_missed() -> None:
     engine = ScriptedEngine()
     engine.generation.decode_first(5, lambda _: None)
-    engine.generation.take(0, RecordFlag.DECODED, frame(0))
-    engine.generation.take(1, 0, frame(1))
-    with pytest.raises(GenerationFailed, match="sound"):
+    engine.generation.on_record(0, RecordFlag.DECODED, frame(0))
+    engine.generation.on_record(1, 0, frame(1))
+    with pytest.raises(GenerationFailed, match="audio"):
         await collect(engine.generation)
 
 
 async def test_an_engine_that_decodes_nothing_owes_no_sound() -> None:
     engine = ScriptedEngine()
     engine.generation.decode_first(5, lambda _: None)
-    engine.generation.take(0, 0, frame(0))
-    engine.generation.take(1, 0, frame(1))
+    engine.generation.on_record(0, 0, frame(0))
+    engine.generation.on_record(1, 0, frame(1))
     assert not engine.generation.decoded
     assert engine.generation.frames == 2

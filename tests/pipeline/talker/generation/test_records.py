@@ -19,8 +19,8 @@ def test_frames_come_out_in_order_and_then_the_reason() -> None:
     async def play() -> None:
         engine, generation = began()
         for number in range(3):
-            generation.take(number, 0, frame(number))
-        generation.take(3, END, frame(0))
+            generation.on_record(number, 0, frame(number))
+        generation.on_record(3, END, frame(0))
         engine.outcome.set_result(4)
         codes = [codes async for codes in generation]
         assert [c.tolist() for c in codes] == [frame(n).tolist() for n in range(3)]
@@ -33,7 +33,7 @@ def test_frames_come_out_in_order_and_then_the_reason() -> None:
 def test_speech_cut_at_the_cap_says_so() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, END | RecordFlag.CAPPED, frame(0))
+        generation.on_record(0, END | RecordFlag.CAPPED, frame(0))
         engine.outcome.set_result(1)
         assert await collect(generation) == []
         assert generation.finish_reason is FinishReason.LENGTH
@@ -48,7 +48,7 @@ def test_each_frame_is_handed_out_when_it_comes() -> None:
             taking = asyncio.create_task(anext(generation))
             await settle()
             assert not taking.done()
-            generation.take(number, 0, frame(number))
+            generation.on_record(number, 0, frame(number))
             assert (await taking).tolist() == frame(number).tolist()
             assert generation.finish_reason is None
 
@@ -59,8 +59,8 @@ def test_each_frame_is_handed_out_when_it_comes() -> None:
 def test_a_frame_out_of_order_fails_the_generation(number: int) -> None:
     async def play() -> None:
         _engine, generation = began()
-        generation.take(0, 0, frame(0))
-        generation.take(number, 0, frame(9))
+        generation.on_record(0, 0, frame(0))
+        generation.on_record(number, 0, frame(9))
         assert (await anext(generation)).tolist() == frame(0).tolist()
         with pytest.raises(GenerationFailed, match=f"frame {number} arrived where 1 was due"):
             await anext(generation)
@@ -71,7 +71,7 @@ def test_a_frame_out_of_order_fails_the_generation(number: int) -> None:
 def test_an_engine_lost_is_told_after_the_frames_already_here() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, 0, frame(0))
+        generation.on_record(0, 0, frame(0))
         engine.outcome.set_exception(EngineLost("gone"))
         await settle()
         assert (await anext(generation)).tolist() == frame(0).tolist()
@@ -97,8 +97,8 @@ def test_an_engine_lost_ends_a_wait_for_frames() -> None:
 def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, 0, frame(0))
-        generation.take(1, END, frame(0))
+        generation.on_record(0, 0, frame(0))
+        generation.on_record(1, END, frame(0))
         engine.outcome.set_exception(EngineLost("gone"))
         await settle()
         assert await collect(generation) == [frame(0).tolist()]
@@ -110,13 +110,13 @@ def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
 def test_frames_that_trail_the_finish_are_waited_for() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, 0, frame(0))
+        generation.on_record(0, 0, frame(0))
         engine.outcome.set_result(3)
         collecting = asyncio.create_task(collect(generation))
         await asyncio.sleep(0.9 * DRAIN_TIMEOUT_S)
         assert not collecting.done()
-        generation.take(1, 0, frame(1))
-        generation.take(2, END, frame(0))
+        generation.on_record(1, 0, frame(1))
+        generation.on_record(2, END, frame(0))
         assert await collecting == [frame(0).tolist(), frame(1).tolist()]
 
     run(play())
@@ -136,7 +136,7 @@ def test_frames_that_never_come_are_not_waited_for_forever() -> None:
 def test_a_request_that_ends_without_end_of_speech_failed() -> None:
     async def play() -> None:
         engine, generation = began()
-        generation.take(0, 0, frame(0))
+        generation.on_record(0, 0, frame(0))
         engine.outcome.set_result(1)
         assert (await anext(generation)).tolist() == frame(0).tolist()
         with pytest.raises(GenerationFailed, match="gave up"):
@@ -150,7 +150,7 @@ def test_cancelling_a_wait_loses_no_frame() -> None:
         _engine, generation = began()
         waiting = asyncio.create_task(anext(generation))
         await settle()
-        generation.take(0, 0, frame(0))
+        generation.on_record(0, 0, frame(0))
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()

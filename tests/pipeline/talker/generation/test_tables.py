@@ -40,7 +40,7 @@ async def test_the_first_tokens_start_the_generation() -> None:
     engine.generation.feed([])
     assert engine.calls == []
     engine.generation.feed([3, 4])
-    assert engine.calls == ["submit"]
+    assert engine.calls == ["run"]
     # The prompt ends with the position of the first text token.
     assert engine.prompt_len == 4
     assert engine.tables.prefix[1, :3, 0].tolist() == [7, 8, 5]
@@ -58,7 +58,7 @@ async def test_a_text_known_whole_stands_before_the_speech() -> None:
     engine.generation.feed([4])
     assert engine.calls == []
     engine.generation.close_text()
-    assert engine.calls == ["submit"]
+    assert engine.calls == ["run"]
     # Two tokens, then their end, meet the filler; then speech begins.
     assert engine.tables.prefix[1, :5, 1:].tolist() == [[9, -1], [6, -1], [6, -1], [6, -1], [2, -1]]
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (4, 3, 5)
@@ -71,7 +71,7 @@ async def test_text_that_is_read_beside_a_reference_must_be_there_first() -> Non
     engine.generation.feed([3, 4])
     assert engine.calls == []
     engine.generation.feed([5])
-    assert engine.calls == ["submit"]
+    assert engine.calls == ["run"]
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (6, 2, 7)
 
 
@@ -81,7 +81,7 @@ async def test_a_text_that_ends_sooner_is_enough() -> None:
     engine.generation.prepare(replace(PROMPT, context=frames), SAMPLING, 5)
     engine.generation.feed([3])
     engine.generation.close_text()
-    assert engine.calls == ["submit"]
+    assert engine.calls == ["run"]
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (6, 3)
 
 
@@ -97,7 +97,7 @@ async def test_closing_a_text_that_never_began_starts_nothing() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(PROMPT, SAMPLING, 5)
     engine.generation.close_text()
-    assert "submit" not in engine.calls
+    assert "run" not in engine.calls
 
 
 async def test_a_speaker_vector_goes_to_the_slot() -> None:
@@ -118,9 +118,9 @@ async def test_speech_may_be_allowed_to_end_before_its_text() -> None:
 async def test_later_tokens_are_appended_and_wake_the_engine() -> None:
     engine, generation = began()
     generation.feed([5])
-    assert engine.calls == ["submit", "wake"]
+    assert engine.calls == ["run", "wake"]
     assert engine.tables.text[1, :3].tolist() == [3, 4, 5]
-    assert (generation.tokens, generation.room) == (3, 3)
+    assert (generation.tokens, generation.text_room) == (3, 3)
 
 
 async def test_text_beyond_the_slot_is_refused_whole() -> None:
@@ -129,7 +129,7 @@ async def test_text_beyond_the_slot_is_refused_whole() -> None:
         generation.feed([1] * 5)
     assert generation.tokens == 2
     generation.feed([1] * 4)
-    assert generation.room == 0
+    assert generation.text_room == 0
     assert engine.row[Field.TEXT_LEN] == 6
 
 
@@ -145,7 +145,7 @@ async def test_credit_only_grows() -> None:
     for frames, credit in ((4, 4), (2, 4), (4, 4), (6, 6), (-1, 6)):
         generation.grant(frames)
         assert engine.row[Field.CREDIT] == credit
-    assert engine.calls == ["submit", "wake", "wake"]
+    assert engine.calls == ["run", "wake", "wake"]
 
 
 async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> None:
@@ -155,7 +155,7 @@ async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> Non
     generation.grant(4)
     assert engine.calls == [], "nothing runs yet that could wait for credit"
     generation.feed([3, 4], last=True)
-    assert engine.calls == ["submit"]
+    assert engine.calls == ["run"]
     assert engine.row[Field.TEXT_LEN] == 2
     assert engine.row[Field.CLOSED] == 1
 

@@ -1,5 +1,4 @@
-"""How much of a GPU's memory is asked for, and what requests are made of."""
-# TODO-DOC The folder that vLLM is started on.
+"""What vLLM is started with: modules, GPU memory, the folder that describes the talker, file descriptors."""
 
 from __future__ import annotations
 
@@ -7,16 +6,20 @@ import json
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import CheckpointError, EngineError
+from voxgate.pipeline.ipc.slot_tables import TableShape
+from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
 from voxgate.pipeline.talker.vllm.launch import (
     DESCRIPTORS_NEEDED,
     GpuMemoryPlan,
     check_descriptor_limit,
     plan_gpu_memory,
+    preload_modules,
     write_engine_folder,
 )
 from voxgate.pipeline.talker.vllm.plugin import ARCHITECTURE
@@ -24,37 +27,52 @@ from voxgate.pipeline.talker.vllm.plugin import ARCHITECTURE
 GB = 1 << 30
 
 
+def config_of(checkpoint: TalkerCheckpoint) -> EngineConfig:
+    """Of 16 slots with up to 900 positions."""
+    shape = TableShape(16, 99, 50, 800, checkpoint.groups, checkpoint.talker.hidden)
+    return EngineConfig(str(checkpoint.folder), EngineOptions(slots=16), shape, "", (), "", 1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_preloaded_modules_exist(device: str) -> None:
+    """The fork server ignores a module that does not exist, and every start becomes slow."""
+    missing = [name for name in preload_modules(device) if find_spec(name) is None]
+    assert not missing
+
+
 def test_a_cache_that_fits_is_all_that_is_taken() -> None:
-    memory = plan_gpu_memory(total=140 * GB, most=0.7, weights=4 * GB, cache=20 * GB)
+    memory = plan_gpu_memory(total=140 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB)
     assert memory.cache_bytes == 20 * GB
     assert memory.share == pytest.approx(28 / 140)
 
 
 def test_where_it_does_not_fit_the_rest_of_the_share_is_taken() -> None:
-    assert plan_gpu_memory(total=24 * GB, most=0.7, weights=4 * GB, cache=20 * GB) == GpuMemoryPlan(None, 0.7)
-    assert plan_gpu_memory(total=34 * GB, most=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == GpuMemoryPlan(
+    assert plan_gpu_memory(total=24 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB) == GpuMemoryPlan(None, 0.7)
+    assert plan_gpu_memory(total=34 * GB, max_share=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == GpuMemoryPlan(
         None, 0.9
     )
 
 
 def test_copies_of_weights_are_counted() -> None:
-    assert plan_gpu_memory(total=140 * GB, most=0.7, weights=4 * GB, cache=20 * GB, copies=4 * GB).share == 32 / 140
+    assert (
+        plan_gpu_memory(total=140 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB, copies=4 * GB).share == 32 / 140
+    )
 
 
 def test_weights_are_linked_not_copied(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
-    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     link = tmp_path / "model.safetensors"
     assert link.is_symlink()
     assert link.resolve() == (checkpoint.folder / "model.safetensors").resolve()
 
 
 def test_nothing_but_configuration_and_weights_is_there(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
-    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
 def test_the_backbone_has_the_talkers_sizes(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
-    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == [ARCHITECTURE]
     assert config["model_type"] == "qwen3"
@@ -66,7 +84,7 @@ def test_the_backbone_has_the_talkers_sizes(checkpoint: TalkerCheckpoint, tmp_pa
 
 
 def test_the_vocabulary_is_the_slots_and_end_of_speech(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
-    write_engine_folder(checkpoint, 16, 900, tmp_path)
+    write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 17
 
 
@@ -76,14 +94,14 @@ def test_what_vllm_would_read_besides_is_left_out(checkpoint: TalkerCheckpoint, 
     folder.mkdir()
     (source / "model.safetensors").symlink_to(checkpoint.folder / "model.safetensors")
     (source / "consolidated.safetensors").touch()
-    write_engine_folder(replace(checkpoint, folder=source), 4, 100, folder)
+    write_engine_folder(replace(checkpoint, folder=source), config_of(checkpoint), folder)
     assert [path.name for path in folder.iterdir() if path.is_symlink()] == ["model.safetensors"]
 
 
 def test_weights_of_other_sizes_are_refused_before_vllm_sees_them(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     wider = replace(checkpoint, text_vocab=checkpoint.text_vocab + 1)
     with pytest.raises(CheckpointError, match=r"talker\.model\.text_embedding\.weight \[2048, 256\] instead of \[2049"):
-        write_engine_folder(wider, 16, 900, tmp_path)
+        write_engine_folder(wider, config_of(checkpoint), tmp_path)
 
 
 def open_files() -> list[int]:

@@ -11,7 +11,8 @@ import pytest
 from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, release_marker
-from voxgate.pipeline.talker.vllm.process import HANG_S, EngineProcess, RequestTemplate
+from voxgate.pipeline.talker.vllm.compat import copy_request
+from voxgate.pipeline.talker.vllm.process import HANG_S, EngineProcess
 
 from ....fakes.virtual_time import run
 
@@ -68,10 +69,10 @@ def test_a_long_step_is_waited_for() -> None:
 def test_it_is_lost_once_and_for_the_first_reason() -> None:
     losses: list[str] = []
     process = EngineProcess(lambda: 0.0, losses.append)
-    process.lose("before it was there")
+    process.declare_lost("before it was there")
     vllm = FakeVllm(process)
-    process.lose("first")
-    process.lose("second")
+    process.declare_lost("first")
+    process.declare_lost("second")
     assert (losses, vllm.killed, process.alive) == (["first"], 1, False)
 
 
@@ -98,7 +99,7 @@ def test_marks_travel_as_aborts_and_one_that_cannot_be_sent_is_told(caplog: pyte
 
 async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     shut_down: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr("voxgate.pipeline.talker.vllm.process.shut_down_engine", shut_down.set_result)
+    monkeypatch.setattr("voxgate.pipeline.talker.vllm.compat.shut_down", shut_down.set_result)
     may_load, loaded = threading.Event(), object()
 
     def load() -> object:
@@ -131,10 +132,10 @@ class Template:
 
 
 def test_requests_differ_in_what_is_their_own_and_share_the_rest() -> None:
-    requests = RequestTemplate(template := Template())  # type: ignore[arg-type]  # vLLM's
-    one, other = requests.make("17", 3, 4), requests.make("18", 5, 2)
+    template = Template()
+    one, other = copy_request(template, "17", [3] * 4, 7.0), copy_request(template, "18", [5] * 2, 8.0)
     assert (one.request_id, one.prompt_token_ids) == ("17", [3, 3, 3, 3])
     assert (other.request_id, other.prompt_token_ids) == ("18", [5, 5])
     assert one.sampling_params == other.sampling_params == template.sampling_params
-    assert one.arrival_time > 0
+    assert (one.arrival_time, other.arrival_time) == (7.0, 8.0)
     assert template == Template()

@@ -16,7 +16,7 @@ from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm.temporary_folder import (
     MAX_PARENT_BYTES,
     make_temporary_folder,
-    scratch,
+    process_temporary_folder,
     tmpdir_for_children,
 )
 
@@ -74,7 +74,7 @@ def test_a_temporary_folder_of_too_long_a_name_is_not_used(monkeypatch: pytest.M
     long = tmp_path / ("n" * 60)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    folder = scratch.__wrapped__()
+    folder = process_temporary_folder.__wrapped__()
     assert folder.parent == Path("/tmp")
     # With the name of a socket as vLLM makes it.
     assert len(str(Path("x" * MAX_PARENT_BYTES, folder.name, str(uuid.uuid4())))) <= 107
@@ -108,4 +108,4 @@ def test_no_place_for_temporary_files_is_said(monkeypatch: pytest.MonkeyPatch, t
     # Within what a name may have, whatever pytest's own folder is called.
     monkeypatch.setattr("voxgate.pipeline.talker.vllm.temporary_folder.MAX_PARENT_BYTES", 4096)
     with pytest.raises(EngineError, match="temporary folder"):
-        scratch.__wrapped__()
+        process_temporary_folder.__wrapped__()

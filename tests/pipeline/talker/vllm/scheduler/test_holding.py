@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.talker.vllm.scheduler import _may_step
+from voxgate.pipeline.talker.vllm.scheduler import may_step as may_step_each
 
 from .plain_scheduler import PREFIX, Bench, FakeRequest, row
 
 
 def may_step(computed: int, values: list[int]) -> bool:
-    return bool(_may_step(np.array([computed]), np.array([values]))[0])
+    return bool(may_step_each(np.array([computed]), np.array([values]))[0])
 
 
 STEPS = [

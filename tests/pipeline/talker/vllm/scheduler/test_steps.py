@@ -56,7 +56,7 @@ def test_steps_that_read_a_prompt_or_nothing_are_not(bench: Bench, tokens: tuple
 
 def short_of_time(bench: Bench, largest: int) -> None:
     bench.scheduler._largest_batch = lambda _: largest
-    bench.scheduler._largest = largest
+    bench.scheduler._max_batch = largest
 
 
 def listeners(bench: Bench, **leads: int) -> list[FakeRequest]:
