@@ -1,5 +1,7 @@
-"""What a Qwen3-TTS checkpoint folder says about itself: sizes, special ids, speakers, languages, sampling defaults."""
-# TODO-DOC From the name of a voice model to a local checkpoint folder.
+"""Finds a Qwen3-TTS checkpoint folder and reads its configuration.
+
+The configuration holds sizes, special ids, speakers, languages and sampling defaults (docs/qwen3_tts.md, section 2).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from typing import Any, TypeVar
 
 from .errors import CheckpointError
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerSize:
-    """The sizes that the talker's backbone and the code predictor have in common."""
+    """Sizes of a transformer: the talker's backbone or the code predictor."""
 
     hidden: int
     intermediate: int
@@ -30,7 +34,7 @@ class TransformerSize:
 
 @dataclass(frozen=True, slots=True)
 class TextIds:
-    """Ids on the text side (Qwen3-TTS, section A.2)."""
+    """Special ids of text tokens (docs/qwen3_tts.md, section 2.1)."""
 
     im_start: int
     im_end: int
@@ -43,7 +47,7 @@ class TextIds:
 
 @dataclass(frozen=True, slots=True)
 class CodecIds:
-    """Ids on the codec side (section A.3)."""
+    """Special ids of codec tokens (docs/qwen3_tts.md, section 2.2)."""
 
     pad: int
     bos: int
@@ -56,7 +60,7 @@ class CodecIds:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """generation_config.json (section A.6)."""
+    """Content of generation_config.json (docs/qwen3_tts.md, section 2.4)."""
 
     temperature: float
     top_k: int
@@ -70,7 +74,7 @@ class SamplingDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TalkerCheckpoint:
-    """A checkpoint's configuration; the weights stay in the folder."""
+    """A checkpoint's configuration, without its weights."""
 
     folder: Path
     model_type: str
@@ -95,16 +99,17 @@ class TalkerCheckpoint:
 
 
 NEWLINE_TOKEN_ID = 198
-"""The published tokenizers' id of a line feed; config.json names another one where the tokenizer differs."""
+"""Id of a line feed in the published tokenizers; config.json names the id of other tokenizers."""
 
 
 def load_checkpoint(folder: Path) -> TalkerCheckpoint:
-    """Read config.json and generation_config.json. Raises CheckpointError naming what is missing or inconsistent.
+    """Reads config.json and generation_config.json. Raises CheckpointError naming what is missing or inconsistent.
 
-    Nothing falls back to class defaults: those of the reference differ from the published values (section A.3).
+    No field has a default: the defaults of the reference implementation differ from the published values
+    (docs/qwen3_tts.md, section 2.2).
     """
     if not (folder / "config.json").exists():
-        raise CheckpointError(f"{folder} is no checkpoint: it has no config.json")
+        raise CheckpointError(f"{folder} is not a checkpoint: it has no config.json")
     config = _Fields(folder / "config.json")
     talker = config.sub("talker_config")
     predictor = talker.sub("code_predictor_config")
@@ -149,7 +154,7 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
     )
     _check(checkpoint)
     if predictor.get("num_code_groups", int, checkpoint.groups) != checkpoint.groups:
-        raise CheckpointError(f"{folder / 'config.json'}: talker and code predictor differ in num_code_groups")
+        raise CheckpointError(f"{folder / 'config.json'}: talker and code predictor must have the same num_code_groups")
     return checkpoint
 
 
@@ -192,14 +197,18 @@ def _check(checkpoint: TalkerCheckpoint) -> None:
         )
     for name, dialect in checkpoint.dialects.items():
         if dialect not in checkpoint.languages:
-            raise CheckpointError(f"{where}: speaker {name!r} has the unknown dialect {dialect!r}")
+            raise CheckpointError(
+                f"{where}: speaker {name!r} must have a dialect of codec_language_id, got {dialect!r}"
+            )
     if any(not 0 <= token < checkpoint.text_vocab for token in astuple(checkpoint.text_ids)):
         raise CheckpointError(f"{where}: text ids must lie in [0, {checkpoint.text_vocab})")
     for size in (checkpoint.talker, checkpoint.predictor):
         if size.kv_heads < 1:
-            raise CheckpointError(f"{where}: num_key_value_heads must be positive")
+            raise CheckpointError(f"{where}: num_key_value_heads must be positive, got {size.kv_heads}")
         if size.heads % size.kv_heads:
-            raise CheckpointError(f"{where}: attention heads must be a multiple of key-value heads")
+            raise CheckpointError(
+                f"{where}: attention heads must be a multiple of key-value heads, got {size.heads} and {size.kv_heads}"
+            )
 
 
 T = TypeVar("T")
@@ -207,7 +216,7 @@ _REQUIRED: Any = object()
 
 
 class _Fields:
-    """A JSON object whose missing or mistyped fields raise CheckpointError with their path."""
+    """A JSON object; reading a missing or mistyped field raises CheckpointError with the field's path."""
 
     def __init__(self, path: Path, values: dict[str, Any] | None = None, prefix: str = "") -> None:
         self._path, self._prefix = path, prefix
@@ -222,11 +231,11 @@ class _Fields:
         if value is _REQUIRED:
             raise CheckpointError(f"{self._path}: {self._prefix}{name} is missing")
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, not {value!r}")
+            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, got {value!r}")
         return value
 
     def rows(self, name: str, *, optional: bool = False) -> dict[str, int]:
-        """A table of embedding rows by lower-case name."""
+        """Returns a table of embedding rows by lower-case name."""
         if optional and self._values.get(name) is None:
             return {}
         table = self.sub(name)
@@ -237,7 +246,7 @@ class _Fields:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises CheckpointError."""
+    """Reads a file that holds a JSON object. Raises CheckpointError."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -249,18 +258,17 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return values
 
 
-log = logging.getLogger(__name__)
-
 DEMO_CHECKPOINT = "demo"
-
+"""Name of the checkpoint that comes with the package."""
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.toml", "*.txt"]
-"""Of a repository's files; others hold the same weights in other formats, or samples."""
+"""Files of a repository that are downloaded; others hold the same weights in other formats, or samples."""
 
 
 def checkpoint_folder(name: str) -> Path:
-    """The folder of "demo", of a path, or of a Hugging Face repository id (downloaded, or resumed, with progress).
+    """Returns the folder of a checkpoint: "demo", a path, or a Hugging Face repository id.
 
-    Blocks while downloading. Raises CheckpointError when there is neither a folder nor a repository of that name.
+    A repository is downloaded, or its download resumed, with a progress bar; the call blocks meanwhile. Raises
+    CheckpointError when there is neither a folder nor a repository of that name.
     """
     if name == DEMO_CHECKPOINT:
         try:
@@ -273,7 +281,7 @@ def checkpoint_folder(name: str) -> Path:
     if name.startswith((".", "/", "~")):
         raise CheckpointError(f"no checkpoint folder {name}")
     if name.count("/") != 1:
-        raise CheckpointError(f"no checkpoint folder {name}, and a Hugging Face repository is named OWNER/NAME")
+        raise CheckpointError(f"no checkpoint folder {name}; the id of a Hugging Face repository must be OWNER/NAME")
     return _download(name)
 
 
@@ -281,7 +289,7 @@ def _download(repository: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-    log.info("looking for %s; what was downloaded before is kept", repository)
+    log.info("downloading %s; files that were downloaded before are kept", repository)
     try:
         return Path(snapshot_download(repository, allow_patterns=DOWNLOAD_PATTERNS))
     except GatedRepoError as error:

@@ -1,4 +1,4 @@
-"""The talker's tensors: which of them the published format names, and whether a folder holds them (section D.1)."""
+"""Names and shapes of the talker's tensors in the published format (docs/qwen3_tts.md, section 11.1), and their check."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PREFIX = "talker."
 
 
 def check_weights(checkpoint: TalkerCheckpoint) -> list[Path]:
-    """The files that hold the talker's weights; reads their headers only.
+    """Returns the files that hold the talker's weights; reads their headers only.
 
-    Raises CheckpointError listing what is missing, surplus or wrongly shaped. Tensors beside the talker's, such as a
-    speaker encoder, are not looked at.
+    Raises CheckpointError listing missing, surplus and wrongly shaped tensors. Other tensors, such as those of a
+    speaker encoder, are ignored.
     """
     try:
         return sorted(find_tensors(checkpoint.folder, PREFIX, tensor_shapes(checkpoint)))
@@ -26,7 +26,7 @@ def check_weights(checkpoint: TalkerCheckpoint) -> list[Path]:
 
 
 def tensor_shapes(checkpoint: TalkerCheckpoint) -> dict[str, Shape]:
-    """Every tensor of the talker and its code predictor, by its name without `talker.`, with its shape."""
+    """Returns the shapes of all tensors of the talker and its code predictor, by their names without `talker.`."""
     return dict(_tensor_shapes(checkpoint))
 
 

@@ -1,4 +1,7 @@
-"""A voice that was made from a recording: what a talker needs to speak with it."""
+"""A voice made from a recording: what a talker needs to speak with it.
+
+Apart from `voices.py` because the talker's prompt imports it, which `voices.py` imports.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from .checkpoint import TalkerCheckpoint
 from .errors import BadVoice
 
 MAX_REFERENCE_FRAMES = 375
-"""Longest reference recording of a voice, 30 s; 5 to 15 s are best (section H.5)."""
+"""Longest reference recording of a voice, 30 s; 5 to 15 s are best (docs/qwen3_tts.md, section 13, item 3)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClonedVoice:
-    """A voice from outside the checkpoint. It fits the checkpoint that it was made with, and no other.
+    """A voice from outside the checkpoint; it fits the checkpoint that it was made with, and no other.
 
-    `speaker_vector`: float32 [talker hidden], as the speaker encoder gives it. `reference_text` and `reference_codes`,
-    int64 [frames, groups], come together: with them the talker goes on in the recording's own manner ("in context"),
-    without them it has the speaker vector alone. `languages`: what the voice is said to speak, besides the
-    checkpoint's own. Raises BadVoice.
+    `speaker_vector`: float32 [talker hidden], from the speaker encoder. `reference_text` and `reference_codes`, int64
+    [frames, groups], are both given or both absent: with them the talker continues the recording ("in context"),
+    without them it has only the speaker vector. `languages`: languages of the voice besides the checkpoint's own.
+    Raises BadVoice.
     """
 
     name: str
@@ -33,19 +36,19 @@ class ClonedVoice:
 
     def __post_init__(self) -> None:
         if not self.name.strip():
-            raise BadVoice("a voice needs a name", param="name")
+            raise BadVoice("a voice must have a name", param="name")
         vector = np.asarray(self.speaker_vector, np.float32)
         if vector.ndim != 1 or not np.isfinite(vector).all():
-            raise BadVoice("a speaker vector is one row of finite numbers", param="speaker_vector")
+            raise BadVoice("the speaker vector must be one row of finite numbers", param="speaker_vector")
         object.__setattr__(self, "speaker_vector", vector)
         if (self.reference_text is None) != (self.reference_codes is None):
-            raise BadVoice("a reference needs both its text and its codes", param="reference_text")
+            raise BadVoice("a reference must have both its text and its codes", param="reference_text")
         if self.reference_text is not None and not self.reference_text.strip():
-            raise BadVoice("the reference text is empty", param="reference_text")
+            raise BadVoice("the reference text must not be empty", param="reference_text")
         if self.reference_codes is not None:
             codes = np.asarray(self.reference_codes)
             if codes.ndim != 2 or not len(codes) or not np.issubdtype(codes.dtype, np.integer):
-                raise BadVoice("reference codes are whole numbers, [frames, groups]", param="reference_codes")
+                raise BadVoice("reference codes must be integers [frames, groups]", param="reference_codes")
             object.__setattr__(self, "reference_codes", codes.astype(np.int64))
 
     @property
@@ -53,13 +56,13 @@ class ClonedVoice:
         return self.reference_codes is not None
 
     def check(self, checkpoint: TalkerCheckpoint) -> None:
-        """Raises BadVoice, naming the part, when the voice was not made with a checkpoint like this one."""
+        """Checks that the voice was made with a checkpoint like this one. Raises BadVoice, naming the part that differs."""
         if checkpoint.model_type == "voice_design":
-            raise BadVoice("a voice-design model speaks in no given voice")
+            raise BadVoice("a voice-design model accepts no cloned voice")
         width = checkpoint.talker.hidden
         if len(self.speaker_vector) != width:
             raise BadVoice(
-                f"the speaker vector has {len(self.speaker_vector)} numbers where this model takes {width}: "
+                f"the speaker vector must have {width} numbers for this model, got {len(self.speaker_vector)}: "
                 "it was made with another model",
                 param="speaker_vector",
             )
@@ -75,5 +78,6 @@ class ClonedVoice:
             )
         if len(codes) > MAX_REFERENCE_FRAMES:
             raise BadVoice(
-                f"the reference has {len(codes)} frames, more than {MAX_REFERENCE_FRAMES}", param="reference_codes"
+                f"the reference must have at most {MAX_REFERENCE_FRAMES} frames, got {len(codes)}",
+                param="reference_codes",
             )

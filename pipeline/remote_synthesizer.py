@@ -151,7 +151,7 @@ class RemoteSynthesizer(VoiceModel):
         return _LeasedSpeech(
             plan,
             self._utterance_text(request),
-            self._clock(request),
+            self._timing(request),
             partial(talker.open, place.talker),
             codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
             self._rounds.next(paced=request.paced),

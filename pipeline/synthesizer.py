@@ -1,4 +1,4 @@
-"""One voice model ready to speak: its talker and codec processes, and the utterances under way."""
+"""The synthesizer that owns the engine: one voice model with its talker and codec processes, and its utterances."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from .utterance import UtteranceSpeech
 from .voice_model import GPU_PREFILLED_PROMPTS, SynthesizerOptions, VoiceModel
 
 CUDA_SLOTS = 128
+"""Slots on a GPU unless set."""
 CPU_SLOTS = 32
+"""Most slots on a CPU unless set."""
 CPU_MEMORY_SHARE = 4
-"""The talker's slots take one part in so many of a machine's memory."""
-
+"""Divisor of the machine's memory that limits the talker's slots on a CPU."""
 MAX_GENERATION_FRAMES = 2048
-"""Longest single generation, 164 s: a slot takes no more text than is said in that time, and the rest of a text goes
-on in the next generation. Checkpoints allow four times as much, in memory that would be kept for nothing."""
+"""Longest single generation, 164 s. A slot takes as much text as is spoken in that time; the rest continues in the
+next generation. Checkpoints allow four times as many frames, whose memory would rarely be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Processes:
-    """The talker's engine and the codec's worker, which live and die together."""
+    """The talker's engine and the codec's worker, which are started and stopped together."""
 
     talker: TalkerEngine
     codec: CodecService
@@ -64,37 +65,38 @@ class _Processes:
 
 
 class QwenSynthesizer(VoiceModel):
-    """The `Synthesizer` of `speech.py` for a Qwen3-TTS checkpoint folder.
+    """The `Synthesizer` of `interface.py` for a Qwen3-TTS checkpoint folder.
 
-    Raises CheckpointError when the folder is not a checkpoint it can speak with.
+    Raises CheckpointError for a folder that is not a checkpoint of a supported kind.
     """
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
         super().__init__(folder, options)
-        self.slots = options.slots or self._ample_slots()
+        self.slots = options.slots or self._default_slots()
         self._speeches: set[UtteranceSpeech] = set()
-        self._rounds = StaggeredCredit(options.device)
+        self._credit = StaggeredCredit(options.device)
         self._processes: _Processes | None = None
         self._starting = True
-        """Not ready yet for the first time, or again."""
-        self._lent = 0
+        """Whether a start, the first or a later one, has not finished."""
+        self._leased = 0
+        """Utterances of other processes."""
 
     @property
     def state(self) -> EngineState:
-        """DEAD once a process died or hung, whether or not anyone was speaking."""
+        """The engine's state; DEAD from when a process died or hung, whether or not anything was being spoken."""
         if self._processes is None:
             return EngineState.STARTING if self._starting else EngineState.DEAD
         if not self._processes.alive:
             return EngineState.DEAD
         if self._starting:
             return EngineState.STARTING
-        utterances, now_s = len(self._speeches) + self._lent, asyncio.get_running_loop().time()
+        utterances, now_s = len(self._speeches) + self._leased, asyncio.get_running_loop().time()
         overloaded = self._processes.capacity.overloaded(utterances, now_s)
         return EngineState.DEGRADED if overloaded else EngineState.READY
 
     @property
     def capacity(self) -> int:
-        """Utterances that can be spoken at once without a gap, by the steps' measured times."""
+        """Utterances that can be spoken at once without a gap, by the measured durations of steps."""
         if self._processes is None:
             return self.slots
         return self._processes.capacity.utterances(asyncio.get_running_loop().time())
@@ -108,26 +110,26 @@ class QwenSynthesizer(VoiceModel):
 
     @property
     def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
-        """The newest steps of "talker" and "codec" by batch size: generations in a step, frames in a job."""
+        """Durations of the newest steps of "talker" and "codec", by generations in a step and frames in a job."""
         stages = self._processes.capacity.stages if self._processes is not None else ()
         return {stage.name: stage.times.summaries() for stage in stages}
 
     def run_ahead(self) -> None:
-        """Begin with what a start takes longest for and needs nothing else for; returns at once."""
+        """Begins to import vLLM, which takes longest of a start and depends on nothing else; returns at once."""
         preload_vllm(self._options.device, self._options.talker_threads)
 
     async def start(self) -> None:
-        """Start both processes side by side, and measure what they carry; after `close` again.
+        """Starts both processes and measures their capacity; can be called again after `close`.
 
-        Raises EngineError; neither is left running then.
+        Raises EngineError. After an error or a cancellation no process is left behind.
         """
         self._starting = True
         processes = self._build()
         try:
             await processes.start()
             self._processes = processes
-            await calibrate(processes.capacity, self.slots, lambda: self.open(self._sample()))
-            # A cut utterance tells nothing of how fast the voice speaks.
+            await calibrate(processes.capacity, self.slots, lambda: self.open(self._calibration_request()))
+            # Utterances that were cut give no pace of the voice.
             self._pace.clear()
             freeze_gc()
         except BaseException:
@@ -136,7 +138,7 @@ class QwenSynthesizer(VoiceModel):
         self._starting = False
 
     async def close(self) -> None:
-        """Stop both processes; speeches under way raise EngineLost. Safe to call twice."""
+        """Stops both processes; open speeches raise EngineLost. Safe to call twice."""
         processes, self._processes = self._processes, None
         self._starting = False
         if processes is not None:
@@ -144,17 +146,17 @@ class QwenSynthesizer(VoiceModel):
 
     @property
     def free_slots(self) -> int:
-        """Talker slots that nobody holds or will need again, not even an utterance that is being stopped."""
+        """Talker slots that no utterance holds or will need again, not even one that is being stopped."""
         if self._processes is None:
             return 0
-        # An utterance between two generations holds no slot and must find one.
+        # An utterance between two generations holds no slot but needs one soon.
         return self._processes.talker.free_slots - sum(not speech.holds_slot for speech in self._speeches)
 
-    def _sample(self) -> SpeechRequest:
-        """The shortest thing that the model can be asked to say."""
+    def _calibration_request(self) -> SpeechRequest:
+        """Returns the shortest request that the model accepts."""
         voice = self.voices.get(self.default_voice)
-        described = voice is not None and voice.needs_instructions
-        instructions = "A calm voice." if described else None
+        needs_instructions = voice is not None and voice.needs_instructions
+        instructions = "A calm voice." if needs_instructions else None
         return SpeechRequest(self.default_voice, instructions=instructions, max_frames=CALIBRATION_FRAMES)
 
     def _build(self) -> _Processes:
@@ -163,7 +165,7 @@ class QwenSynthesizer(VoiceModel):
         stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.batch_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
-    def _ample_slots(self) -> int:
+    def _default_slots(self) -> int:
         if self._options.device != "cpu":
             return CUDA_SLOTS
         memory_bytes = psutil.virtual_memory().total // CPU_MEMORY_SHARE
@@ -196,7 +198,7 @@ class QwenSynthesizer(VoiceModel):
         options = self._options
         return CodecService(
             self._checkpoint.codec_folder,
-            # An utterance keeps its codec stream while it plays out, when its talker slot serves the next one already.
+            # An utterance keeps its codec stream while its audio plays, when the next one has its talker slot already.
             slots=2 * self.slots,
             codec_mode=options.codec_mode,
             device=options.device,
@@ -206,8 +208,8 @@ class QwenSynthesizer(VoiceModel):
             start_deadline_s=options.start_timeout_s,
         )
 
-    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:  # noqa: ARG002 - lent ones only
-        """Begin an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
+    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:  # noqa: ARG002 - for leased slots only
+        """Begins an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
         processes = self._processes
         if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
@@ -218,24 +220,24 @@ class QwenSynthesizer(VoiceModel):
         speech = UtteranceSpeech(
             plan,
             self._utterance_text(request),
-            self._clock(request),
+            self._timing(request),
             processes.talker.open,
-            # Speech goes on from the reference in the talker, so in the codec too.
+            # The talker continues the reference recording, so the codec does too.
             processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            self._rounds.next(paced=request.paced),
-            lambda speech: self._closed(self._name(request), speech),
+            self._credit.next(paced=request.paced),
+            lambda speech: self._on_end(self._name(request), speech),
         )
         self._speeches.add(speech)
         return speech
 
-    def _closed(self, voice: str, speech: UtteranceSpeech) -> None:
+    def _on_end(self, voice: str, speech: UtteranceSpeech) -> None:
         self._speeches.discard(speech)
         self._pace[voice] = speech.pace
 
     # For other processes
 
     def attachment(self, owner: int, last_epoch: int) -> Attach | None:
-        """How the process of that number speaks through this engine; None while it does not run."""
+        """Returns how the process with number `owner` uses this engine; None while the engine does not run."""
         processes = self._processes
         if processes is None or not self.state.speaks:
             return None
@@ -249,7 +251,7 @@ class QwenSynthesizer(VoiceModel):
             wakeup_address=talker.wakeup_address,
             codec=codec.jobs_address,
             codec_slots=codec.slots,
-            # Short ones: the codec makes full batches of several processes' jobs, and decides late what goes first.
+            # Small jobs: the codec joins several processes' jobs in a batch, and chooses late which goes first.
             max_job_frames=min(
                 codec.max_job_frames,
                 max(CHUNK_FRAMES[-1], 2 * codec.max_job_frames // self._options.attached_processes),
@@ -257,20 +259,20 @@ class QwenSynthesizer(VoiceModel):
         )
 
     def lease(self) -> SlotLease:
-        """A place for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""
+        """Leases slots for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""
         processes = self._processes
         if processes is None or not processes.alive:
             raise EngineNotReady("the voice is not ready")
         codec = processes.codec.lease()
         try:
-            seat = processes.talker.lease()
+            talker = processes.talker.lease()
         except VoxgateError:
             processes.codec.reclaim(codec)
             raise
         processes.talker.keep_awake()
-        self._lent += 1
-        return SlotLease(seat, codec, lambda: self._returned(processes.codec, codec))
+        self._leased += 1
+        return SlotLease(talker, codec, lambda: self._reclaim(processes.codec, codec))
 
-    def _returned(self, service: CodecService, slot: int) -> None:
-        self._lent -= 1
+    def _reclaim(self, service: CodecService, slot: int) -> None:
+        self._leased -= 1
         service.reclaim(slot)

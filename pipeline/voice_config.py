@@ -1,4 +1,4 @@
-"""What a voice's description file, `voice.toml` in the checkpoint folder, says about its text."""
+"""The description file of a voice model, `voice.toml` in the checkpoint folder: text, frame limits and voices."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ class _ConfigSection(BaseModel):
 
 
 class TextRules(_ConfigSection):
-    """How text is prepared for the voice; the defaults leave it as it is."""
+    """How text is prepared for the voices; the defaults leave it unchanged."""
 
     spoken_form: Literal["en"] | None = None
-    """Language whose numbers and symbols are spelled out before the tokenizer."""
+    """Language in which numbers and symbols are spelled out before the tokenizer."""
     closing_mark: str = ""
-    """Appended to a text that ends in none of . ? !"""
+    """Appended to a text that does not end in one of . ? !"""
     segment_tokens: int = Field(default=0, ge=0)
-    """After so many tokens a new generation begins at the next sentence end; 0 is never."""
+    """Tokens after which a new generation begins at the next end of a sentence; 0: never."""
 
 
 NO_LIMIT = 2**31 - 1
-"""More frames than any slot holds."""
+"""Frames, more than any slot holds."""
 
 
 class FrameLimits(_ConfigSection):
-    """Guards against speech that does not end where it should, in frames of 80 ms; each can be switched off."""
+    """Limits on speech that does not end where it should, in frames of 80 ms; each can be switched off."""
 
     frames_floor: int = Field(default=192, ge=1)
-    """Speech is never cut for its length before this."""
+    """Speech is never cut for its length before this many frames."""
     frames_per_token: int = Field(default=12, ge=0)
-    """Longest speech over a text, for each of its tokens; 0 is no such limit."""
+    """Most frames per token of the text; 0: no limit."""
     silent_frames: int = Field(default=50, ge=0)
-    """After so many silent frames behind the end of its text, speech is ended; 0 is never."""
+    """Silent frames after the end of the text at which speech is ended; 0: never."""
     early_end: bool = False
-    """Whether speech may end before all its text was read, as the model alone would decide."""
+    """Whether the model may end speech before it has read all text."""
 
     def max_frames(self, tokens: int) -> int:
-        """Frames after which a generation over `tokens` text tokens is cut."""
+        """Returns the frames after which a generation of `tokens` text tokens is cut."""
         if not self.frames_per_token:
             return NO_LIMIT
         return max(self.frames_floor, self.frames_per_token * tokens)
 
 
 class VoiceEntry(_ConfigSection):
-    """What is told about one voice of the checkpoint."""
+    """What clients are told of one voice of the checkpoint."""
 
     display: str = ""
-    """What to call it where people choose; empty: its name."""
+    """Name to show to users; the voice's name if empty."""
     description: str = ""
     languages: tuple[str, ...] = ()
-    """Languages it speaks besides "auto", where the checkpoint's own table says nothing."""
+    """Languages that it speaks besides "auto" and those of the checkpoint's table."""
 
 
 class VoiceConfig(_ConfigSection):
-    """A whole `voice.toml`."""
+    """The content of `voice.toml`."""
 
     text: TextRules = TextRules()
     limits: FrameLimits = FrameLimits()
     voice: dict[str, VoiceEntry] = Field(default_factory=dict)
-    """By name, as in the checkpoint's speaker table. Offered in this order; the first speaks when none is asked for."""
+    """By name, as in the checkpoint's speaker table, in the order in which they are offered; the first is the default."""
 
 
 def load_voice_config(folder: Path) -> VoiceConfig:
-    """Read `voice.toml` of a checkpoint folder; without one, the defaults.
+    """Reads `voice.toml` of a checkpoint folder; returns the defaults when there is none.
 
-    Raises pydantic.ValidationError for unknown keys or bad values, tomllib.TOMLDecodeError for bad TOML.
+    Raises pydantic.ValidationError for unknown keys or wrong values, tomllib.TOMLDecodeError for invalid TOML.
     """
     path = folder / "voice.toml"
     if not path.exists():

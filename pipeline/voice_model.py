@@ -1,6 +1,7 @@
-"""Whether a checkpoint's files are all there and fit each other, before anything is loaded."""
-# TODO-DOC A Qwen3-TTS checkpoint as a voice: who can be spoken with, and what an utterance of theirs is going to be.
-# TODO-DOC It loads no weights: talker and codec are elsewhere.
+"""A Qwen3-TTS checkpoint folder as both synthesizers see it: options, voices, and the plan of an utterance.
+
+Nothing here loads weights: only the headers of their files are read.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ from .voices import ModelVoices
 
 
 def check_files(checkpoint: TalkerCheckpoint) -> None:
-    """Look at talker and codec without reading a weight; takes milliseconds. Raises CheckpointError."""
+    """Checks that the files of talker and codec are complete and fit each other. Raises CheckpointError.
+
+    It reads no weights, and takes milliseconds.
+    """
     check_weights(checkpoint)
     folder = checkpoint.codec_folder
     try:
@@ -43,34 +47,34 @@ def check_files(checkpoint: TalkerCheckpoint) -> None:
         raise CheckpointError(str(error)) from error
     if (codec.num_quantizers, codec.codebook_size) != (checkpoint.groups, checkpoint.codebook):
         raise CheckpointError(
-            f"{folder} decodes {codec.num_quantizers} codebooks of {codec.codebook_size} codes, but the talker makes "
-            f"{checkpoint.groups} of {checkpoint.codebook}"
+            f"{folder} must decode the talker's {checkpoint.groups} codebooks of {checkpoint.codebook} codes, "
+            f"got {codec.num_quantizers} of {codec.codebook_size}"
         )
 
 
 GPU_INITIAL_BURST_MS = 640
-"""On a GPU a step takes far less than the 80 ms that are heard of it, so little is enough to begin with."""
+"""Initial burst on a GPU unless set: a step takes far less than its 80 ms of audio, so little is enough to begin."""
 
 GPU_PREFILLED_PROMPTS = 32
-"""Utterances that may begin within some 50 ms and still find their prompt read."""
+"""Prefilled prompts on a GPU unless set: about as many utterances as can begin within 50 ms."""
 
 UNPACED_LOOKAHEAD_FACTOR = 2
-"""On a GPU speech that nobody listens to may be so many times as far ahead of what was sent: a step of many costs less
-a frame, and nobody should be held back from it by how long his sound is on its way."""
+"""Factor of the lookahead of unpaced speech on a GPU. Steps of many utterances cost less per frame, and the time until
+its audio was sent should keep none of them out of a step."""
 
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerOptions:
-    """`lookahead_ms`: how far generation may run ahead of the listener; `initial_burst_ms`: how far before he has heard anything,
-    from where it grows as he hears it (None: all of it, on a GPU GPU_INITIAL_BURST_MS); `slots`: the most utterances there can
-    be at once.
+    """How a voice model is run.
 
-    `attached_processes`: other processes that share the engine, in slots lent to them. `prefilled_prompts`: prompts that are read before they
-    are asked for (None: GPU_PREFILLED_PROMPTS on a GPU, none elsewhere).
-
-    Without `slots`, more than the device is known to carry, as far as memory goes: how many it does carry is measured.
+    `slots`: the most utterances at once; None: as many as memory allows, up to more than the device can speak without
+    gaps, which is measured. `lookahead_ms`: how far generation may run ahead of playback. `initial_burst_ms`: how far
+    before anything was played, from where it grows with playback; None: all of it, on a GPU GPU_INITIAL_BURST_MS.
+    `codec_mode`, `left_context`: see `codecs/neural/streaming.py`. `attached_processes`: other processes that share
+    the engine in leased slots. `prefilled_prompts`: prompts that are computed before they are requested; None:
+    GPU_PREFILLED_PROMPTS on a GPU, otherwise none.
     """
 
     slots: int | None = None
@@ -90,13 +94,13 @@ class SynthesizerOptions:
 
 
 class VoiceModel:
-    """The voices of a checkpoint folder. Raises CheckpointError when it is not one that can be spoken with."""
+    """The voices of a checkpoint folder. Raises CheckpointError when it cannot be used."""
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
         self._checkpoint = load_checkpoint(folder)
         if self._checkpoint.model_type not in MODEL_TYPES:
             raise CheckpointError(
-                f"{folder} is a {self._checkpoint.model_type} model; there are: {', '.join(MODEL_TYPES)}"
+                f"{folder}: tts_model_type must be one of {', '.join(MODEL_TYPES)}, got {self._checkpoint.model_type}"
             )
         if self._checkpoint.model_type == "custom_voice" and not self._checkpoint.speakers:
             raise CheckpointError(f"{folder} names no speakers")
@@ -107,41 +111,43 @@ class VoiceModel:
             self._tokenizer: TextTokenizer = load_tokenizer(folder)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{folder}: {error}") from error
-        # An id beyond the table would end the engine's process, and every utterance with it.
+        # An id outside the embedding table would end the engine's process, and every utterance with it.
         if self._tokenizer.vocabulary > self._checkpoint.text_vocab:
             raise CheckpointError(
-                f"{folder}: the tokenizer has {self._tokenizer.vocabulary} ids, the model {self._checkpoint.text_vocab}"
+                f"{folder}: the tokenizer must have at most {self._checkpoint.text_vocab} ids, "
+                f"got {self._tokenizer.vocabulary}"
             )
         self.max_characters = options.max_characters
         self._catalog = ModelVoices(self._checkpoint, self._rules, self._tokenizer)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._pace: dict[str, float] = {}
+        """Of each voice's last utterance, for the word times of its next."""
         table = load_phone_table(self._checkpoint)
         self._phone_scorer = None if table is None else PhoneScorer(table)
 
     @property
     def default_voice(self) -> str:
-        """The first voice; empty while a base model has been given none."""
+        """The first voice; empty while a base model has none."""
         return self._catalog.default
 
     def add_voice(self, voice: ClonedVoice) -> None:
-        """Offer a voice made from a recording, in place of an earlier one of its name; utterances keep what they have.
+        """Offers a voice made from a recording, and replaces an earlier one of its name for new utterances.
 
         Raises BadVoice when it does not fit the checkpoint or has the name of one of its own voices.
         """
         self._catalog.add(voice)
 
     def remove_voice(self, name: str) -> None:
-        """Offer it no longer; utterances under way go on. Raises UnknownVoice, also for the checkpoint's own voices."""
+        """Withdraws a voice from new utterances. Raises UnknownVoice, also for the checkpoint's own voices."""
         self._catalog.remove(name)
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:
         normalise = request.language.lower() if request.normalise else None
         return UtteranceText(self._rules.text, self._tokenizer, self.max_characters, normalise)
 
-    def _clock(self, request: SpeechRequest) -> WordTiming:
-        clock = WordAligner(self._pace.get(self._name(request), ORDINARY_PACE), self._phone_scorer or CoarseScorer())
-        return clock if request.words else LazyWordAligner(clock)
+    def _timing(self, request: SpeechRequest) -> WordTiming:
+        aligner = WordAligner(self._pace.get(self._name(request), ORDINARY_PACE), self._phone_scorer or CoarseScorer())
+        return aligner if request.words else LazyWordAligner(aligner)
 
     def _name(self, request: SpeechRequest) -> str:
         return request.voice.lower() or self.default_voice
@@ -163,8 +169,8 @@ class VoiceModel:
             trim_silence=request.trim_silence,
         )
 
-    def _sampling(self, wanted: SamplingOptions, seed: int) -> Sampling:
-        usual = asdict(self._checkpoint.defaults)
-        own = {name: value for name, value in asdict(wanted).items() if value is not None}
-        del usual["max_frames"]
-        return Sampling(**(usual | own), seed=seed, early_end=self._rules.limits.early_end)
+    def _sampling(self, options: SamplingOptions, seed: int) -> Sampling:
+        defaults = asdict(self._checkpoint.defaults)
+        requested = {name: value for name, value in asdict(options).items() if value is not None}
+        del defaults["max_frames"]
+        return Sampling(**(defaults | requested), seed=seed, early_end=self._rules.limits.early_end)

@@ -1,4 +1,4 @@
-"""The voices that can be spoken with, and the prompt of each: the checkpoint's own, cloned ones, and designed ones."""
+"""The voices of a model and the prompt of each: the checkpoint's own, cloned ones, and designed ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from .text.tokenizer import TextTokenizer
 from .voice_config import VoiceConfig
 
 DESIGNED = "designed"
-"""The one voice of a voice-design model: whatever the instructions describe."""
+"""Name of the one voice of a voice-design model, which the instructions describe."""
 
 
 class ModelVoices:
-    """Names are matched in any case. Voices come and go while others are spoken with; each utterance keeps its own."""
+    """The voices on offer; names are matched in any case.
+
+    Voices can be added and removed at any time; an utterance that was begun keeps its voice.
+    """
 
     def __init__(self, checkpoint: TalkerCheckpoint, rules: VoiceConfig, tokenizer: TextTokenizer) -> None:
         self._checkpoint, self._rules, self._tokenizer = checkpoint, rules, tokenizer
@@ -38,69 +41,73 @@ class ModelVoices:
 
     @property
     def voices(self) -> Mapping[str, VoiceInfo]:
-        """All voices by lower-case name, as they are now and will be."""
+        """A view of all voices by lower-case name, which follows later changes."""
         return MappingProxyType(self._voices)
 
     @property
     def default(self) -> str:
-        """The first voice; empty for a base model that has been given none."""
+        """The first voice; empty for a base model without cloned voices."""
         return next(iter(self._voices), "")
 
     def cloned(self, name: str) -> ClonedVoice | None:
-        """The voice that was added under this name."""
+        """Returns the voice that was added under this name."""
         voice, _ = self._cloned.get(name.lower(), (None, None))
         return voice
 
     def add(self, voice: ClonedVoice) -> None:
-        """Offer a voice, in place of an earlier one of its name. Raises BadVoice when it does not fit the model."""
+        """Offers a voice, and replaces an earlier one of its name. Raises BadVoice when it does not fit the model."""
         voice.check(self._checkpoint)
         name = voice.name.lower()
         if name in self._own:
-            raise BadVoice(f"{voice.name!r} is a voice of the model's own", param="name")
+            raise BadVoice(
+                f"the name of a voice must differ from the model's own voices, got {voice.name!r}", param="name"
+            )
         reference = self._reference_ids(voice)
         if len(reference) > MAX_REFERENCE_TEXT_TOKENS:
             raise BadVoice(
-                f"the reference text has more than {MAX_REFERENCE_TEXT_TOKENS} tokens", param="reference_text"
+                f"the reference text must have at most {MAX_REFERENCE_TEXT_TOKENS} tokens, got {len(reference)}",
+                param="reference_text",
             )
         self._cloned[name] = voice, reference
         self._voices[name] = VoiceInfo(
             name=name,
-            languages=_together(offered_languages(self._checkpoint), voice.languages),
+            languages=_merged(offered_languages(self._checkpoint), voice.languages),
             description=voice.description,
             cloned=True,
         )
 
     def remove(self, name: str) -> None:
-        """Offer a voice that was added no longer. Raises UnknownVoice, also for the model's own voices."""
+        """Withdraws a voice that was added. Raises UnknownVoice, also for the model's own voices."""
         if self._cloned.pop(name.lower(), None) is None:
             raise UnknownVoice(f"no voice {name!r} was added", param="voice")
         del self._voices[name.lower()]
 
     def check(self, request: SpeechRequest) -> VoiceInfo:
-        """The voice asked for. Raises UnknownVoice, UnknownLanguage, UnsupportedOption."""
+        """Returns the requested voice. Raises UnknownVoice, UnknownLanguage, UnsupportedOption."""
         name = request.voice.lower() or self.default
         if (voice := self._voices.get(name)) is None:
-            there = ", ".join(self._voices) or "none yet: add one made from a recording"
-            raise UnknownVoice(f"no voice {request.voice!r}; there are: {there}", param="voice")
+            offered = ", ".join(self._voices) or "none yet: add one made from a recording"
+            raise UnknownVoice(f"no voice {request.voice!r}; there are: {offered}", param="voice")
         if (language := request.language.lower()) not in voice.languages:
-            there = ", ".join(voice.languages)
-            raise UnknownLanguage(f"{name} does not speak {language!r}; it does: {there}", param="language")
+            offered = ", ".join(voice.languages)
+            raise UnknownLanguage(f"voice {name} does not speak {language!r}; it speaks: {offered}", param="language")
         if request.instructions and not voice.instructions:
-            raise UnsupportedOption("this voice takes no instructions", param="instructions")
+            raise UnsupportedOption("this voice accepts no instructions", param="instructions")
         if voice.needs_instructions and not (request.instructions or "").strip():
-            raise UnsupportedOption("this voice is made by instructions: describe it", param="instructions")
+            raise UnsupportedOption("this voice needs instructions that describe it", param="instructions")
         return voice
 
     def prompt(self, request: SpeechRequest) -> Prompt:
-        """What the talker reads before the text. Raises as `check` does."""
+        """Returns what the talker reads before the text. Raises what `check` raises."""
         name = self.check(request).name
         language = request.language.lower()
-        # A language may be one that the voice speaks without a tag for it.
+        # A voice may speak a language for which the model has no tag.
         tag = language if language in offered_languages(self._checkpoint) else "auto"
         instruct = self._instruct_ids(request.instructions)
         if len(instruct) > MAX_INSTRUCTION_TOKENS:
             raise UnsupportedOption(
-                f"instructions are limited to {MAX_INSTRUCTION_TOKENS} tokens", param="instructions"
+                f"instructions must have at most {MAX_INSTRUCTION_TOKENS} tokens, got {len(instruct)}",
+                param="instructions",
             )
         if name in self._cloned:
             voice, reference = self._cloned[name]
@@ -115,7 +122,7 @@ class ModelVoices:
         description = "the voice that the instructions describe" if designed else ""
         return VoiceInfo(
             name=name,
-            languages=_together(offered_languages(self._checkpoint), entry.languages if entry else ()),
+            languages=_merged(offered_languages(self._checkpoint), entry.languages if entry else ()),
             description=(entry.description if entry else "") or description,
             instructions=takes_instructions(self._checkpoint),
             needs_instructions=designed,
@@ -127,19 +134,20 @@ class ModelVoices:
             return []
         ids = self._checkpoint.text_ids
         encode = self._tokenizer.encode_plain
-        # "<|im_start|>user\n{instruct}<|im_end|>\n", used whole (section B.1).
+        # "<|im_start|>user\n{instruct}<|im_end|>\n", used whole
+        # (docs/qwen3_tts.md, section 3.2).
         return [ids.im_start, *encode(f"user\n{instructions}"), ids.im_end, *encode("\n")]
 
     def _reference_ids(self, voice: ClonedVoice) -> list[int]:
-        # Leading line feeds would be one token with the template's own (section B.1).
+        # Leading line feeds would join the template's own in one token (docs/qwen3_tts.md, section 3.2).
         return self._tokenizer.encode_plain((voice.reference_text or "").lstrip())
 
 
-def _together(offered: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+def _merged(offered: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     return (*offered, *(language for language in more if language not in offered))
 
 
 def _in_order(speakers: Iterable[str], rules: VoiceConfig) -> list[str]:
-    """As the voice file names them; those that it does not, by name behind them."""
-    place = {name: number for number, name in enumerate(rules.voice)}
-    return sorted(speakers, key=lambda name: (place.get(name, len(place)), name))
+    """Returns the speakers in the order of `voice.toml`, then the others by name."""
+    rank = {name: number for number, name in enumerate(rules.voice)}
+    return sorted(speakers, key=lambda name: (rank.get(name, len(rank)), name))

@@ -201,7 +201,7 @@ def test_a_missing_or_mistyped_sampling_default_is_named(write: Callable[..., Pa
 
 
 def test_a_truth_value_is_not_a_number(write: Callable[..., Path]) -> None:
-    with pytest.raises(CheckpointError, match="num_hidden_layers must be int, not True"):
+    with pytest.raises(CheckpointError, match="num_hidden_layers must be int, got True"):
         load_checkpoint(write({"talker_config.num_hidden_layers": True}))
 
 
@@ -219,7 +219,7 @@ INCONSISTENT = [
     ({"talker_config.codec_bos_id": 3072}, "codec, speaker and language ids"),
     ({"talker_config.spk_id": {"ryan": 4000}}, "codec, speaker and language ids"),
     ({"talker_config.codec_language_id": {"english": 17}}, "codec, speaker and language ids"),
-    ({"talker_config.spk_is_dialect": {"ryan": "scouse"}}, "'ryan' has the unknown dialect 'scouse'"),
+    ({"talker_config.spk_is_dialect": {"ryan": "scouse"}}, "'ryan' must have a dialect of codec_language_id, got 'scouse'"),
     ({"talker_config.num_key_value_heads": 5}, "attention heads must be a multiple"),
     ({"talker_config.num_key_value_heads": 0}, "num_key_value_heads must be positive"),
     ({"talker_config.code_predictor_config.num_key_value_heads": 3}, "attention heads must be a multiple"),
@@ -256,5 +256,5 @@ def test_a_file_must_hold_an_object(write: Callable[..., Path]) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"nowhere is no checkpoint: it has no config\.json"):
+    with pytest.raises(CheckpointError, match=r"nowhere is not a checkpoint: it has no config\.json"):
         load_checkpoint(tmp_path / "nowhere")

@@ -86,5 +86,5 @@ def test_a_model_of_named_voices_takes_a_vector_but_no_context(checkpoint: Talke
 
 
 def test_a_model_that_designs_voices_takes_none(base: TalkerCheckpoint) -> None:
-    with pytest.raises(BadVoice, match="no given voice"):
+    with pytest.raises(BadVoice, match="no cloned voice"):
         voice(base.talker.hidden).check(replace(base, model_type="voice_design"))
