@@ -219,7 +219,10 @@ INCONSISTENT = [
     ({"talker_config.codec_bos_id": 3072}, "codec, speaker and language ids"),
     ({"talker_config.spk_id": {"ryan": 4000}}, "codec, speaker and language ids"),
     ({"talker_config.codec_language_id": {"english": 17}}, "codec, speaker and language ids"),
-    ({"talker_config.spk_is_dialect": {"ryan": "scouse"}}, "'ryan' must have a dialect of codec_language_id, got 'scouse'"),
+    (
+        {"talker_config.spk_is_dialect": {"ryan": "scouse"}},
+        "'ryan' must have a dialect of codec_language_id, got 'scouse'",
+    ),
     ({"talker_config.num_key_value_heads": 5}, "attention heads must be a multiple"),
     ({"talker_config.num_key_value_heads": 0}, "num_key_value_heads must be positive"),
     ({"talker_config.code_predictor_config.num_key_value_heads": 3}, "attention heads must be a multiple"),
