@@ -14,7 +14,7 @@ from voxgate.gateway.transport.connection import SocketClosed
 
 
 class FakeSocket:
-    """Satisfies `voxgate.gateway.transport.websocket.Socket`.
+    """Satisfies `voxgate.gateway.transport.connection.Socket`.
 
     `stop_reading` makes it block as a full network would; `buffered`, it takes all there is, as kernels do for long,
     and only probes stay unanswered.
