@@ -1,6 +1,6 @@
-"""The GPU's kernels: on a GPU where there is one, else by Triton's interpreter, where Triton is installed.
+"""Tests of the GPU kernels: on a GPU, else in Triton's interpreter where Triton is installed.
 
-`scripts/test-gpu` runs these and the exactness test of the whole engine on a GPU.
+`scripts/test-gpu` runs them on a GPU, with the exactness test of the whole engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 
 HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
-    # Read when the kernels are imported.
+    # Before the kernels are imported, which read it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 collect_ignore_glob = [] if find_spec("triton") else ["test_*.py"]
 
@@ -32,7 +32,9 @@ def device() -> torch.device:
 
 @pytest.fixture(scope="session")
 def checkpoint() -> TalkerCheckpoint:
-    """The demo voice, or another with its text ids: those of `random_checkpoint.py` have the published sizes."""
+    """The demo voice, or the checkpoint in VOXGATE_TEST_CHECKPOINT with the same text ids, such as a random one of the
+    published sizes.
+    """
     folder = os.environ.get("VOXGATE_TEST_CHECKPOINT")
     return load_checkpoint(Path(folder) if folder else Path(str(files("voxgate.voices"))) / "demo")
 
@@ -44,7 +46,7 @@ def tokenizer(checkpoint: TalkerCheckpoint) -> Tokenizer:
 
 @contextmanager
 def mapped_tables(shape: TableShape) -> Iterator[SlotTables]:
-    """Tables that the device can read, until the end: CUDA would not map the next ones where these were."""
+    """Tables that the device can read; unmapped at the end, because CUDA would refuse to map the next ones there."""
     tables, _ = SlotTables.create(shape)
     if not HAS_GPU:
         yield tables

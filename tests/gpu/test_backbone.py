@@ -1,4 +1,4 @@
-"""The talker's layers on a GPU against the same maths written plainly, over a cache in pages."""
+"""`GpuBackbone`, with and without streamed layers, against the same computation in PyTorch, over a paged cache."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from voxgate.pipeline.talker.reference.row_tags import split_row_tags
 from .cuda_on_cpu import cpu_launch
 
 SIZE = TransformerSize(48, 80, 2, 4, 2, 16, 1e-6, 1e4)
-FEW = TransformerSize(256, 512, 2, 4, 2, 128, 1e-6, 1e4)
-"""Of the kernels for a few rows."""
-CUT = LayerTiling(FEW.hidden, 512, FEW.intermediate, 1024, span=128, ring=5, warps=4, down_passes=2, blocks=16, sums=32)
-PAGE, PAGES, MOST = 16, 24, 200
+STREAMED = TransformerSize(256, 512, 2, 4, 2, 128, 1e-6, 1e4)
+"""A size that the streamed kernels support."""
+TILING = LayerTiling(
+    STREAMED.hidden, 512, STREAMED.intermediate, 1024, span=128, ring=5, warps=4, down_passes=2, blocks=16, sums=32
+)
+PAGE, PAGES, MAX_POSITIONS = 16, 24, 200
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCase:
-    """`fresh`: rows of each request in this step; `cached`: positions of it before; `padding`: rows of nobody's."""
+    """`fresh`: rows of each request in this step; `cached`: its positions in the cache; `padding`: padding rows."""
 
     fresh: tuple[int, ...]
     cached: tuple[int, ...]
@@ -47,8 +49,8 @@ def normed(x: Tensor, weight: Tensor | float = 1.0) -> Tensor:
 
 
 def angles_of(dim: int) -> Tensor:
-    turns = torch.arange(MOST)[:, None] * SIZE.rope_theta ** -(torch.arange(0, dim, 2) / dim)
-    return torch.cat([turns.cos(), turns.sin()], -1)
+    radians = torch.arange(MAX_POSITIONS)[:, None] * SIZE.rope_theta ** -(torch.arange(0, dim, 2) / dim)
+    return torch.cat([radians.cos(), radians.sin()], -1)
 
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
@@ -58,11 +60,15 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat([left * cosine - right * sine, right * cosine + left * sine], -1)
 
 
-def plainly(
-    embedded: Tensor, layers: list[LayerWeights], norm: Tensor, pasts: list[list[tuple[Tensor, Tensor]]], case: BatchCase,
+def reference_layers(
+    embedded: Tensor,
+    layers: list[LayerWeights],
+    norm: Tensor,
+    pasts: list[list[tuple[Tensor, Tensor]]],
+    case: BatchCase,
     size: TransformerSize,
-) -> tuple[Tensor, list[list[tuple[Tensor, Tensor]]]]:  # fmt: skip  # one argument list
-    """Hidden states, and keys and values by layer and request with this step's; `pasts` are those before it."""
+) -> tuple[Tensor, list[list[tuple[Tensor, Tensor]]]]:
+    """Hidden states, and keys and values by layer and request including this step's; `pasts`: those before it."""
     angles, queries = angles_of(size.head_dim), size.heads * size.head_dim
     x, news = embedded, []
     positions = torch.cat([torch.arange(at, at + n) for n, at in zip(case.fresh, case.cached, strict=True)])
@@ -72,7 +78,7 @@ def plainly(
         q = rotated(normed(q.unflatten(1, (-1, size.head_dim)), layer.q_norm), angles[positions])
         k = rotated(normed(k.unflatten(1, (-1, size.head_dim)), layer.k_norm), angles[positions])
         v = v.unflatten(1, (-1, size.head_dim))
-        row, mixed, new = 0, [], []
+        row, attended, new = 0, [], []
         for fresh, (keys, values) in zip(case.fresh, past, strict=True):
             keys, values = torch.cat([keys, k[row : row + fresh]]), torch.cat([values, v[row : row + fresh]])
             new.append((keys, values))
@@ -80,10 +86,10 @@ def plainly(
                 until = len(keys) - fresh + number + 1
                 seen = [t[:until].repeat_interleave(size.heads // size.kv_heads, 1) for t in (keys, values)]
                 scores = torch.einsum("hd,phd->hp", q[row + number], seen[0]) * size.head_dim**-0.5
-                mixed.append(torch.einsum("hp,phd->hd", scores.softmax(-1), seen[1]).flatten())
+                attended.append(torch.einsum("hp,phd->hd", scores.softmax(-1), seen[1]).flatten())
             row += fresh
         news.append(new)
-        x = x + torch.stack(mixed) @ layer.out.t()
+        x = x + torch.stack(attended) @ layer.out.t()
         gate, up = (normed(x) @ layer.gate_up.t()).chunk(2, 1)
         x = x + (F.silu(gate) * up) @ layer.down.t()
     return normed(x, norm), news
@@ -98,12 +104,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=["one", "decoding", "with prompts", "a prompt's rest"])
-def test_layers_are_those_written_plainly(case: BatchCase, device: torch.device) -> None:
-    # Triton's interpreter cannot multiply bfloat16.
+def test_layers_equal_torch(case: BatchCase, device: torch.device) -> None:
+    # Triton's interpreter does not support products of bfloat16.
     compare(case, SIZE, torch.bfloat16 if device.type == "cuda" else torch.float16, device)
 
 
-FEW_CASES = [
+STREAMED_CASES = [
     *CASES[:2],
     BatchCase((1, 9, 1, 3), (17, 0, 64, 40), padding=2),
     BatchCase((15,), (2,)),
@@ -111,51 +117,51 @@ FEW_CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", FEW_CASES, ids=["one", "decoding", "with prompts", "a prompt's rest", "more"])
-def test_layers_of_a_few_rows_are_those_written_plainly(case: BatchCase, device: torch.device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", STREAMED_CASES, ids=["one", "decoding", "with prompts", "a prompt's rest", "more"])
+def test_streamed_layers_equal_torch(case: BatchCase, device: torch.device, tmp_path: Path) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("the kernels are for Hopper")
-    compare(case, FEW, torch.bfloat16, device, tmp_path)
+        pytest.skip("the kernels need Hopper")
+    compare(case, STREAMED, torch.bfloat16, device, tmp_path)
 
 
-def test_only_what_does_as_the_library_does_is_trusted() -> None:
-    """As whoever makes the reference's states and cache does, and whoever is off, or not always the same, does not."""
-
-    def way(*scales: float, spoilt: bool = False) -> LayersFunction:
+def test_self_test_rejects_wrong_states_wrong_cache_and_unstable_results() -> None:
+    def layers(*scales: float, corrupt_cache: bool = False) -> LayersFunction:
         scale = itertools.cycle(scales)
 
         def run(embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
             for cache in caches:
-                cache.transpose(1, 2).flatten(0, 1)[rows.cache_slots] = torch.nan if spoilt else 1.0
+                cache.transpose(1, 2).flatten(0, 1)[rows.cache_slots] = torch.nan if corrupt_cache else 1.0
             return embedded.float() * next(scale)
 
         return run
 
     cpu = torch.device("cpu")
-    assert self_test(way(1.0), way(1.001), FEW, 2, cpu)
-    assert not self_test(way(1.0), way(1.1), FEW, 2, cpu)
-    assert not self_test(way(1.0), way(1.0, spoilt=True), FEW, 2, cpu)
-    assert not self_test(way(1.0), way(*[1.0] * 250, 1.001), FEW, 2, cpu)
+    assert self_test(layers(1.0), layers(1.001), STREAMED, 2, cpu)
+    assert not self_test(layers(1.0), layers(1.1), STREAMED, 2, cpu)
+    assert not self_test(layers(1.0), layers(1.0, corrupt_cache=True), STREAMED, 2, cpu)
+    assert not self_test(layers(1.0), layers(*[1.0] * 250, 1.001), STREAMED, 2, cpu)
 
 
-def few_layers(layers: list[LayerWeights], angles: Tensor, rows: int, folder: Path) -> StreamedLayers:
-    """The kernels for a few rows: of this GPU where there is one, else compiled for the CPU."""
-    cuts = [replace(CUT, row_blocks=row_blocks) for row_blocks in (1, 2, 4)]
+def streamed_layers(layers: list[LayerWeights], angles: Tensor, rows: int, folder: Path) -> StreamedLayers:
+    """`StreamedLayers` for this GPU, else compiled for the CPU."""
+    tilings = [replace(TILING, row_blocks=row_blocks) for row_blocks in (1, 2, 4)]
     if angles.is_cuda:
-        return StreamedLayers(layers, angles, FEW, [OutMlpQkv(cut) for cut in cuts], StreamedAttention(FEW))
-    rest = []
-    for cut in cuts:
-        (folder / str(cut.row_blocks)).mkdir()
-        rest.append(OutMlpQkv(cut, cpu_launch(OUT_MLP_QKV_SOURCE, cut.macros(), folder / str(cut.row_blocks))))
-    attend = StreamedAttention(FEW, launch=lambda *argument: launch(*argument), blocks=rows * FEW.kv_heads)
-    launch = cpu_launch(ATTENTION_SOURCE, attend.macros, folder)
-    return StreamedLayers(layers, angles, FEW, rest, attend, pdl=False)
+        return StreamedLayers(layers, angles, STREAMED, [OutMlpQkv(t) for t in tilings], StreamedAttention(STREAMED))
+    kernels = []
+    for tiling in tilings:
+        (folder / str(tiling.row_blocks)).mkdir()
+        kernels.append(
+            OutMlpQkv(tiling, cpu_launch(OUT_MLP_QKV_SOURCE, tiling.macros(), folder / str(tiling.row_blocks)))
+        )
+    attention = StreamedAttention(STREAMED, launch=lambda *args: launch(*args), blocks=rows * STREAMED.kv_heads)
+    launch = cpu_launch(ATTENTION_SOURCE, attention.macros, folder)
+    return StreamedLayers(layers, angles, STREAMED, kernels, attention, pdl=False)
 
 
 def compare(
-    case: BatchCase, size: TransformerSize, dtype: torch.dtype, device: torch.device, few: Path | None = None
+    case: BatchCase, size: TransformerSize, dtype: torch.dtype, device: torch.device, streamed: Path | None = None
 ) -> None:
-    """A step through `GpuBackbone` against the same written plainly; `few`: a folder, and by way of `StreamedLayers`."""
+    """Compare a step of `GpuBackbone` with PyTorch; `streamed`: use `StreamedLayers`, compiled into this folder."""
     generator = torch.Generator().manual_seed(len(case.fresh))
 
     def random(*shape: int) -> Tensor:
@@ -181,26 +187,26 @@ def compare(
         for _ in range(size.layers)
     ]
     embedded = random(sum(case.fresh), hidden) * hidden**0.5
-    expected, news = plainly(embedded, layers, norm, pasts, case, size)  # type: ignore[arg-type]  # pairs
+    expected, news = reference_layers(embedded, layers, norm, pasts, case, size)  # type: ignore[arg-type]  # pairs
 
-    # Pages in an order of their own, and more of each request than it has.
+    # Pages in random order, and page tables longer than needed.
     order = torch.randperm(PAGES, generator=generator).int()
-    pages = torch.zeros(len(case.fresh) + case.padding, MOST // PAGE + 1, dtype=torch.int32)
+    pages = torch.zeros(len(case.fresh) + case.padding, MAX_POSITIONS // PAGE + 1, dtype=torch.int32)
     taken = 0
     for number, (fresh, cached) in enumerate(zip(case.fresh, case.cached, strict=True)):
         count = -(-(fresh + cached) // PAGE)
         pages[number, :count] = order[taken : taken + count]
         taken += count
-    # As vLLM has them: the heads of a place behind one another.
+    # vLLM's layout: the heads of a position are contiguous.
     caches = [torch.full((PAGES, PAGE, size.kv_heads, 2 * size.head_dim), torch.nan) for _ in layers]
-    places, positions, starts = [], [], [0]
+    cache_slots, positions, starts = [], [], [0]
     for number, (fresh, cached) in enumerate(zip(case.fresh, case.cached, strict=True)):
         for cache, past in zip(caches, pasts, strict=True):
             for place in range(cached):
                 page = int(pages[number, place // PAGE])
                 cache[page, place % PAGE] = torch.cat([past[number][0][place], past[number][1][place]], -1)
         for place in range(cached, cached + fresh):
-            places.append(int(pages[number, place // PAGE]) * PAGE + place % PAGE)
+            cache_slots.append(int(pages[number, place // PAGE]) * PAGE + place % PAGE)
             positions.append(place)
         starts.append(starts[-1] + fresh)
     count = sum(case.fresh)
@@ -208,20 +214,20 @@ def compare(
     rows = BatchRows(
         torch.arange(300, 300 + count + case.padding, device=device),
         torch.tensor(positions + [0] * case.padding, device=device),
-        torch.tensor(places + [-1] * case.padding, device=device),
+        torch.tensor(cache_slots + [-1] * case.padding, device=device),
         pages.to(device),
         torch.tensor(starts + [count] * case.padding, dtype=torch.int32, device=device),
     )
-    given = [
+    on_device = [
         LayerWeights(*(getattr(layer, name).to(device, dtype) for name in LayerWeights.__slots__)) for layer in layers
     ]
     angles = angles_of(size.head_dim).to(device)
-    way = few_layers(given, angles, count + case.padding, few) if few else None
-    gpu = GpuBackbone(given, norm.to(device, dtype), angles, size, 64, streamed=way)
+    layers_streamed = streamed_layers(on_device, angles, count + case.padding, streamed) if streamed else None
+    gpu = GpuBackbone(on_device, norm.to(device, dtype), angles, size, 64, streamed=layers_streamed)
     padded = torch.cat([embedded, torch.full((case.padding, hidden), 7.0)]).to(device, dtype)
     states, slots, at = split_row_tags(gpu(padded, rows, [cache.permute(0, 2, 1, 3) for cache in own])[:count].cpu())
     assert torch.allclose(states.float(), expected, atol=0.05)
-    # Triton's interpreter makes zero of a whole number in bfloat16.
+    # Triton's interpreter converts integers to bfloat16 wrongly, to zero.
     if device.type == "cuda" or dtype is not torch.bfloat16:
         assert slots.tolist() == list(range(300, 300 + count))
         assert at.tolist() == positions
@@ -229,6 +235,6 @@ def compare(
         flat = cache.float().cpu().flatten(0, 1)
         row = 0
         for (keys, values), fresh in zip(new, case.fresh, strict=True):
-            written = flat[places[row : row + fresh]]
+            written = flat[cache_slots[row : row + fresh]]
             assert torch.allclose(written, torch.cat([keys[-fresh:], values[-fresh:]], -1), atol=0.05)
             row += fresh

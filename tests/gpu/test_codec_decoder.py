@@ -1,4 +1,4 @@
-"""The codec decoder's kernels against `CodecDecoder`, in one pass and chunk by chunk."""
+"""The codec decoder's GPU kernels against `CodecDecoder`: chunks, windows, fused units, the self-test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.weights import random_tensors
 from voxgate.pipeline.codec.gpu_worker import matches_reference
 
-from .test_residual_unit import plainly, snake
+from .test_residual_unit import reference_unit, snake
 
 CONFIG = DecoderConfig(
     codebook_size=32,
@@ -35,53 +35,53 @@ CONFIG = DecoderConfig(
     upsample_rates=(2, 3),
 )
 LONG = replace(CONFIG, sliding_window=20, head_dim=32)
-"""Whose window takes several chunks to fill."""
+"""Its attention window takes several chunks to fill."""
 SLOTS = 5
 
 
 @pytest.mark.parametrize(
     ("config", "chunks"), [(CONFIG, (1, 2, 4, 1)), (LONG, (1, 8, 4, 8, 2, 8))], ids=["short", "beyond the window"]
 )
-def test_chunks_of_streams_anywhere_in_the_slab_are_those_of_a_single_pass(
+def test_chunks_of_streams_in_any_slot_equal_a_single_pass(
     device: torch.device, config: DecoderConfig, chunks: tuple[int, ...]
 ) -> None:
     loaded = CodecDecoder(config, random_tensors(config))
     codes = torch.randint(32, (2, sum(chunks), 4), generator=torch.Generator().manual_seed(1))
     decoder = GpuDecoder(loaded, SLOTS, torch.float32, device)
-    # A stream that was there before leaves nothing behind.
+    # The previous stream of the slot must leave no trace.
     decoder.decode(
         codes[:1, :2].to(device), torch.tensor([3], device=device), torch.ones(1, dtype=torch.int64, device=device)
     )
-    heard, at = [], 0
+    parts, at = [], 0
     for frames in chunks:
-        # The last row of the slab is nobody's and disturbs none.
+        # The third row is in the padding slot.
         slots = torch.tensor([3, 0, SLOTS], device=device)
         fresh = torch.tensor([at == 0, at == 0, True], device=device).long()
         batch = torch.cat([codes[:, at : at + frames], codes[:1, at : at + frames]]).to(device)
-        heard.append(decoder.decode(batch, slots, fresh)[:2].cpu())
+        parts.append(decoder.decode(batch, slots, fresh)[:2].cpu())
         at += frames
-    assert torch.allclose(torch.cat(heard, 1), loaded.decode_all(codes), atol=1e-5)
+    assert torch.allclose(torch.cat(parts, 1), loaded.decode_all(codes), atol=1e-5)
 
 
 @dataclass(frozen=True)
-class PlainUnit:
-    """A residual unit that is made at once, where there are two streams."""
+class TorchUnit:
+    """A fused residual unit in PyTorch, which supports batches of two streams or more."""
 
     unit: ResidualUnitWeights
-    ahead: LayerInput
+    next_input: LayerInput
 
     def supports(self, steps: int, rows: int) -> bool:
         return steps > 0 and rows > 1
 
-    def __call__(self, source: Tensor, residual: Tensor, onward: Tensor) -> None:
-        residual.copy_(plainly(self.unit, source, residual))
-        onward[self.ahead.reach :] = snake(residual, self.ahead.snake)
+    def __call__(self, source: Tensor, residual: Tensor, output: Tensor) -> None:
+        residual.copy_(reference_unit(self.unit, source, residual))
+        output[self.next_input.reach :] = snake(residual, self.next_input.snake)
 
 
-def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.device) -> None:
+def test_fused_units_and_separate_kernels_continue_each_other(device: torch.device) -> None:
     loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
     codes = torch.randint(32, (2, 4, 4), generator=torch.Generator().manual_seed(1))
-    decoder = GpuDecoder(loaded, SLOTS, torch.float32, device, PlainUnit)
+    decoder = GpuDecoder(loaded, SLOTS, torch.float32, device, TorchUnit)
     both, fresh = torch.tensor([1, 4], device=device), torch.ones(2, dtype=torch.int64, device=device)
     first = decoder.decode(codes[:, :1].to(device), both, fresh).cpu()
     then = [
@@ -90,12 +90,11 @@ def test_units_that_are_made_at_once_are_part_of_the_same_pass(device: torch.dev
     assert torch.allclose(torch.cat([first, torch.cat(then)], 1), loaded.decode_all(codes), atol=1e-5)
 
 
-def test_what_is_heard_otherwise_than_in_float32_is_found_out(device: torch.device) -> None:
-    """One unit of many that makes something else is enough."""
+def test_self_test_rejects_a_decoder_with_one_wrong_unit(device: torch.device) -> None:
     loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
     codes = torch.randint(32, (1, 2, 4), generator=torch.Generator().manual_seed(1))
     reference = loaded.decode_all(codes)
-    assert matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)
+    assert matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, TorchUnit), codes, reference)
     weights = loaded.blocks[-1].units[-1].pointwise
     weights[0] = -weights[0]
-    assert not matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, PlainUnit), codes, reference)
+    assert not matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, TorchUnit), codes, reference)

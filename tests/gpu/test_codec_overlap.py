@@ -1,4 +1,4 @@
-"""Left-context overlap on the GPU's kernels, against the same strategy on the CPU and, captured, against a single pass."""
+"""Left-context overlap on the GPU, against the same strategy on the CPU and, captured, against a single pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec's jobs on a GPU, in graphs that read and write the host's memory, against a single pass on the CPU."""
+"""The codec worker's graphs on a GPU, against a single pass on the CPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an 
 
 
 @torch.inference_mode()
-def test_jobs_of_any_size_are_those_of_a_single_pass() -> None:
-    """One, two and three streams, of which a batch of four holds one that is nobody's."""
+def test_jobs_of_any_size_equal_a_single_pass() -> None:
+    """One, two and three streams; the batch of three runs in the graph for four, with a padding row."""
     loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
     codes = torch.randint(32, (3, 7, 4), generator=torch.Generator().manual_seed(1))
     worker = GpuBatchDecoder(GpuDecoder(loaded, SLOTS, torch.float32, torch.device("cuda")), 4, 16)
-    heard: list[list[np.ndarray]] = [[], [], []]
+    parts: list[list[np.ndarray]] = [[], [], []]
     at = 0
     for serial, frames in enumerate((1, 2, 4)):
         for streams in ((0, 1, 2),) if frames == 2 else ((1,), (0, 2)):
@@ -30,7 +30,7 @@ def test_jobs_of_any_size_are_those_of_a_single_pass() -> None:
             slots = tuple(4 - stream for stream in streams)
             pcm = worker.decode(Job(serial, slots, (at == 0,) * len(streams), chunk))
             for stream, row in zip(streams, pcm, strict=True):
-                heard[stream].append(row.copy())
+                parts[stream].append(row.copy())
         at += frames
-    made = np.stack([np.concatenate(parts) for parts in heard])
-    assert np.allclose(made, loaded.decode_all(codes).numpy(), atol=1e-5)
+    pcm_of_streams = np.stack([np.concatenate(parts) for parts in parts])
+    assert np.allclose(pcm_of_streams, loaded.decode_all(codes).numpy(), atol=1e-5)

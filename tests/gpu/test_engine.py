@@ -1,4 +1,4 @@
-"""The whole engine in bfloat16: rounding is no longer the independent loop's, but text still may come in any pieces."""
+"""The whole engine in bfloat16. Its rounding differs from the reference loop's, but chunks of text must not matter."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ async def codes(engine: TalkerEngine, case: Case, feed: Callable) -> list[list[i
 
 
 @pytest.mark.parametrize("feed", FEEDS[1:])
-async def test_pieces_of_text_make_no_difference(engine: TalkerEngine, tokenizer: Tokenizer, feed: Callable) -> None:
-    """One utterance at a time, so that every step has the same batch."""
+async def test_chunks_of_text_do_not_change_the_codes(
+    engine: TalkerEngine, tokenizer: Tokenizer, feed: Callable
+) -> None:
+    """One utterance at a time, so that every step has the same batch size."""
     for number, options in enumerate(VARIETIES):
         tokens = tokenizer.encode(SENTENCES[number]).ids
         case = Case(tokens, 7 + number, options, 30, Spoken([], ended=False, margin=1.0))

@@ -1,4 +1,4 @@
-"""First frames, found among a step's records; on a GPU also their sound, against a single pass on the CPU."""
+"""First frames found among a step's records; on a GPU also their PCM, against a single pass on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = 4
 
 
 def records_of(*heads: tuple[int, int, int, int]) -> torch.Tensor:
-    """Of each slot, epoch, frame and flags, with codes of its own."""
+    """Records with these slots, epochs, frames and flags, each with its own codes."""
     records = torch.zeros(len(heads), HEADER + GROUPS, dtype=torch.int32)
     for row, head in enumerate(heads):
         records[row, :HEADER] = torch.tensor(head)
@@ -25,16 +25,16 @@ def records_of(*heads: tuple[int, int, int, int]) -> torch.Tensor:
     return records
 
 
-def test_first_frames_are_found_whatever_their_row(device: torch.device) -> None:
+def test_first_frames_are_found_in_any_row(device: torch.device) -> None:
     from voxgate.pipeline.talker.cuda.step_kernels import find_first_frames
 
     records = records_of(
         (9, 1, 3, 0), (PADDING_ROW, 2, 0, 0), (5, 3, 0, 0), (7, 4, 0, int(RecordFlag.END)), (2, 5, 0, 0)
     )
-    # The third's is not its first, the fourth's none at all, and the sixth steps in another step.
+    # The third slot is past its first frame, the fourth ended without a frame, the fifth has no record.
     wanted = torch.tensor([[2, 5, 9, 7, 8, -2], [11, 12, 13, 14, 15, 0]])
-    given = torch.full((2 + GROUPS, 6), 77)
-    on_device = [each.to(device) for each in (records, wanted, given)]
+    inputs = torch.full((2 + GROUPS, 6), 77)
+    on_device = [each.to(device) for each in (records, wanted, inputs)]
     find_first_frames[(5,)](*on_device, len(records), 6, 99, GROUPS=GROUPS, HEADER=HEADER, SPAN=8)
     slots, fresh, *codes = on_device[2].cpu().tolist()
     assert slots == [11, 12, 99, 99, 99, 77]
@@ -44,28 +44,30 @@ def test_first_frames_are_found_whatever_their_row(device: torch.device) -> None
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @torch.inference_mode()
-def test_sound_that_began_where_it_was_made_goes_on_as_ever() -> None:
+def test_streams_started_by_the_talker_continue_in_the_codec_worker() -> None:
     from voxgate.pipeline.codec.gpu_worker import GpuBatchDecoder
     from voxgate.pipeline.talker.cuda.first_frame import FirstFrameDecoder
 
     loaded = CodecDecoder(CONFIG, random_tensors(CONFIG))
     worker = GpuBatchDecoder(GpuDecoder(loaded, SLOTS, torch.float32, torch.device("cuda")), 4, 16)
-    sounds = FirstFrameDecoder(worker, 8, GROUPS)
-    for turn in range(3):
-        codes = torch.randint(32, (2, 2, GROUPS), generator=torch.Generator().manual_seed(turn))
+    first_frames = FirstFrameDecoder(worker, 8, GROUPS)
+    for repetition in range(3):
+        codes = torch.randint(32, (2, 2, GROUPS), generator=torch.Generator().manual_seed(repetition))
         records = records_of((6, 21, 0, 0), (3, 22, 4, 0), (2, 23, 0, 0))
         records[[0, 2], HEADER:] = codes[:, 0].int()
-        sounds.expect([(2, 0), (6, 3), (1, 4)])
-        under_way = sounds.launch(records.cuda())
-        assert under_way is not None
+        first_frames.expect([(2, 0), (6, 3), (1, 4)])
+        pending = first_frames.launch(records.cuda())
+        assert pending is not None
         on_host = records.numpy().copy()
-        under_way.mark(on_host)
+        pending.mark(on_host)
         assert on_host[:, 3].tolist() == [RecordFlag.DECODED, 0, RecordFlag.DECODED]
-        heard = {}
-        for message in under_way.wait():
+        decoded = {}
+        for message in pending.wait():
             slot, epoch, pcm = unpack_pcm(message) or (0, 0, None)
-            heard[slot, epoch] = pcm
+            decoded[slot, epoch] = pcm
         rest = worker.decode(Job(1, (3, 0), (False, False), codes[:, 1:].numpy().astype(np.int16)))
-        made = np.stack([np.concatenate([heard[key], row]) for key, row in zip(((6, 21), (2, 23)), rest, strict=True)])
-        assert np.allclose(made, loaded.decode_all(codes).numpy(), atol=1e-5)
-        assert sounds.launch(records.cuda()) is None, "nobody is expected"
+        pcm_of_streams = np.stack(
+            [np.concatenate([decoded[key], row]) for key, row in zip(((6, 21), (2, 23)), rest, strict=True)]
+        )
+        assert np.allclose(pcm_of_streams, loaded.decode_all(codes).numpy(), atol=1e-5)
+        assert first_frames.launch(records.cuda()) is None, "no first frame is expected"

@@ -1,4 +1,4 @@
-"""A step's input and its end in few kernels, against the plain ones on the same tables."""
+"""`GpuInputEmbedding` and `GpuFrameStep` against the reference on the same tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..pipeline.talker.small_model import small_checkpoint, small_weights
 from .conftest import mapped_tables
 
 SHAPE = TableShape(slots=3, prefix=24, text=6, frames=10, groups=4, hidden=24)
-PADDING_ROW = SHAPE.slots
+PADDING_SLOT = SHAPE.slots
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def put(tables: SlotTables, slot: int, prompt: Prompt, text: list[int], closed: 
 
 
 @pytest.mark.parametrize("layout", list(TextLayout))
-def test_every_position_is_what_the_plain_embedding_makes_of_it(
+def test_embedding_of_every_position_equals_the_reference(
     checkpoint: TalkerCheckpoint, device: torch.device, tables: SlotTables, layout: TextLayout
 ) -> None:
     small = small_checkpoint(checkpoint)
@@ -60,35 +60,35 @@ def test_every_position_is_what_the_plain_embedding_makes_of_it(
     tables.options[:] = np.arange(tables.options.size).reshape(tables.options.shape)
     codes = torch.randint(small.codebook, (SHAPE.slots + 1, SHAPE.frames, 4), dtype=torch.int32)
     views = TableViews.of(tables)
-    plain = InputEmbedding(weights, small, HostTables(views), codes)
-    copies = TableSnapshot.of(SHAPE.slots, device)
+    reference = InputEmbedding(weights, small, HostTables(views), codes)
+    snapshot = TableSnapshot.of(SHAPE.slots, device)
     own = {name: tensor.to(device) for name, tensor in weights.items()}
-    gpu = GpuInputEmbedding(InputEmbedding(own, small, HostTables(views), codes.to(device)), views, copies)
+    gpu = GpuInputEmbedding(InputEmbedding(own, small, HostTables(views), codes.to(device)), views, snapshot)
     slots = torch.tensor([slot for slot in range(3) for _ in range(18)])
     positions = torch.arange(18).repeat(3)
-    made = gpu(slots.to(device), positions.to(device)).cpu()
-    assert torch.allclose(made, plain(slots, positions), atol=1e-5)
-    assert copies.control[:3, : len(Field)].tolist() == tables.control.tolist()
-    assert copies.options[:3, : len(Option)].tolist() == tables.options.tolist()
+    embedded = gpu(slots.to(device), positions.to(device)).cpu()
+    assert torch.allclose(embedded, reference(slots, positions), atol=1e-5)
+    assert snapshot.control[:3, : len(Field)].tolist() == tables.control.tolist()
+    assert snapshot.options[:3, : len(Option)].tolist() == tables.options.tolist()
 
 
-def test_ids_that_no_session_has_are_nobody_s(
+def test_unknown_ids_belong_to_the_padding_slot(
     checkpoint: TalkerCheckpoint, device: torch.device, tables: SlotTables
 ) -> None:
     small = small_checkpoint(checkpoint)
     weights = {name: tensor.to(device) for name, tensor in small_weights(small).items()}
     tables.control[:, Field.EPOCH] = 5
-    copies = TableSnapshot.of(SHAPE.slots, device)
+    snapshot = TableSnapshot.of(SHAPE.slots, device)
     codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32, device=device)
     views = TableViews.of(tables)
-    gpu = GpuInputEmbedding(InputEmbedding(weights, small, HostTables(views), codes), views, copies)
-    ids = torch.tensor([PADDING_ROW, 1000, -1], dtype=torch.int32, device=device)
+    gpu = GpuInputEmbedding(InputEmbedding(weights, small, HostTables(views), codes), views, snapshot)
+    ids = torch.tensor([PADDING_SLOT, 1000, -1], dtype=torch.int32, device=device)
     assert gpu(ids, torch.tensor([0, 3, 5000], device=device)).isfinite().all()
-    assert copies.control[:, Field.EPOCH].tolist() == [0, 0, 0, 0]
+    assert snapshot.control[:, Field.EPOCH].tolist() == [0, 0, 0, 0]
 
 
-class Predictor:
-    """Completes frames with what depends on all that it is given, and remembers the noise."""
+class FakePredictor:
+    """Completes frames with codes that depend on every argument, and records the noise."""
 
     def __init__(self) -> None:
         self.noise: list[list[list[float]]] = []
@@ -97,25 +97,23 @@ class Predictor:
         self.noise.append(noise.tolist())
         assert candidates.top_k is not None
         assert candidates.top_p is not None
-        heat = candidates.inverse_temperature[:, 0] * 8 + candidates.top_k[:, 0] + candidates.top_p[:, 0] * 4
-        return first[:, None] * 3 + heat.long()[:, None] + (hidden[:, :3] > 0).long()
+        options = candidates.inverse_temperature[:, 0] * 8 + candidates.top_k[:, 0] + candidates.top_p[:, 0] * 4
+        return first[:, None] * 3 + options.long()[:, None] + (hidden[:, :3] > 0).long()
 
 
-class OfRows(Predictor):
-    """As `Predictor`, for the plain step, which leaves out options that all rows share."""
+class FakeReferencePredictor(FakePredictor):
+    """The same for the reference step, whose candidates leave out options that all rows share."""
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         shared = torch.full((len(first), 1), candidates.max_top_k)
-        limit = shared if candidates.top_k is None else candidates.top_k
+        top_k = shared if candidates.top_k is None else candidates.top_k
         top_p = torch.ones(len(first), 1) if candidates.top_p is None else candidates.top_p
-        full = Candidates(candidates.inverse_temperature, candidates.greedy, limit, top_p, candidates.max_top_k)
+        full = Candidates(candidates.inverse_temperature, candidates.greedy, top_k, top_p, candidates.max_top_k)
         return super().__call__(hidden, first, full, noise)
 
 
-def test_frames_records_and_tokens_are_those_of_the_plain_step(
-    checkpoint: TalkerCheckpoint, device: torch.device
-) -> None:
-    """Through penalties, early and forced ends, a row that goes wrong, rows of nobody's, and a slot's next owner."""
+def test_frames_records_and_tokens_equal_the_reference_step(checkpoint: TalkerCheckpoint, device: torch.device) -> None:
+    """With penalties, early and forced ends, a failing row, padding rows, and a new owner of a slot."""
     small = small_checkpoint(checkpoint)
     weights = small_weights(small)
     tables, _ = SlotTables.create(SHAPE)
@@ -129,41 +127,41 @@ def test_frames_records_and_tokens_are_those_of_the_plain_step(
     head, codec_table = weights["talker.codec_head.weight"], weights["talker.model.codec_embedding.weight"]
     assert len(codec_table) > small.codebook
 
-    plain_codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
-    plain_predictor, predictor = OfRows(), Predictor()
+    reference_codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
+    reference_predictor, predictor = FakeReferencePredictor(), FakePredictor()
     host = HostTables(TableViews.of(tables))
-    plain = FrameStep(head, plain_predictor, small, SHAPE, host, plain_codes, lambda _: None)
-    codes = plain_codes.clone().to(device)
+    reference = FrameStep(head, reference_predictor, small, SHAPE, host, reference_codes, lambda _: None)
+    codes = reference_codes.clone().to(device)
     source = FrameStep(head.to(device), predictor, small, SHAPE, host, codes, lambda _: None)
-    copies = TableSnapshot.of(SHAPE.slots, device)
-    gpu = GpuFrameStep(source, predictor, small, copies, SHAPE.slots)
+    snapshot = TableSnapshot.of(SHAPE.slots, device)
+    gpu = GpuFrameStep(source, predictor, small, snapshot, SHAPE.slots)
     generator = torch.Generator().manual_seed(3)
     flags = set()
     for step in range(9):
         if step == 7:
             tables.control[0, Field.EPOCH] += 10
-        copies.control[:PADDING_ROW, : len(Field)] = torch.from_numpy(tables.control).to(device)
-        copies.options[:PADDING_ROW, : len(Option)] = torch.from_numpy(tables.options).to(device)
+        snapshot.control[:PADDING_SLOT, : len(Field)] = torch.from_numpy(tables.control).to(device)
+        snapshot.options[:PADDING_SLOT, : len(Option)] = torch.from_numpy(tables.options).to(device)
         frame = step if step < 7 else step - 7
-        # The third session is held in the fourth step; the second's row comes first.
+        # In the fourth step the third slot is held back; the second slot's row comes first.
         slots = torch.tensor([1, 0] if step == 3 else [1, 0, 2])
         positions = torch.tensor([prefix + step, prefix + frame, prefix + step - (step > 3)][: len(slots)])
         hidden = torch.randn(len(slots), SHAPE.hidden, generator=generator) * 3
         if step == 6:
             hidden[2] = torch.nan
-        tokens, records = plain.make(hidden, slots, positions)
-        slots_there = torch.cat([slots, torch.tensor([PADDING_ROW])])
-        rows = append_row_tags(torch.cat([hidden, hidden[:1]]), slots_there, torch.cat([positions, positions[:1]]))
-        made_tokens, made = gpu.make(rows.to(device))
+        tokens, records = reference.make(hidden, slots, positions)
+        padded_slots = torch.cat([slots, torch.tensor([PADDING_SLOT])])
+        rows = append_row_tags(torch.cat([hidden, hidden[:1]]), padded_slots, torch.cat([positions, positions[:1]]))
+        gpu_tokens, gpu_records = gpu.make(rows.to(device))
         live = records[:, 0] >= 0
-        assert made_tokens[:-1, 0].tolist() == tokens.tolist()
-        assert made[-1, 0] < 0
-        assert (made[:-1, 0] < 0).tolist() == (~live).tolist()
-        fine = live & ((records[:, 3] & 32) == 0)
-        assert made[:-1].cpu()[fine].tolist() == records[fine].tolist()
-        assert made[:-1, :4].cpu()[live].tolist() == records[live, :4].tolist()
+        assert gpu_tokens[:-1, 0].tolist() == tokens.tolist()
+        assert gpu_records[-1, 0] < 0
+        assert (gpu_records[:-1, 0] < 0).tolist() == (~live).tolist()
+        succeeded = live & ((records[:, 3] & 32) == 0)
+        assert gpu_records[:-1].cpu()[succeeded].tolist() == records[succeeded].tolist()
+        assert gpu_records[:-1, :4].cpu()[live].tolist() == records[live, :4].tolist()
         live_noise = np.array(predictor.noise[-1])[:-1][live.numpy()]
-        assert live_noise.tolist() == np.array(plain_predictor.noise[-1])[live.numpy()].tolist()
-        assert codes[:PADDING_ROW].tolist() == plain_codes[:PADDING_ROW].tolist()
+        assert live_noise.tolist() == np.array(reference_predictor.noise[-1])[live.numpy()].tolist()
+        assert codes[:PADDING_SLOT].tolist() == reference_codes[:PADDING_SLOT].tolist()
         flags |= set(records[live, 3].tolist())
     assert flags >= {0, 3, 33}

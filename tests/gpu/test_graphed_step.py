@@ -1,4 +1,4 @@
-"""What only a GPU can show: mapped tables, and the end of a step replayed as a graph."""
+"""The end of a step as CUDA graphs with its frame sender, against the reference step. Needs a GPU."""
 
 from __future__ import annotations
 
@@ -27,20 +27,7 @@ def tables() -> Iterator[SlotTables]:
         yield tables
 
 
-def test_a_store_is_seen_by_the_next_kernel(tables: SlotTables) -> None:
-    from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
-
-    mapped, slots = MappedTables(TableViews.of(tables)), torch.tensor([2, 0, SHAPE.slots], device="cuda")
-    for value in (7, 8):
-        tables.control[2] = value
-        assert mapped.control(slots).cpu()[:, 0].tolist() == [value, 0, 0]
-    tables.text[1, 3] = 42
-    places = torch.tensor([3], device="cuda")
-    assert mapped.text(torch.tensor([1], device="cuda"), places).tolist() == [42]
-    tables.control[:] = 0
-
-
-def test_graphs_make_the_frames_that_the_plain_step_makes(
+def test_graphs_send_the_frames_of_the_reference_step(
     checkpoint: TalkerCheckpoint, tables: SlotTables, sent: list[list[int]]
 ) -> None:
     from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
@@ -67,23 +54,23 @@ def test_graphs_make_the_frames_that_the_plain_step_makes(
         return FrameStep(head.to(device), predictor, small, SHAPE, reader, codes, report), predictor
 
     expected: list[list[int]] = []
-    plain, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack_records(message, 4).tolist()))
+    reference, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack_records(message, 4).tolist()))
     sender = FrameSender(SHAPE.slots, HEADER + 4, lambda message: sent.extend(unpack_records(message, 4).tolist()))
     device = torch.device("cuda")
-    copies = TableSnapshot.of(SHAPE.slots, device)
-    step = GpuFrameStep(*make("cuda", GpuCodePredictor, None), small, copies, SHAPE.slots)
-    copies.control[: SHAPE.slots, : len(Field)] = torch.from_numpy(tables.control).to(device)
-    copies.options[: SHAPE.slots, : len(Option)] = torch.from_numpy(tables.options).to(device)
-    nobody = torch.tensor([SHAPE.slots], device=device)
-    idle = append_row_tags(torch.zeros(1, SHAPE.hidden, device=device), nobody, 0 * nobody)
-    graphs = GraphedStep(step.make, idle, SHAPE.slots, sender.put)
+    snapshot = TableSnapshot.of(SHAPE.slots, device)
+    step = GpuFrameStep(*make("cuda", GpuCodePredictor, None), small, snapshot, SHAPE.slots)
+    snapshot.control[: SHAPE.slots, : len(Field)] = torch.from_numpy(tables.control).to(device)
+    snapshot.options[: SHAPE.slots, : len(Option)] = torch.from_numpy(tables.options).to(device)
+    padding_slot = torch.tensor([SHAPE.slots], device=device)
+    padding_row = append_row_tags(torch.zeros(1, SHAPE.hidden, device=device), padding_slot, 0 * padding_slot)
+    graphs = GraphedStep(step.make, padding_row, SHAPE.slots, sender.put)
     graphs.capture()
     generator = torch.Generator().manual_seed(3)
     for frame in range(5):
         rows = 3 - frame % 2
         hidden = torch.randn(rows, SHAPE.hidden, generator=generator)
         slots, positions = torch.arange(rows), torch.full((rows,), PREFIX + frame)
-        tokens = plain(hidden, slots, positions)
+        tokens = reference(hidden, slots, positions)
         states = append_row_tags(hidden, slots, positions).to(device)
         assert graphs(states)[:, 0].tolist() == tokens.tolist()
     block_until(lambda: len(sent) == len(expected))

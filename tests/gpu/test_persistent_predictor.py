@@ -1,4 +1,4 @@
-"""The code predictor as one kernel, on a GPU where there is one, else compiled for the CPU, against `CodePredictor`."""
+"""`PersistentPredictor` against the reference; on a GPU, else compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .cuda_on_cpu import cpu_launch
 SIZE = TransformerSize(256, 512, 1, 4, 2, 128, 1e-6, 10_000.0)
 VOCAB, GROUPS = 512, 3
 ROUNDING = 0.06
-"""What bfloat16 between the products may make of a logit: it is 0.0035 as a rule, and was 0.03 at most in 50,000."""
+"""Largest error of a logit by bfloat16 between the products: typically 0.0035, at most 0.03 in 50,000 logits."""
 EDGE = 1e-5
-"""Of all mass: how near to the edge of a candidate float32 sums say nothing."""
+"""Share of the total mass: nearer to the edge of a candidate, float32 sums do not decide."""
 
 
 @dataclass
-class Forced:
-    """`Candidates` that keeps the logits it is shown, and draws what was drawn already."""
+class ForcedCandidates:
+    """In place of `Candidates`: records the logits and returns codes drawn before."""
 
     codes: Tensor
     logits: list[Tensor] = field(default_factory=list)
@@ -47,19 +47,19 @@ class Forced:
 def sorted_draw(
     logits: Tensor, noise: Tensor, top_k: int, top_p: float, inv_temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """What `noise` stands for, and by how much mass it misses another candidate, or top-p another end, float64 [n]."""
+    """The ids drawn, int64 [n], and the mass by which each draw and its top-p threshold miss another candidate."""
     best, ids = torch.sort(logits.double(), dim=1, descending=True)
-    upto = torch.softmax(best[:, : top_k or None] * inv_temperature, 1).cumsum(1)
-    last = upto.shape[1] - 1
-    end = upto.gather(1, (upto < top_p).sum(1, keepdim=True).clamp(max=last))
+    cumulative = torch.softmax(best[:, : top_k or None] * inv_temperature, 1).cumsum(1)
+    last = cumulative.shape[1] - 1
+    end = cumulative.gather(1, (cumulative < top_p).sum(1, keepdim=True).clamp(max=last))
     at = noise[:, None] * end
-    edges = torch.cat([upto - at, upto - top_p], 1) if top_p < 1 else upto - at
-    return ids.gather(1, (upto <= at).sum(1, keepdim=True).clamp(max=last))[:, 0], edges.abs().amin(1)
+    edges = torch.cat([cumulative - at, cumulative - top_p], 1) if top_p < 1 else cumulative - at
+    return ids.gather(1, (cumulative <= at).sum(1, keepdim=True).clamp(max=last))[:, 0], edges.abs().amin(1)
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What goes into a predictor, on the CPU."""
+class FrameInputs:
+    """A predictor's inputs, on the CPU."""
 
     hidden: Tensor
     first: Tensor
@@ -69,7 +69,7 @@ class Frame:
     inv_temperature: float = 1 / 0.8
 
     @classmethod
-    def of(cls, rows: int, top_k: int, top_p: float) -> Frame:
+    def of(cls, rows: int, top_k: int, top_p: float) -> FrameInputs:
         generator = torch.Generator().manual_seed(rows)
         noise = torch.rand(rows, GROUPS - 1, generator=generator)
         noise[0] = 0.0
@@ -78,11 +78,12 @@ class Frame:
             torch.randint(VOCAB, (rows,), generator=generator), noise, top_k, top_p,
         )  # fmt: skip  # one argument list
 
-    def by(self, predictor: PersistentPredictor, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Codes, and what the last of them were drawn from."""
+    def run(self, predictor: PersistentPredictor, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Codes, and the logits of the last group."""
         rows = len(self.hidden)
         options = Candidates(
-            torch.full((rows, 1), self.inv_temperature, device=device), torch.zeros(rows, dtype=torch.bool, device=device),
+            torch.full((rows, 1), self.inv_temperature, device=device),
+            torch.zeros(rows, dtype=torch.bool, device=device),
             torch.full((rows, 1), self.top_k or VOCAB, device=device),
             torch.full((rows, 1), self.top_p, device=device), VOCAB,
         )  # fmt: skip  # one argument list
@@ -104,14 +105,14 @@ def shape() -> PredictorShape:
     return shape
 
 
-Made = Callable[[int, int], PersistentPredictor]
+MakePredictor = Callable[[int, int], PersistentPredictor]
 
 
 @pytest.fixture(scope="module")
-def made(weights: dict[str, Tensor], device: torch.device, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """By its number of groups, and on a CPU the order in which its threads take turns."""
+def make(weights: dict[str, Tensor], device: torch.device, tmp_path_factory: pytest.TempPathFactory) -> MakePredictor:
+    """Makes a predictor for a number of groups; on a CPU, with this order of its threads."""
     if device.type == "cuda" and torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("the kernel is for Hopper")
+        pytest.skip("the kernel needs Hopper")
     own = {name: tensor.to(device) for name, tensor in weights.items()}
 
     @cache
@@ -127,21 +128,21 @@ def made(weights: dict[str, Tensor], device: torch.device, tmp_path_factory: pyt
 
 
 @pytest.fixture
-def predictor(made: Made) -> PersistentPredictor:
-    return made(GROUPS, 0)
+def predictor(make: MakePredictor) -> PersistentPredictor:
+    return make(GROUPS, 0)
 
 
 CASES = [(1, 0, 1.0), (12, 20, 0.6), (16, 0, 0.7)]
 
 
 @pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
-def test_draws_are_those_of_sorting_its_own_logits(
-    made: Made, device: torch.device, rows: int, top_k: int, top_p: float
+def test_draws_equal_those_of_sorting_its_own_logits(
+    make: MakePredictor, device: torch.device, rows: int, top_k: int, top_p: float
 ) -> None:
-    frame = Frame.of(rows, top_k, top_p)
+    frame = FrameInputs.of(rows, top_k, top_p)
     for groups in range(2, GROUPS + 1):
-        # What is left of a launch are the logits of its last group.
-        drawn, logits = frame.by(made(groups, 0), groups, device)
+        # A launch leaves the logits of its last group only.
+        drawn, logits = frame.run(make(groups, 0), groups, device)
         expected, edge = sorted_draw(logits, frame.noise[:, groups - 2], top_k, top_p, frame.inv_temperature)
         clear = (edge > EDGE) | (frame.noise[:, groups - 2] == 0)
         assert clear.sum() > 0.8 * rows
@@ -149,48 +150,48 @@ def test_draws_are_those_of_sorting_its_own_logits(
 
 
 @pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
-def test_logits_are_those_of_the_plain_predictor(
-    made: Made, weights: dict[str, Tensor], device: torch.device, rows: int, top_k: int, top_p: float
+def test_logits_equal_the_reference(
+    make: MakePredictor, weights: dict[str, Tensor], device: torch.device, rows: int, top_k: int, top_p: float
 ) -> None:
-    """In float32, led along the codes drawn."""
-    frame = Frame.of(rows, top_k, top_p)
+    """The reference runs in float32 and is forced to draw the same codes."""
+    frame = FrameInputs.of(rows, top_k, top_p)
     wide = {name: tensor.float() for name, tensor in weights.items()}
-    plain = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, rows)
-    drawn, _ = frame.by(made(GROUPS, 0), GROUPS, device)
-    forced = Forced(drawn)
-    plain(frame.hidden.float(), frame.first, forced, frame.noise)  # type: ignore[arg-type]  # stands in for Candidates
+    reference = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, rows)
+    drawn, _ = frame.run(make(GROUPS, 0), GROUPS, device)
+    forced = ForcedCandidates(drawn)
+    reference(frame.hidden.float(), frame.first, forced, frame.noise)  # type: ignore[arg-type]  # stands in for Candidates
     for groups in range(2, GROUPS + 1):
-        shorter, logits = frame.by(made(groups, 0), groups, device)
+        shorter, logits = frame.run(make(groups, 0), groups, device)
         assert torch.equal(shorter, drawn[:, : groups - 1])
         assert torch.allclose(logits, forced.logits[groups - 2], atol=ROUNDING), groups
 
 
-def test_it_makes_no_difference_who_comes_first(made: Made, device: torch.device) -> None:
-    frame = Frame.of(12, 20, 0.6)
-    codes, logits = frame.by(made(GROUPS, 0), GROUPS, device)
+def test_order_of_threads_does_not_change_the_result(make: MakePredictor, device: torch.device) -> None:
+    frame = FrameInputs.of(12, 20, 0.6)
+    codes, logits = frame.run(make(GROUPS, 0), GROUPS, device)
     for _ in range(200 if device.type == "cuda" else 1):
-        again, from_them = frame.by(made(GROUPS, 1), GROUPS, device)
+        again, logits_again = frame.run(make(GROUPS, 1), GROUPS, device)
         assert torch.equal(again, codes)
-        assert torch.equal(from_them, logits)
+        assert torch.equal(logits_again, logits)
 
 
-def test_epochs_may_begin_anew(made: Made, device: torch.device) -> None:
-    """A launch takes some, and there are 2^32."""
-    frame, predictor = Frame.of(12, 20, 0.6), made(GROUPS, 0)
-    expected = frame.by(predictor, GROUPS, device)
+def test_epoch_counter_may_overflow(make: MakePredictor, device: torch.device) -> None:
+    """A launch uses several of the 2^32 epochs."""
+    frame, predictor = FrameInputs.of(12, 20, 0.6), make(GROUPS, 0)
+    expected = frame.run(predictor, GROUPS, device)
     predictor._epoch.fill_(-GROUPS - 1)
     for _ in range(3):
-        again = frame.by(predictor, GROUPS, device)
+        again = frame.run(predictor, GROUPS, device)
         assert all(torch.equal(own, other) for own, other in zip(again, expected, strict=True))
     assert 0 < int(predictor._epoch) < 4 * GROUPS * (SIZE.layers + 1)
 
 
-def test_only_what_does_as_the_others_do_is_trusted(
+def test_self_test_rejects_a_predictor_with_other_weights(
     predictor: PersistentPredictor, weights: dict[str, Tensor], shape: PredictorShape, device: torch.device
 ) -> None:
-    """Against the plain predictor in float32, and against one of other weights."""
+    """Against the reference in float32 with the same and with other weights."""
 
-    class Watched:
+    class RecordingCandidates:
         def __init__(self, inner: Candidates) -> None:
             self.inner = inner
 
@@ -200,14 +201,14 @@ def test_only_what_does_as_the_others_do_is_trusted(
 
     def reference(scale: float) -> object:
         wide = {name: tensor.float() * (scale if "down_proj" in name else 1) for name, tensor in weights.items()}
-        plain = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, 16)
+        code_predictor = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, 16)
 
         def codes(start: Tensor, first: Tensor, _candidates: Candidates, noise: Tensor) -> tuple[Tensor, Tensor]:
             rows = len(start)
-            best = Candidates.of(torch.ones(rows), torch.ones(rows, dtype=torch.int64), torch.ones(rows), VOCAB)
-            watched = Watched(best)
-            made = plain(start.cpu().float(), first.cpu(), watched, noise.cpu())  # type: ignore[arg-type]  # as above
-            return made.to(device), watched.logits.to(device)
+            greedy = Candidates.of(torch.ones(rows), torch.ones(rows, dtype=torch.int64), torch.ones(rows), VOCAB)
+            recording = RecordingCandidates(greedy)
+            drawn = code_predictor(start.cpu().float(), first.cpu(), recording, noise.cpu())  # type: ignore[arg-type]  # as above
+            return drawn.to(device), recording.logits.to(device)
 
         return codes
 
@@ -215,7 +216,7 @@ def test_only_what_does_as_the_others_do_is_trusted(
     assert not self_test(predictor, reference(1.5), shape, device)  # type: ignore[arg-type]  # a function
 
 
-def test_what_does_not_fit_is_left_to_the_others() -> None:
+def test_unsupported_sizes_have_no_shape() -> None:
     full = TransformerSize(1024, 3072, 5, 16, 8, 128, 1e-6, 1e6)
     assert predictor_shape_for(full, 16, 2048, torch.bfloat16) is not None
     assert predictor_shape_for(full, 16, 2048, torch.float32) is None

@@ -1,4 +1,4 @@
-"""The code predictor's kernels against `CodePredictor` on the same weights."""
+"""`GpuCodePredictor` and its products against the reference on the same weights."""
 
 from __future__ import annotations
 
@@ -14,23 +14,16 @@ from voxgate.pipeline.talker.reference.sampling import Candidates
 from ..pipeline.talker.small_model import small_checkpoint, small_weights
 
 
-def options(rows: int, vocab: int, top_k: int, top_p: float, device: torch.device) -> Candidates:
-    """As `Candidates.of` makes them on a GPU."""
-    inv_temperature = torch.full((rows, 1), 1 / 0.8, device=device)
-    limit = torch.full((rows, 1), top_k or vocab, device=device)
-    return Candidates(
-        inv_temperature,
-        torch.zeros(rows, dtype=torch.bool, device=device),
-        limit,
-        torch.full((rows, 1), top_p, device=device),
-        vocab,
-    )
+def candidates_on_device(rows: int, vocab: int, top_k: int, top_p: float, device: torch.device) -> Candidates:
+    temperature = torch.full((rows,), 0.8, device=device)
+    all_top_k, all_top_p = torch.full((rows,), top_k, device=device), torch.full((rows,), top_p, device=device)
+    return Candidates.on_device(temperature, all_top_k, all_top_p, vocab)
 
 
 @pytest.mark.parametrize("hidden", [16, 24], ids=["as wide as the talker", "narrower"])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize(("rows", "top_k", "top_p"), [(3, 0, 1.0), (5, 7, 0.8)])
-def test_codes_are_those_of_the_plain_predictor(
+def test_codes_equal_the_reference(
     checkpoint: TalkerCheckpoint, device: torch.device, hidden: int, kv_heads: int, rows: int, top_k: int, top_p: float
 ) -> None:
     small = small_checkpoint(checkpoint, hidden=hidden, kv_heads=kv_heads)
@@ -40,28 +33,31 @@ def test_codes_are_those_of_the_plain_predictor(
     first = torch.randint(small.codebook, (rows,), generator=generator)
     noise = torch.rand(rows, small.groups - 1, generator=generator)
     table = weights["talker.model.codec_embedding.weight"]
-    plain = CodePredictor(weights, table, small.predictor, small.groups, rows)
+    reference = CodePredictor(weights, table, small.predictor, small.groups, rows)
     own = {name: tensor.to(device) for name, tensor in weights.items()}
     gpu = GpuCodePredictor(own, table.to(device), small.predictor, small.groups, rows)
-    expected = plain(
+    expected = reference(
         states,
         first,
         Candidates.of(torch.full((rows,), 0.8), torch.full((rows,), top_k), torch.full((rows,), top_p), small.codebook),
         noise,
     )
     drawn = gpu(
-        states.to(device), first.to(device), options(rows, small.codebook, top_k, top_p, device), noise.to(device)
+        states.to(device),
+        first.to(device),
+        candidates_on_device(rows, small.codebook, top_k, top_p, device),
+        noise.to(device),
     )
     assert drawn.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])
-@pytest.mark.parametrize("end", [STORE.value, ADD.value, SWIGLU.value], ids=["store", "add", "gated"])
-def test_products_of_few_and_of_many_rows(
-    checkpoint: TalkerCheckpoint, device: torch.device, height: int, end: int
+@pytest.mark.parametrize("epilogue", [STORE.value, ADD.value, SWIGLU.value], ids=["store", "add", "swiglu"])
+def test_products_of_any_number_of_rows_equal_torch(
+    checkpoint: TalkerCheckpoint, device: torch.device, height: int, epilogue: int
 ) -> None:
-    """In half precision, which `skinny_gemm` is for; every kind of input and end."""
-    # Triton's interpreter cannot multiply bfloat16.
+    """In half precision, which `skinny_gemm` supports; with every input and epilogue."""
+    # Triton's interpreter does not support products of bfloat16.
     half = torch.bfloat16 if device.type == "cuda" else torch.float16
     small = small_checkpoint(checkpoint)
     weights = {name: tensor.to(device, half) for name, tensor in small_weights(small).items()}
@@ -71,21 +67,21 @@ def test_products_of_few_and_of_many_rows(
     generator = torch.Generator().manual_seed(height)
     x = torch.randn(height, size.hidden, generator=generator).to(device, half)
     gpu._start_pass(x)
-    if end == ADD.value:
+    if epilogue == ADD.value:
         weight = layer.out
         source = torch.randn(height, weight.shape[1], generator=generator).to(device, half)
-        gpu._linear(source, weight, gpu._x[:height], end)
+        gpu._linear(source, weight, gpu._x[:height], epilogue)
         expected = x.float() + source.float() @ weight.float().t()
         assert torch.allclose(gpu._residual[:height], expected, atol=0.02)
         assert torch.allclose(gpu._sum_sq[:height].sum(1), expected.square().sum(1), rtol=0.02)
-        made: Tensor = gpu._x[:height]
+        product: Tensor = gpu._x[:height]
     else:
-        weight = layer.gate_up if end == SWIGLU.value else layer.qkv
+        weight = layer.gate_up if epilogue == SWIGLU.value else layer.qkv
         normed = x.float() * torch.rsqrt(x.float().square().mean(1, keepdim=True) + size.norm_eps)
         expected = normed @ weight.float().t()
-        if end == SWIGLU.value:
+        if epilogue == SWIGLU.value:
             gate, up = expected.chunk(2, 1)
             expected = torch.nn.functional.silu(gate) * up
-        made = torch.full_like(expected, torch.nan).to(half)
-        gpu._linear(gpu._x[:height], weight, made, end, norm=True)
-    assert torch.allclose(made.float(), expected, atol=0.05)
+        product = torch.full_like(expected, torch.nan).to(half)
+        gpu._linear(gpu._x[:height], weight, product, epilogue, norm=True)
+    assert torch.allclose(product.float(), expected, atol=0.05)

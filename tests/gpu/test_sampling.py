@@ -1,4 +1,4 @@
-"""Draws by a block's threads against draws by sorting; on a GPU where there is one, else compiled for the CPU."""
+"""`CodeDraw` against drawing by sorting; on a GPU, else compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ROWS, VOCAB, HIDDEN, GROUPS, WARPS = 12, 256, 40, 3, 2
     ("temperature", "top_k", "top_p"),
     [(0.9, 50, 1.0), (0.9, 50, 0.7), (1.0, 0, 1.0), (1.0, 0, 0.7), (1.0, 100, 0.8), (0.0, 50, 1.0), (0.0, 0, 0.5)],
 )
-@pytest.mark.parametrize("coarse", [False, True], ids=["all different", "ties"])
-def test_draws_are_those_of_sorted_candidates(
-    device: torch.device, tmp_path: Path, temperature: float, top_k: int, top_p: float, coarse: bool
+@pytest.mark.parametrize("ties", [False, True], ids=["distinct", "ties"])
+def test_draws_equal_those_of_sorted_candidates(
+    device: torch.device, tmp_path: Path, temperature: float, top_k: int, top_p: float, ties: bool
 ) -> None:
     generator = torch.Generator().manual_seed(top_k)
     logits = torch.randn(ROWS, VOCAB, generator=generator) * 2
-    limits = torch.full((ROWS, 1), top_k or VOCAB)
-    if coarse:
+    all_top_k = torch.full((ROWS, 1), top_k or VOCAB)
+    if ties:
         if top_p < 1:
-            pytest.skip("a tie at the edge of the mass counts as one candidate here")
-        # Every logit twice; only whole pairs are taken, which count as one candidate.
+            pytest.skip("a tie at the top-p threshold counts as one candidate in the kernel")
+        # Every logit twice: the kernel takes whole pairs, which count as one candidate.
         logits = torch.cat([logits[:, : VOCAB // 2], logits[:, : VOCAB // 2]], 1)
     noise = torch.rand(ROWS, GROUPS, generator=generator)
     candidates = Candidates.of(
@@ -41,8 +41,8 @@ def test_draws_are_those_of_sorted_candidates(
     macros = {"VOCAB": VOCAB, "HIDDEN": HIDDEN, "WARPS": WARPS, "BLOCKS": ROWS, "SHARED": SHARED_BYTES}
     launch = None if device.type == "cuda" else cpu_launch(SOURCE, macros, tmp_path)
     draw = CodeDraw(VOCAB, HIDDEN, launch, WARPS)
-    given = Candidates(
-        candidates.inverse_temperature.to(device), candidates.greedy.to(device), limits.to(device),
+    on_device = Candidates(
+        candidates.inverse_temperature.to(device), candidates.greedy.to(device), all_top_k.to(device),
         torch.full((ROWS, 1), top_p, device=device), VOCAB,
     )  # fmt: skip  # one argument list
     codes = torch.full((ROWS, GROUPS), -1, device=device)
@@ -51,10 +51,10 @@ def test_draws_are_those_of_sorted_candidates(
         torch.full_like(x, torch.nan, dtype=torch.float32),
         torch.full((ROWS, 5), torch.nan, device=device),
     )
-    draw(logits.to(device), given, noise.to(device), 1, codes, inputs.to(device), x, residual, sum_sq)
+    draw(logits.to(device), on_device, noise.to(device), 1, codes, inputs.to(device), x, residual, sum_sq)
     drawn = codes[:, 1].cpu()
     assert codes[:, 0].tolist() == codes[:, 2].tolist() == [-1] * ROWS
-    if coarse:
+    if ties:
         assert torch.equal(logits.gather(1, drawn[:, None]), logits.gather(1, expected[:, None]))
         assert drawn.max() < VOCAB // 2
     else:
@@ -65,19 +65,19 @@ def test_draws_are_those_of_sorted_candidates(
     assert torch.allclose(sum_sq.sum(1).cpu(), entries.float().square().sum(1))
 
 
-def built(device: torch.device, folder: Path) -> Launch | None:
-    """For what is tried before the kernel is trusted; None compiles it for the GPU."""
+def self_test_launch(device: torch.device, folder: Path) -> Launch | None:
+    """The kernel for the self-test's batch; None compiles it for the GPU."""
     macros = {"VOCAB": VOCAB, "HIDDEN": HIDDEN, "WARPS": WARPS, "BLOCKS": TEST_ROWS, "SHARED": SHARED_BYTES}
     return None if device.type == "cuda" else cpu_launch(SOURCE, macros, folder)
 
 
-def test_what_draws_right_is_trusted(device: torch.device, tmp_path: Path) -> None:
-    assert self_test(CodeDraw(VOCAB, HIDDEN, built(device, tmp_path), WARPS), VOCAB, HIDDEN, device)
+def test_self_test_accepts_the_kernel(device: torch.device, tmp_path: Path) -> None:
+    assert self_test(CodeDraw(VOCAB, HIDDEN, self_test_launch(device, tmp_path), WARPS), VOCAB, HIDDEN, device)
 
 
-def broken(_blocks: int, _threads: int, _argument: PackedArguments) -> None:
-    """Draws nothing."""
+def broken(_blocks: int, _threads: int, _params: PackedArguments) -> None:
+    """Writes no codes."""
 
 
-def test_what_draws_wrong_is_not_trusted(device: torch.device) -> None:
+def test_self_test_rejects_a_kernel_with_wrong_codes(device: torch.device) -> None:
     assert not self_test(CodeDraw(VOCAB, HIDDEN, broken, WARPS), VOCAB, HIDDEN, device)

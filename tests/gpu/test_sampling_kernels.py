@@ -1,4 +1,4 @@
-"""Draws by threshold against draws by sorting, and the noise in one kernel against the plain one."""
+"""`TritonSampler` against `TorchSampler`: draws and noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = 6
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"), [(0.9, 5, 1.0), (1.0, 0, 1.0), (0.7, 8, 0.9), (1.0, 0, 0.8), (0.0, 5, 1.0)]
 )
-def test_draws_are_those_of_sorted_candidates(
+def test_draws_equal_those_of_sorted_candidates(
     device: torch.device, vocab: int, temperature: float, top_k: int, top_p: float
 ) -> None:
     generator = torch.Generator().manual_seed(vocab)
@@ -34,7 +34,7 @@ def test_draws_are_those_of_sorted_candidates(
     assert drawn.tolist() == candidates.draw(logits.clone(), noise).tolist()
 
 
-def test_what_is_impossible_is_never_drawn(device: torch.device) -> None:
+def test_impossible_ids_are_never_drawn(device: torch.device) -> None:
     logits = torch.full((ROWS, 10), -torch.inf)
     logits[:, 3] = 1.0
     sampler, ones = TritonSampler(), torch.ones(ROWS, device=device)
@@ -43,7 +43,7 @@ def test_what_is_impossible_is_never_drawn(device: torch.device) -> None:
     assert sampler.draw(logits.to(device), candidates, noise.contiguous()).tolist() == [3] * ROWS
 
 
-def test_noise_is_the_same_to_the_bit(device: torch.device) -> None:
+def test_noise_is_equal_to_the_bit(device: torch.device) -> None:
     seeds = torch.tensor([0, 1, -5, 2**62, 123456789])
     frames = torch.tensor([0, 7, 100, 8000, 3])
     assert torch.equal(

@@ -1,7 +1,8 @@
-"""The codec decoder's kernels on a GPU, in Triton: convolutions with what follows them, and what a stream remembers.
+"""The codec decoder's Triton kernels: convolutions with their epilogues, windowed attention, norms, stream histories.
 
-The layout is that of `layers.py`, [steps, rows, channels]: the inputs of tap k of a convolution are the same lines,
-k * dilation * rows further on, so a convolution is one matrix product whose left side is read at an offset a tap.
+The layout is that of `..layers`, [steps, rows, channels]: the inputs of tap k of a convolution are the same lines,
+k * dilation * rows further on. So a convolution is one matrix product whose left operand is read at an offset for each
+tap. The talker has its own `swiglu` and `add_rmsnorm`, because codecs share no code with the pipeline.
 """
 
 from __future__ import annotations
@@ -12,183 +13,186 @@ import triton.language as tl
 
 @triton.jit
 def _snake(x, frequency, gain, FAST: tl.constexpr):
-    turn = x * frequency
+    """x + gain * sin(frequency * x)^2. FAST: with the hardware's sine."""
+    angle = x * frequency
     if FAST:
-        # Into [-pi, pi], where the hardware's own sine is off by 2^-20 at most.
-        turn -= 6.283185307179586 * tl.floor(turn * 0.15915494309189535 + 0.5)
-        wave = tl.inline_asm_elementwise(
-            "sin.approx.f32 $0, $1;", "=f,f", [turn], dtype=tl.float32, is_pure=True, pack=1
+        # Reduced to [-pi, pi], where the error of the hardware's sine is at most 2^-20.
+        angle -= 6.283185307179586 * tl.floor(angle * 0.15915494309189535 + 0.5)
+        sine = tl.inline_asm_elementwise(
+            "sin.approx.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
         )  # fmt: skip  # one call
     else:
-        wave = tl.sin(turn)
-    return x + gain * wave * wave
+        sine = tl.sin(angle)
+    return x + gain * sine * sine
 
 
 @triton.jit
 def convolve(
-    source, weight, bias, residual, onward, frequency, gain, lines, rows, dilation, room,
+    source, weight, bias, residual, output, frequency, gain, lines, rows, dilation, history_steps,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
-    KEEP: tl.constexpr, ONWARD: tl.constexpr, WAVE: tl.constexpr,
+    STORE: tl.constexpr, OUTPUT: tl.constexpr, SNAKE: tl.constexpr,
     LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Causal convolution of `lines` output lines, all rows of a step side by side.
+    """Causal convolution to `lines` lines, the rows of a step side by side; a program computes LINES by COLUMNS.
 
-    `source`: [lines + reach * rows, INPUTS]; `weight`: [TAPS * INPUTS, STRIDE * CHANNELS]. With a STRIDE each line
-    becomes one line a phase. With ADD the result is added to `residual` (float32); with KEEP it is written there; with
-    ONWARD it is the next layer's input, behind `room` lines of history, through a snake if WAVE. FAST: with the sine of
-    the hardware.
+    `source`: [lines + reach * rows, INPUTS]; `weight`: [TAPS * INPUTS, STRIDE * CHANNELS]. With a STRIDE above 1 each
+    line becomes STRIDE lines, one for each phase. With ADD the result is added to `residual` (float32), with STORE it
+    is written there, with OUTPUT it is written as the next layer's input behind `history_steps` steps of history,
+    through a snake with SNAKE. FAST: with the hardware's sine.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     at = tl.program_id(1) * LINES + tl.arange(0, LINES)
     WIDTH: tl.constexpr = STRIDE * CHANNELS
     value = tl.zeros([LINES, COLUMNS], tl.float32)
-    PIECES: tl.constexpr = (INPUTS + SPAN - 1) // SPAN
+    SLICES: tl.constexpr = (INPUTS + SPAN - 1) // SPAN
     part = tl.arange(0, SPAN)
     lines_at = source + at.to(tl.int64)[:, None] * INPUTS + part[None, :]
     weights_at = weight + part[:, None] * WIDTH + columns[None, :]
-    # One loop over taps and inputs: loads of the next piece are under way at a tap's end too.
-    for piece in range(TAPS * PIECES):
-        tap, start = piece // PIECES, (piece % PIECES) * SPAN
-        seen_at = lines_at + (tap * dilation * rows * INPUTS + start)
-        taps_at = weights_at + (tap * INPUTS + start) * WIDTH
+    # One loop over taps and inputs, so that the loads are pipelined across the end of a tap.
+    for number in range(TAPS * SLICES):
+        tap, start = number // SLICES, (number % SLICES) * SPAN
+        tap_lines_at = lines_at + (tap * dilation * rows * INPUTS + start)
+        tap_weights_at = weights_at + (tap * INPUTS + start) * WIDTH
         inputs = start + part
-        # Where the sizes divide, which they do but for small channels, loads need no mask.
+        # Loads need a mask only where a size is not a multiple of the tile, which is so for few channels.
         if INPUTS % SPAN == 0:
-            seen = tl.load(seen_at, mask=at[:, None] < lines, other=0.0)
+            tap_lines = tl.load(tap_lines_at, mask=at[:, None] < lines, other=0.0)
         else:
-            seen = tl.load(seen_at, mask=(at[:, None] < lines) & (inputs[None, :] < INPUTS), other=0.0)
+            tap_lines = tl.load(tap_lines_at, mask=(at[:, None] < lines) & (inputs[None, :] < INPUTS), other=0.0)
         if INPUTS % SPAN == 0 and WIDTH % COLUMNS == 0:
-            taps = tl.load(taps_at)
+            tap_weights = tl.load(tap_weights_at)
         else:
-            taps = tl.load(taps_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0)
-        value = tl.dot(seen, taps, value, input_precision="ieee")
+            tap_weights = tl.load(
+                tap_weights_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0
+            )
+        value = tl.dot(tap_lines, tap_weights, value, input_precision="ieee")
     real = columns < WIDTH
     value += tl.load(bias + columns, mask=real, other=0.0)[None, :]
     phase, channel = columns // CHANNELS, columns % CHANNELS
     step, row = at // rows, at % rows
     line = ((step * STRIDE)[:, None] + phase[None, :]) * rows + row[:, None]
     place = line.to(tl.int64) * CHANNELS + channel[None, :]
-    inside = (at[:, None] < lines) & real[None, :]
+    mask = (at[:, None] < lines) & real[None, :]
     if ADD:
-        value += tl.load(residual + place, mask=inside, other=0.0)
-    if KEEP:
-        tl.store(residual + place, value, mask=inside)
-    if ONWARD:
-        if WAVE:
+        value += tl.load(residual + place, mask=mask, other=0.0)
+    if STORE:
+        tl.store(residual + place, value, mask=mask)
+    if OUTPUT:
+        if SNAKE:
             value = _snake(
                 value,
                 tl.load(frequency + channel, mask=real, other=0.0)[None, :],
                 tl.load(gain + channel, mask=real, other=0.0)[None, :],
                 FAST,
             )
-        tl.store(onward + room * rows * CHANNELS + place, value.to(onward.dtype.element_ty), mask=inside)
+        tl.store(output + history_steps * rows * CHANNELS + place, value.to(output.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def attend_window(
-    qkv, turn, slab, slots, frames, out, offset, width, past, rows, scale,
+    qkv, rope, slab, slots, frames, out, offset, width, window, rows, scale,
     STEPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr, SPAN: tl.constexpr,
     PAST: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Attention of one row and head over its last `past` steps and the new ones, which go into the stream's history.
+    """Attention of one row and head over its last `window` steps and the new ones, which join the stream's history.
 
-    `qkv`: [STEPS, rows, 3, HEADS, DIM]; `turn`: cosine and sine, float32 [STEPS, rows, DIM / 2, 2]; `slab`: keys and
-    values, [past, 2, HEADS, DIM] at `offset` of a line of `width`; `frames`: int64 [rows], how many steps the stream
-    has behind it; `out`: [STEPS, rows, HEADS, DIM]. QUERIES, SPAN, PAST: powers of two from 16, no less than what they
-    hold.
+    `qkv`: [STEPS, rows, 3, HEADS, DIM]; `rope`: cosine and sine, float32 [STEPS, rows, DIM / 2, 2]; `slab`: keys and
+    values, [window, 2, HEADS, DIM] at `offset` of a line of `width`; `frames`: int64 [rows], steps that the stream has
+    decoded; `out`: [STEPS, rows, HEADS, DIM]. QUERIES, SPAN, PAST: powers of two from 16 that cover STEPS, DIM and
+    `window`.
     """
     row, head = tl.program_id(0), tl.program_id(1)
     step, channel = tl.arange(0, QUERIES), tl.arange(0, SPAN)
     line = (step * rows + row).to(tl.int64)
-    inside = (step < STEPS)[:, None] & (channel < DIM)[None, :]
-    angles = turn + line[:, None] * DIM + (channel // 2 * 2)[None, :]
-    cosine = tl.load(angles, mask=inside, other=0.0)
-    sine = tl.load(angles + 1, mask=inside, other=0.0)
+    mask = (step < STEPS)[:, None] & (channel < DIM)[None, :]
+    angles = rope + line[:, None] * DIM + (channel // 2 * 2)[None, :]
+    cosine = tl.load(angles, mask=mask, other=0.0)
+    sine = tl.load(angles + 1, mask=mask, other=0.0)
     sine = tl.where((channel % 2 == 0)[None, :], -sine, sine)
     own = qkv + line[:, None] * (3 * HEADS * DIM) + head * DIM
     neighbour = (channel ^ 1)[None, :]
     at = channel[None, :]
-    query = tl.load(own + at, mask=inside, other=0.0).to(tl.float32) * cosine
-    query += tl.load(own + neighbour, mask=inside, other=0.0).to(tl.float32) * sine
+    query = tl.load(own + at, mask=mask, other=0.0).to(tl.float32) * cosine
+    query += tl.load(own + neighbour, mask=mask, other=0.0).to(tl.float32) * sine
     own += HEADS * DIM
-    key = tl.load(own + at, mask=inside, other=0.0).to(tl.float32) * cosine
-    key += tl.load(own + neighbour, mask=inside, other=0.0).to(tl.float32) * sine
-    value = tl.load(own + HEADS * DIM + at, mask=inside, other=0.0)
+    key = tl.load(own + at, mask=mask, other=0.0).to(tl.float32) * cosine
+    key += tl.load(own + neighbour, mask=mask, other=0.0).to(tl.float32) * sine
+    value = tl.load(own + HEADS * DIM + at, mask=mask, other=0.0)
     query, key = query.to(value.dtype), key.to(value.dtype)
 
-    number = tl.arange(0, PAST)
-    # Young streams have fewer than `past` steps behind them; what is there is another's.
-    known = (number < past) & (number >= past - tl.load(frames + row))
-    stretch = slab + tl.load(slots + row) * width + offset + head * DIM + at
-    there = known[:, None] & (channel < DIM)[None, :]
-    old_at = stretch + number[:, None] * (2 * HEADS * DIM)
-    old_keys = tl.load(old_at, mask=there, other=0.0)
-    old_values = tl.load(old_at + HEADS * DIM, mask=there, other=0.0)
+    past = tl.arange(0, PAST)
+    # A stream with fewer than `window` steps still has values of the slot's previous stream at the front.
+    known = (past < window) & (past >= window - tl.load(frames + row))
+    history = slab + tl.load(slots + row) * width + offset + head * DIM + at
+    past_mask = known[:, None] & (channel < DIM)[None, :]
+    past_at = history + past[:, None] * (2 * HEADS * DIM)
+    past_keys = tl.load(past_at, mask=past_mask, other=0.0)
+    past_values = tl.load(past_at + HEADS * DIM, mask=past_mask, other=0.0)
 
-    far = tl.dot(query, tl.trans(old_keys), input_precision="ieee") * scale
-    far = tl.where(known[None, :] & (number[None, :] >= step[:, None]), far, float("-inf"))
-    near = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    past_scores = tl.dot(query, tl.trans(past_keys), input_precision="ieee") * scale
+    past_scores = tl.where(known[None, :] & (past[None, :] >= step[:, None]), past_scores, float("-inf"))
+    new_scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     age = step[:, None] - step[None, :]
-    near = tl.where((age >= 0) & (age <= past), near, float("-inf"))
-    most = tl.maximum(tl.max(far, 1), tl.max(near, 1))[:, None]
-    far, near = tl.exp(far - most), tl.exp(near - most)
-    mixed = tl.dot(far.to(value.dtype), old_values, input_precision="ieee")
-    mixed += tl.dot(near.to(value.dtype), value, input_precision="ieee")
-    mixed /= (tl.sum(far, 1) + tl.sum(near, 1))[:, None]
-    tl.store(out + line[:, None] * (HEADS * DIM) + head * DIM + at, mixed.to(out.dtype.element_ty), mask=inside)
+    new_scores = tl.where((age >= 0) & (age <= window), new_scores, float("-inf"))
+    row_max = tl.maximum(tl.max(past_scores, 1), tl.max(new_scores, 1))[:, None]
+    past_scores, new_scores = tl.exp(past_scores - row_max), tl.exp(new_scores - row_max)
+    attended = tl.dot(past_scores.to(value.dtype), past_values, input_precision="ieee")
+    attended += tl.dot(new_scores.to(value.dtype), value, input_precision="ieee")
+    attended /= (tl.sum(past_scores, 1) + tl.sum(new_scores, 1))[:, None]
+    tl.store(out + line[:, None] * (HEADS * DIM) + head * DIM + at, attended.to(out.dtype.element_ty), mask=mask)
 
-    # Everybody has read before anybody writes.
+    # All threads must have read the history before any of them shifts it.
     tl.debug_barrier()
-    moved = stretch + (number - STEPS)[:, None] * (2 * HEADS * DIM)
-    kept = ((number >= STEPS) & (number < past))[:, None] & (channel < DIM)[None, :]
-    tl.store(moved, old_keys, mask=kept)
-    tl.store(moved + HEADS * DIM, old_values, mask=kept)
-    new = stretch + (past - STEPS + step)[:, None] * (2 * HEADS * DIM)
-    kept = inside & (past - STEPS + step >= 0)[:, None]
-    tl.store(new, key, mask=kept)
-    tl.store(new + HEADS * DIM, value, mask=kept)
+    shifted = history + (past - STEPS)[:, None] * (2 * HEADS * DIM)
+    stored = ((past >= STEPS) & (past < window))[:, None] & (channel < DIM)[None, :]
+    tl.store(shifted, past_keys, mask=stored)
+    tl.store(shifted + HEADS * DIM, past_values, mask=stored)
+    new = history + (window - STEPS + step)[:, None] * (2 * HEADS * DIM)
+    stored = mask & (window - STEPS + step >= 0)[:, None]
+    tl.store(new, key, mask=stored)
+    tl.store(new + HEADS * DIM, value, mask=stored)
 
 
 @triton.jit
 def add_rmsnorm(x, branch, out, eps, WIDTH: tl.constexpr, SPAN: tl.constexpr, ADD: tl.constexpr):
-    """The norm of a line of `x`, float32; with ADD of `x` and `branch`, whose sum is left in `x`."""
+    """RMS norm of a line of `x` (float32); with ADD, `branch` is added to `x` first. A program a line."""
     line = tl.program_id(0).to(tl.int64) * WIDTH
     at = tl.arange(0, SPAN)
-    inside = at < WIDTH
-    value = tl.load(x + line + at, mask=inside, other=0.0)
+    mask = at < WIDTH
+    value = tl.load(x + line + at, mask=mask, other=0.0)
     if ADD:
-        value += tl.load(branch + line + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(x + line + at, value, mask=inside)
+        value += tl.load(branch + line + at, mask=mask, other=0.0).to(tl.float32)
+        tl.store(x + line + at, value, mask=mask)
     value *= tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
-    tl.store(out + line + at, value.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + line + at, value.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def swiglu(both, out, WIDTH: tl.constexpr, SPAN: tl.constexpr):
-    """`both`: a line's gates, then what they let through, WIDTH each."""
+def swiglu(gate_up, out, WIDTH: tl.constexpr, SPAN: tl.constexpr):
+    """silu(gate) * up of a line of `gate_up`, WIDTH gates and then WIDTH ups; a program a line."""
     line = tl.program_id(0).to(tl.int64) * WIDTH
     at = tl.arange(0, SPAN)
-    inside = at < WIDTH
-    gate = tl.load(both + 2 * line + at, mask=inside, other=0.0).to(tl.float32)
-    value = tl.load(both + 2 * line + WIDTH + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + line + at, (value * gate / (1.0 + tl.exp(-gate))).to(out.dtype.element_ty), mask=inside)
+    mask = at < WIDTH
+    gate = tl.load(gate_up + 2 * line + at, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + 2 * line + WIDTH + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + line + at, (up * gate / (1.0 + tl.exp(-gate))).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def depthwise_conv_norm(
     source, weight, bias, out, rows, eps, CHANNELS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr
 ):
-    """ConvNeXt's depthwise convolution and norm of one line; `weight`: [TAPS, CHANNELS]."""
+    """Depthwise convolution and layer norm of ConvNeXt, a program a line; `weight`: [TAPS, CHANNELS]."""
     line = tl.program_id(0)
     channels = tl.arange(0, SPAN)
     real = channels < CHANNELS
     value = tl.load(bias + channels, mask=real, other=0.0).to(tl.float32)
     for tap in tl.static_range(TAPS):
-        seen = tl.load(source + (line + tap * rows).to(tl.int64) * CHANNELS + channels, mask=real, other=0.0)
-        value += seen.to(tl.float32) * tl.load(weight + tap * CHANNELS + channels, mask=real, other=0.0)
+        inputs = tl.load(source + (line + tap * rows).to(tl.int64) * CHANNELS + channels, mask=real, other=0.0)
+        value += inputs.to(tl.float32) * tl.load(weight + tap * CHANNELS + channels, mask=real, other=0.0)
     mean = tl.sum(tl.where(real, value, 0.0), 0) / CHANNELS
-    apart = tl.where(real, value - mean, 0.0)
-    value = apart * tl.rsqrt(tl.sum(apart * apart, 0) / CHANNELS + eps)
+    deviation = tl.where(real, value - mean, 0.0)
+    value = deviation * tl.rsqrt(tl.sum(deviation * deviation, 0) / CHANNELS + eps)
     tl.store(out + line.to(tl.int64) * CHANNELS + channels, value.to(out.dtype.element_ty), mask=real)
 
 
@@ -197,42 +201,43 @@ def output_conv(
     source, weight, bias, pcm, steps, rows,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """The convolution to one channel, clamped: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS]."""
+    """Convolution to one channel, clamped to [-1, 1]: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS]."""
     row = tl.program_id(1)
     at = tl.program_id(0) * STEPS + tl.arange(0, STEPS)
     inputs = tl.arange(0, SPAN)
     products = tl.zeros([STEPS, SPAN], tl.float32)
     for tap in tl.static_range(TAPS):
         line = (at + tap) * rows + row
-        seen = tl.load(
+        tap_inputs = tl.load(
             source + line.to(tl.int64)[:, None] * INPUTS + inputs[None, :],
             mask=(at[:, None] < steps) & (inputs[None, :] < INPUTS),
             other=0.0,
         )
-        products += seen.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0)
+        products += tap_inputs.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0)
     value = tl.sum(products, 1)
     value = tl.minimum(tl.maximum(value + tl.load(bias), -1.0), 1.0)
     tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=at < steps)
 
 
 @triton.jit
-def store_history(slab, slots, fresh, rooms, pieces, width, rows, KEEP: tl.constexpr, SPAN: tl.constexpr):
-    """Between the streams' histories and what their layers read, for all layers at once.
+def store_history(slab, slots, fresh, buffers, segments, width, rows, STORE: tl.constexpr, SPAN: tl.constexpr):
+    """Copy between the streams' histories and the input buffers, for all layers at once; a program a segment and row.
 
-    `slab`: [slots, width]; `pieces`: int64 [n, 6], where in `rooms` a layer's past begins, and where its last steps do;
-    at which number of a history they are kept; which of them are moved here, from where on and of how many; channels.
-    Writes the history if KEEP, else the room: zeros where a stream is `fresh`.
+    `slab`: [slots, width], histories; `buffers`: the workspace. `segments`: int64 [n, 6]: where a layer's history
+    starts in `buffers`; where its last steps start; the layer's offset in a history; first number of the segment in the
+    layer's history; numbers of that history; channels. With STORE the last steps become the history, otherwise the
+    history is copied in front of the inputs, as zeros for `fresh` streams.
     """
-    piece = pieces + tl.program_id(0) * 6
+    segment = segments + tl.program_id(0) * 6
     row = tl.program_id(1)
-    at = tl.load(piece + 3).to(tl.int32) + tl.arange(0, SPAN)
-    inside = at < tl.load(piece + 4)
-    channels = tl.load(piece + 5).to(tl.int32)
-    there = slab + tl.load(slots + row) * width + tl.load(piece + 2) + at
+    at = tl.load(segment + 3).to(tl.int32) + tl.arange(0, SPAN)
+    mask = at < tl.load(segment + 4)
+    channels = tl.load(segment + 5).to(tl.int32)
+    history = slab + tl.load(slots + row) * width + tl.load(segment + 2) + at
     line = (at // channels * rows + row).to(tl.int64)
-    here = rooms + line * channels + at % channels
-    if KEEP:
-        tl.store(there, tl.load(here + tl.load(piece + 1), mask=inside), mask=inside)
+    buffer = buffers + line * channels + at % channels
+    if STORE:
+        tl.store(history, tl.load(buffer + tl.load(segment + 1), mask=mask), mask=mask)
     else:
-        past = tl.load(there, mask=inside & (tl.load(fresh + row) == 0), other=0.0)
-        tl.store(here + tl.load(piece), past, mask=inside)
+        values = tl.load(history, mask=mask & (tl.load(fresh + row) == 0), other=0.0)
+        tl.store(buffer + tl.load(segment), values, mask=mask)

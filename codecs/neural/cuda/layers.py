@@ -1,4 +1,4 @@
-"""The codec decoder's weights as its GPU kernels read them, taken from the folded layers of `decoder.py`."""
+"""The codec decoder's weights as its GPU kernels read them, made from the folded layers of `..layers`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..transformer import WindowedLayer
 
 @dataclass(frozen=True, slots=True)
 class DecodeBatch:
-    """Whose the rows of a pass are: int64 [B] `slots`, `fresh` (1 where one begins) and `frames` decoded before."""
+    """The streams of a batch: int64 [B] `slots`, `fresh` (1 where a stream begins), `frames` (decoded before)."""
 
     slots: Tensor
     fresh: Tensor
@@ -27,9 +27,9 @@ class DecodeBatch:
 
 @dataclass(frozen=True, slots=True)
 class LayerInput:
-    """What a layer reads: `channels` a step and `reach` steps of the past, kept at `offset` of a stream's history.
+    """The input of a layer: `channels` a step, and `reach` steps of history, stored at `offset` of a stream's history.
 
-    `snake`: frequency and gain of the snake that its input goes through first, float32 [channels] each.
+    `snake`: frequency and gain, float32 [channels] each, of the snake that the input goes through first.
     """
 
     channels: int
@@ -38,17 +38,20 @@ class LayerInput:
     snake: tuple[Tensor, Tensor] | None = None
 
     @classmethod
-    def of(cls, tail: Tail, wave: tuple[Tensor, Tensor] | None = None) -> LayerInput:
-        return cls(tail.width, tail.steps, tail.offset, wave)
+    def of(cls, tail: Tail, snake: tuple[Tensor, Tensor] | None = None) -> LayerInput:
+        return cls(tail.width, tail.steps, tail.offset, snake)
 
     @classmethod
     def of_output(cls, output: OutputConv, snake: Snake, device: torch.device) -> LayerInput:
-        return cls.of(output.tail, _wave(snake, output.inputs, device))
+        return cls.of(output.tail, _snake(snake, output.inputs, device))
 
 
 @dataclass(frozen=True, slots=True)
 class ConvWeights:
-    """`weight`: [taps * inputs, stride * channels]; `bias`: float32 [stride * channels]."""
+    """A causal convolution; with `stride` above 1, a transposed one.
+
+    `weight`: [taps * inputs, stride * channels]; `bias`: float32 [stride * channels].
+    """
 
     input: LayerInput
     weight: Tensor
@@ -67,8 +70,9 @@ class ConvWeights:
         stride: int = 1,
         snake: Snake | None = None,
     ) -> ConvWeights:
+        """`snake`: of its input."""
         return cls(
-            input=LayerInput.of(conv.tail, None if snake is None else _wave(snake, conv.inputs, device)),
+            input=LayerInput.of(conv.tail, None if snake is None else _snake(snake, conv.inputs, device)),
             weight=conv.weight.to(device, dtype),
             bias=conv.bias.to(device, torch.float32),
             taps=conv.kernel,
@@ -79,10 +83,10 @@ class ConvWeights:
 
     @classmethod
     def pointwise(cls, unit: ResidualUnit, dtype: torch.dtype, device: torch.device) -> ConvWeights:
-        """The end of a residual unit; its bias is repeated there."""
+        """The pointwise convolution of a residual unit, whose bias is stored repeated."""
         inputs, outputs = unit.pointwise.shape
         return cls(
-            input=LayerInput(inputs, snake=_wave(unit.outer, inputs, device)),
+            input=LayerInput(inputs, snake=_snake(unit.outer, inputs, device)),
             weight=unit.pointwise.to(device, dtype),
             bias=unit.bias[:outputs].to(device, torch.float32),
             taps=1,
@@ -94,7 +98,7 @@ class ConvWeights:
 
 @dataclass(frozen=True, slots=True)
 class ResidualUnitWeights:
-    """A residual unit: the dilated convolution and the pointwise one."""
+    """A residual unit: a dilated convolution and a pointwise one."""
 
     conv: ConvWeights
     pointwise: ConvWeights
@@ -102,7 +106,7 @@ class ResidualUnitWeights:
 
 @dataclass(frozen=True, slots=True)
 class VocoderBlockWeights:
-    """A vocoder block: its upsampling, then its residual units."""
+    """A vocoder block: an upsampling convolution, then residual units."""
 
     conv: ConvWeights
     units: list[ResidualUnitWeights]
@@ -124,7 +128,7 @@ class VocoderBlockWeights:
 
 @dataclass(frozen=True, slots=True)
 class ConvNextWeights:
-    """ConvNeXt: `taps` [kernel, channels] and `bias` float32; `widen`, `narrow`: weight and bias."""
+    """A ConvNeXt block: `taps` [kernel, channels] and `bias`, float32; `widen`, `narrow`: weight and bias."""
 
     input: LayerInput
     taps: Tensor
@@ -146,7 +150,7 @@ class ConvNextWeights:
 
 @dataclass(frozen=True, slots=True)
 class CodecLayerWeights:
-    """A transformer layer; `history`: keys and values of the window; `heads`: their number and width."""
+    """A transformer layer; `history`: keys and values of the window; `heads`: number and width of the heads."""
 
     history: LayerInput
     heads: tuple[int, int]
@@ -161,8 +165,8 @@ class CodecLayerWeights:
         return cls(LayerInput.of(layer.tail), (layer.heads, layer.head_dim), *matrices)
 
 
-def _wave(snake: Snake, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    # The CPU's loops want them repeated.
+def _snake(snake: Snake, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Frequency and gain, float32 [channels] each; the CPU's layers store them repeated."""
     return (
         snake.frequency[:channels].to(device, torch.float32),
         snake.gain[:channels].to(device, torch.float32),
