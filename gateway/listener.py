@@ -19,13 +19,13 @@ from .access.usage import SharedUsage
 from .engine import EngineStatus
 from .http.application import HttpApplication, RouteGroup
 from .http.connection import WRITE_TIMEOUT_S
-from .http.routes import StatusRoutes, metrics_route, page_routes, token_routes, upgrade_routes
+from .http.routes import StatusRoutes, document_routes, metrics_route, page_routes, token_routes, upgrade_routes
 from .http.sniffer import ProtocolSniffer
-from .http.streaming import HttpSpeech
+from .http.streaming import SpeechRoutes
 from .http.voices import voice_routes
 from .messages import CloseCode
 from .observability.events import Observer
-from .protocols.registry import WEBSOCKET_ENDPOINTS, http_routes
+from .protocols.registry import DOCUMENT_ENDPOINTS, SPEECH_ENDPOINTS, WEBSOCKET_ENDPOINTS
 from .session.admission import Admission
 from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
@@ -88,7 +88,10 @@ class GatewayListener:
                 *(voice_routes(library, access) if library is not None else ()),
             ]
         )
-        protocols = http_routes(factory, HttpSpeech(self.sessions, observer))
+        protocols = [
+            *document_routes(DOCUMENT_ENDPOINTS, factory),
+            *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
+        ]
         # The session's slow-consumer timeout, which reports an error, must end before the connection's write timeout.
         write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000

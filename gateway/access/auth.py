@@ -17,6 +17,8 @@ from .tokens import MAX_TTL_S, TokenSigner
 from .usage import Caller, SharedUsage
 
 _SCHEMES = ("bearer", "token")
+QUERY_CREDENTIALS = ("token", "authorization")
+"""Query parameters that may hold a credential."""
 
 
 def find_credential(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:

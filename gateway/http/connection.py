@@ -1,28 +1,27 @@
-"""How long a client of plain HTTP may leave its answers unread."""
-# TODO-DOC A connection of plain HTTP that becomes a socket: proxies and some clients ask on one that served requests
-# TODO-DOC before.
+"""A connection of plain HTTP: its write timeout, and its upgrade to a WebSocket after it served requests.
+
+Proxies and some clients upgrade connections that served requests before.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import cast
 
 from aiohttp import web
 
-from ..protocols.reply import refusal
 from ..transport.buffer_limits import ReadSizeLimit, limit_send_buffer
 from .sniffer import hand_over
 
 WRITE_TIMEOUT_S = 60.0
-"""The server's library would wait for ever."""
+"""Seconds without progress after which an unread answer is cut; aiohttp itself has no limit."""
 HTTP_WRITE_LIMIT_BYTES = 1
-"""More than this in our own buffer is noticed. Were a rest let pass, a closed connection would stay for its sake."""
+"""High-water mark of the write buffer. A larger rest would keep a closed connection alive without a timeout."""
 
 
 class WriteTimeout(asyncio.Protocol):
-    """Stands between a transport and `protocol`, which sees nothing of it; cuts a client that takes nothing."""
+    """Forwards everything between a transport and `protocol`; aborts when writing is paused for `limit_s` seconds."""
 
     def __init__(self, protocol: asyncio.Protocol, limit_s: float = WRITE_TIMEOUT_S) -> None:
         self._protocol, self._limit_s = protocol, limit_s
@@ -60,7 +59,7 @@ class WriteTimeout(asyncio.Protocol):
 
 
 class HttpConnection(WriteTimeout):
-    """A connection of plain HTTP; `socket` makes the protocol that takes it over when it is asked to become one."""
+    """A connection of plain HTTP; `socket` makes the protocol that takes over after an upgrade."""
 
     def __init__(
         self,
@@ -72,32 +71,18 @@ class HttpConnection(WriteTimeout):
         self._handler, self._socket = handler, socket
 
     def switch_to_websocket(self, head: bytes) -> None:
-        """Give the connection to the sockets' side, whose first request has this `head`.
+        """Hands the connection to a WebSocket protocol, whose first request has this `head`.
 
-        To the handler it is lost: the request that it is at is cancelled.
+        The HTTP handler sees a lost connection, which cancels its current request.
         """
         self._cancel_deadline()
-        self._handler.transport = None  # or it would close what is another's now
+        self._handler.transport = None  # otherwise it would close the connection
         self._handler.connection_lost(None)
         hand_over(self._transport, self._socket(), head)
 
 
-async def upgrade(request: web.Request) -> web.StreamResponse:
-    """For the paths of sockets. Who wants none is told to ask for one."""
-    connection = None if request.transport is None else request.transport.get_protocol()
-    wanted = request.headers.get("Upgrade", "").lower() == "websocket"
-    if wanted and isinstance(connection, HttpConnection):
-        connection.switch_to_websocket(_head(request))
-        await asyncio.get_running_loop().create_future()  # never done: it ends with the cancellation
-    response = refusal(
-        HTTPStatus.UPGRADE_REQUIRED, "upgrade_required", "speech goes over a WebSocket: send an upgrade"
-    ).response()
-    response.headers["Upgrade"] = "websocket"
-    return response
-
-
-def _head(request: web.Request) -> bytes:
-    """The request as it came, up to the blank line."""
+def request_head(request: web.Request) -> bytes:
+    """The head of the request as it was received, up to and including the blank line."""
     lines = [f"{request.method} {request.raw_path} HTTP/1.1".encode("utf-8", "surrogateescape")]
     lines += [name + b": " + value for name, value in request.raw_headers]
     return b"\r\n".join(lines) + b"\r\n\r\n"

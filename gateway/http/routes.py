@@ -1,9 +1,8 @@
-"""What the gateway says of itself to everyone: probes for whoever runs it, limits for its clients."""
-# TODO-DOC `POST /v1/tokens`: a short-lived token for a browser, made by a server that holds an API key.
-# TODO-DOC The browser page and its files, read once, so that no path can lead anywhere else.
+"""The gateway's own routes: probes and limits, metrics, tokens, the page, and the documents of the protocols."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from importlib import resources
@@ -16,17 +15,17 @@ from ..access.tokens import DEFAULT_TTL_S, MAX_TTL_S
 from ..engine import EngineStatus
 from ..errors import Forbidden
 from ..observability.metrics import CONTENT_TYPE
-from ..protocols.endpoint import WebSocketEndpoint
-from ..protocols.reply import Reply, json_reply
+from ..protocols.endpoint import DocumentEndpoint, EndpointRequest, WebSocketEndpoint
+from ..protocols.reply import Reply, json_reply, refusal
 from ..session.admission import Admission
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.sessions import Sessions
-from .application import CALLER, read_json
-from .connection import upgrade
+from .application import CALLER, RouteGroup, read_json, to_response
+from .connection import HttpConnection, request_head
 
 
 class StatusRoutes:
-    """Answers from the state of the moment."""
+    """Probes and limits, answered from the current state."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class StatusRoutes:
         self._sessions = sessions
 
     def routes(self) -> list[web.RouteDef]:
-        """What a probe, and a page that has no key yet, may ask."""
+        """Routes that need no key."""
         return [
             _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
             _get("/readyz", self._readyz),
@@ -71,7 +70,7 @@ class StatusRoutes:
 
 def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
     async def handler(_: web.Request) -> web.Response:
-        return answer().response()
+        return to_response(answer())
 
     return web.get(path, handler)
 
@@ -88,22 +87,50 @@ def metrics_route(access: AccessControl, metrics_key: str, exposition: Callable[
 
 
 def upgrade_routes(endpoints: Iterable[WebSocketEndpoint]) -> list[web.RouteDef]:
-    """Returns routes at the WebSocket paths, for clients that begin with plain HTTP."""
-    return [web.get(endpoint.pattern, upgrade) for endpoint in endpoints]
+    """Returns routes at the WebSocket paths, for clients that upgrade a connection after plain HTTP requests."""
+    return [web.get(endpoint.pattern, _upgrade) for endpoint in endpoints]
 
 
-class _Asked(BaseModel):
+async def _upgrade(request: web.Request) -> web.StreamResponse:
+    """Upgrades the connection, or answers 426 to a request without an upgrade."""
+    connection = None if request.transport is None else request.transport.get_protocol()
+    requested = request.headers.get("Upgrade", "").lower() == "websocket"
+    if requested and isinstance(connection, HttpConnection):
+        connection.switch_to_websocket(request_head(request))
+        await asyncio.get_running_loop().create_future()  # never done: the upgrade cancels this request
+    message = "speech requires a WebSocket: send an upgrade"
+    response = to_response(refusal(HTTPStatus.UPGRADE_REQUIRED, "upgrade_required", message))
+    response.headers["Upgrade"] = "websocket"
+    return response
+
+
+def document_routes(endpoints: Iterable[DocumentEndpoint], factory: UtteranceFactory) -> list[RouteGroup]:
+    """Returns routes that answer GET with the documents of the protocols."""
+
+    def route(endpoint: DocumentEndpoint) -> web.RouteDef:
+        async def handler(request: web.Request) -> web.Response:
+            asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
+            return to_response(endpoint.answer(asked, factory))
+
+        return web.get(endpoint.pattern, handler)
+
+    return [RouteGroup([route(endpoint)], endpoint.refuse) for endpoint in endpoints]
+
+
+class _TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     ttl_s: int = Field(DEFAULT_TTL_S, ge=1, le=MAX_TTL_S)
 
 
 def token_routes(access: AccessControl) -> list[web.RouteDef]:
+    """`POST /v1/tokens`: a short-lived token for a browser, issued to the holder of an API key."""
+
     async def issue(request: web.Request) -> web.Response:
-        asked = await read_json(request, _Asked, default=b"{}")
-        token, expires = access.issue_token(find_credential(request.headers, request.query), asked.ttl_s)
+        body = await read_json(request, _TokenRequest, default=b"{}")
+        token, expires = access.issue_token(find_credential(request.headers, request.query), body.ttl_s)
         document = {"token": token, "expires_at": expires.isoformat()}
-        return json_reply(HTTPStatus.CREATED, document, {"Cache-Control": "no-store"}).response()
+        return to_response(json_reply(HTTPStatus.CREATED, document, {"Cache-Control": "no-store"}))
 
     return [web.post("/v1/tokens", issue)]
 
@@ -117,12 +144,12 @@ _CONTENT_TYPES = {
 
 
 def page_routes() -> list[web.RouteDef]:
-    """A route for each file, and one for the page itself."""
+    """Routes of the browser page and its files, read once at the start."""
     return [_route(path, reply) for path, reply in web_files().items()]
 
 
 def web_files() -> dict[str, Reply]:
-    """Every file of the page by its path."""
+    """Files of the page by URL path."""
     files = {}
     for entry in resources.files("voxgate.web").iterdir():
         content_type = _CONTENT_TYPES.get(entry.name.rpartition(".")[2])
@@ -136,6 +163,6 @@ def web_files() -> dict[str, Reply]:
 
 def _route(path: str, reply: Reply) -> web.RouteDef:
     async def answer(_: web.Request) -> web.Response:
-        return reply.response()
+        return to_response(reply)
 
     return web.get(path, answer)

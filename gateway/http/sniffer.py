@@ -1,4 +1,4 @@
-"""One port for sockets and plain HTTP: the head of the first request decides which library serves a connection."""
+"""One port for WebSockets and plain HTTP: the head of the first request selects the library that serves it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import cast
 from ..transport.buffer_limits import ReadSizeLimit
 
 MAX_HEAD_BYTES = 16_384
-"""Longest request head; the libraries behind have limits of their own below it."""
+"""Maximum size of a request head; the libraries have lower limits of their own."""
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _EARLY = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-"""A client that sends frames has to wait for the handshake's answer (RFC 6455, section 4.1)."""
+"""A client must not send frames before the handshake is answered (RFC 6455, section 4.1)."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
 class ProtocolSniffer(asyncio.Protocol):
-    """Waits for the end of the request head, then hands the connection and all that was read to its server.
+    """Waits for the end of the request head, then hands the connection and the received bytes to its server.
 
-    It reads nothing but whether this is a WebSocket handshake. A head that is not complete within `deadline_s`
-    is cut off; `http` returns None when there are too many connections already.
+    A connection whose head is not complete within `deadline_s` seconds is aborted; `http` returns None when there are
+    too many connections.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ProtocolSniffer(asyncio.Protocol):
 
 
 def hand_over(transport: asyncio.Transport, server: asyncio.Protocol | ReadSizeLimit, received: bytes) -> None:
-    """Let `server` have the connection, and what was `received` on it for its eyes."""
-    # A loop decides how to read when reading begins, and the next protocol may read another way.
+    """Makes `server` the protocol of the connection and passes it the `received` bytes."""
+    # The event loop chooses how to read when reading starts, and the new protocol may read into buffers.
     transport.pause_reading()
     transport.set_protocol(server)
     server.connection_made(transport)

@@ -1,33 +1,35 @@
-"""A plain HTTP request as a socket: the session's audio becomes the body of the response, as fast as it is read."""
-# TODO-DOC Speech over plain HTTP: one session with one utterance for each request.
+"""Speech over plain HTTP: one session with one utterance per request, whose audio is the body of the response."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from voxgate.pipeline.errors import VoxgateError
 
-from ..messages import ErrorMessage
 from ..observability.events import Observer
-from ..protocols.one_shot import OneShotProtocol
-from ..protocols.reply import Reply
+from ..protocols.endpoint import EndpointRequest, SpeechEndpoint
+from ..session.utterance_factory import UtteranceFactory
 from ..transport.connection import SocketClosed
 from ..transport.sessions import Sessions
-from .application import CALLER
+from .application import CALLER, RouteGroup, read_json, to_response
 
-_UNHELD = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies in between pass the audio on as it comes."""
+_UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Headers that make proxies pass audio on as it arrives."""
 
 
 class HttpStream:
-    """Satisfies `websocket.Socket`. Nothing is answered before the first byte of the body is there."""
+    """A `transport.connection.Socket` whose messages are the body of an HTTP response.
+
+    The status is sent with the first byte of the body, so that an earlier error can still change it.
+    """
 
     def __init__(self, request: web.Request, content_type: str) -> None:
-        self.response = web.StreamResponse(headers={"Content-Type": content_type, **_UNHELD})
+        self.response = web.StreamResponse(headers={"Content-Type": content_type, **_UNBUFFERED})
         self.close_code: int | None = None
         self._request = request
         self._writer: AbstractStreamWriter | None = None
@@ -37,11 +39,11 @@ class HttpStream:
 
     @property
     def begun(self) -> bool:
-        """The status was sent: an error can only cut the body short now."""
+        """Whether the status was sent; from then on an error can only cut the body."""
         return self.response.prepared
 
     async def receive(self) -> str | bytes:
-        """Nothing follows the request; its end is the handler's cancellation."""
+        """Waits until the stream is closed: a request has no further messages. Raises SocketClosed."""
         await self._closed.wait()
         raise SocketClosed
 
@@ -55,10 +57,10 @@ class HttpStream:
         return bool(self._waiting) or self._request.protocol.writing_paused
 
     async def wait_writable(self) -> None:
-        # A task of its own: the library's wait for the client cannot be begun again once it was cancelled.
+        # A separate task, because the library's wait for the client cannot be restarted after a cancellation.
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
-            self._flushing.add_done_callback(_retrieved)
+            self._flushing.add_done_callback(_retrieve_exception)
         try:
             await asyncio.shield(self._flushing)
         except ConnectionError:
@@ -71,10 +73,10 @@ class HttpStream:
         chunk = b"".join(self._waiting)
         self._waiting.clear()
         await self._writer.write(chunk)
-        await self._writer.drain()  # a write alone waits only now and then
+        await self._writer.drain()  # a write alone does not wait for the client
 
     def probe(self, on_read: Callable[[], None]) -> None:
-        """Nothing of HTTP tells more than a write that waits."""
+        """Calls `on_read` at once: HTTP has no confirmation but a write that completes."""
         on_read()
 
     async def close_within(self, code: int, reason: str, timeout_s: float) -> None:  # noqa: ARG002 - the interface's signature
@@ -88,45 +90,60 @@ class HttpStream:
             self._closed.set()
 
     def abandon(self) -> None:
-        """Wait for the client no longer."""
+        """Stops waiting for the client."""
         if self._flushing is not None:
             self._flushing.cancel()
 
     def cut(self) -> None:
-        """Break the connection off: the client must not take what it has for the whole."""
+        """Aborts the connection, so that the client does not take the body for complete."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
 
-def _retrieved(task: asyncio.Task[None]) -> None:
-    """Whoever waited for it may be gone: then nobody needs to know how it ended."""
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """Marks the exception as retrieved: the waiting connection may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
 
-class HttpSpeech:
-    """Answers requests from sessions that queue, pace, drain and fail as those of sockets do."""
+class SpeechRoutes:
+    """Answers POST requests through sessions, which queue, pace, drain and fail like those of sockets."""
 
-    def __init__(self, sessions: Sessions, observer: Observer) -> None:
+    def __init__(self, factory: UtteranceFactory, sessions: Sessions, observer: Observer) -> None:
+        self._factory = factory
         self._sessions = sessions
         self._observer = observer
 
-    async def answer(
-        self, request: web.Request, speech: OneShotProtocol, refuse: Callable[[ErrorMessage], Reply]
-    ) -> web.StreamResponse:
-        """Speak; cancelling it frees the slot at once. Raises Draining, AtCapacity, KeyLimit before it begins."""
+    def groups(self, endpoints: Iterable[SpeechEndpoint[Any]]) -> list[RouteGroup]:
+        """One route per endpoint, each with the endpoint's shape of errors."""
+        return [RouteGroup([self._route(endpoint)], endpoint.refuse) for endpoint in endpoints]
+
+    def _route(self, endpoint: SpeechEndpoint[Any]) -> web.RouteDef:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            return await self._answer(request, endpoint)
+
+        return web.post(endpoint.pattern, handler)
+
+    async def _answer(self, request: web.Request, endpoint: SpeechEndpoint[Any]) -> web.StreamResponse:
+        """Speaks. Cancellation frees the slot at once.
+
+        Raises VoxgateError of the endpoint, and Draining, AtCapacity or KeyLimit, before speech begins.
+        """
+        body = await read_json(request, endpoint.body)
+        asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
+        speech = endpoint.open(asked, body, self._factory)
         stream = HttpStream(request, speech.body.content_type)
         try:
-            place = self._sessions.reserve_slot(request[CALLER])
+            slot = self._sessions.reserve_slot(request[CALLER])
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             raise
         try:
-            await self._sessions.run(stream, place, speech)
+            await self._sessions.run(stream, slot, speech)
         finally:
             stream.abandon()
-        if speech.failed is not None:
+        if speech.error is not None:
             if not stream.begun:
-                return refuse(speech.failed).response()
+                return to_response(endpoint.refuse(speech.error))
             stream.cut()
         return stream.response

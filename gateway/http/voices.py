@@ -1,4 +1,4 @@
-"""`POST /v1/voices` and `DELETE /v1/voices/{name}`: voices made of recordings, by who holds an API key."""
+"""`POST /v1/voices` and `DELETE /v1/voices/{name}`: cloned voices, made and removed by holders of an API key."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.errors import (
     AudioTooLarge,
     BadMessage,
-    TooManyVoices,
     UnknownVoice,
     UnsupportedOption,
-    VoiceExists,
     VoxgateError,
 )
 
-from ..access.auth import AccessControl, find_credential
-from ..protocols.reply import Reply, error_reply, json_reply, refusal
+from ..access.auth import QUERY_CREDENTIALS, AccessControl, find_credential
+from ..protocols.reply import error_reply, json_reply
+from .application import to_response
 
 VOICES_PATH = "/v1/voices"
 RECEIVE_S = 60.0
-"""Longest time that a recording may take to arrive."""
-_MOST_FIELD_BYTES = 8192
+"""Seconds in which a recording must arrive."""
+MAX_FIELD_BYTES = 8192
 _FIELDS = ("name", "text", "language", "description")
-_CREDENTIALS = ("token", "authorization")
+_STATUS = {UnknownVoice.code: HTTPStatus.NOT_FOUND, UnsupportedOption.code: HTTPStatus.CONFLICT}
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class _Upload:
         """Raises BadMessage."""
         for name, values in self.fields.items():
             if name not in _FIELDS:
-                raise BadMessage(f"unknown field {name!r}; there are: audio, {', '.join(_FIELDS)}", param=name)
+                raise BadMessage(f"unknown field {name!r}; fields are audio, {', '.join(_FIELDS)}", param=name)
             if len(values) > 1 and name != "language":
                 raise BadMessage(f"{name} is given twice", param=name)
         if not self.recording:
@@ -53,7 +52,7 @@ class _Upload:
 
 
 def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.RouteDef]:
-    """Routes for callers; where keys are configured, a browser's token is not enough."""
+    """Routes for callers with an API key; tokens are refused where keys are configured."""
 
     async def add(request: web.Request) -> web.Response:
         access.check_key(find_credential(request.headers, request.query))
@@ -62,47 +61,35 @@ def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.Route
                 upload = await _receive(request, library.cloning_service().max_bytes)
                 stored = await library.add(upload.draft(), upload.recording)
         except VoxgateError as error:
-            return _refused(error).response()
+            return to_response(error_reply(error, _STATUS))
         document = {
             "name": stored.name,
             "in_context": stored.voice.in_context,
             "languages": stored.voice.languages,
             "description": stored.voice.description,
         }
-        return json_reply(HTTPStatus.CREATED, document, {"Location": f"{VOICES_PATH}/{stored.name}"}).response()
+        location = {"Location": f"{VOICES_PATH}/{stored.name}"}
+        return to_response(json_reply(HTTPStatus.CREATED, document, location))
 
     async def remove(request: web.Request) -> web.Response:
         access.check_key(find_credential(request.headers, request.query))
         try:
             await library.remove(request.match_info["name"])
         except VoxgateError as error:
-            return _refused(error).response()
+            return to_response(error_reply(error, _STATUS))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
     return [web.post(VOICES_PATH, add), web.delete(VOICES_PATH + "/{name}", remove)]
 
 
-def _refused(error: VoxgateError) -> Reply:
-    match error:
-        case UnknownVoice():
-            status = HTTPStatus.NOT_FOUND
-        case VoiceExists() | TooManyVoices() | UnsupportedOption():
-            status = HTTPStatus.CONFLICT
-        case AudioTooLarge():
-            status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        case _:
-            return error_reply(error)
-    return refusal(status, error.code, error.message)
-
-
 async def _receive(request: web.Request, max_bytes: int) -> _Upload:
-    """The whole upload. Raises AudioTooLarge, BadMessage."""
+    """Receives the whole upload. Raises AudioTooLarge, BadMessage."""
     upload = _Upload()
     for name, value in request.query.items():
-        if name not in _CREDENTIALS:
+        if name not in QUERY_CREDENTIALS:
             upload.fields.setdefault(name, []).append(value)
-    if request.content_length is not None and request.content_length > max_bytes + len(_FIELDS) * _MOST_FIELD_BYTES:
-        raise AudioTooLarge(f"a recording has at most {max_bytes} bytes", param="audio")
+    if request.content_length is not None and request.content_length > max_bytes + len(_FIELDS) * MAX_FIELD_BYTES:
+        raise AudioTooLarge(f"a recording must not exceed {max_bytes} bytes", param="audio")
     try:
         async with asyncio.timeout(RECEIVE_S):
             if request.content_type.startswith("multipart/"):
@@ -110,9 +97,9 @@ async def _receive(request: web.Request, max_bytes: int) -> _Upload:
             else:
                 upload.recording = await _limited(request.content.iter_any(), max_bytes)
     except TimeoutError:
-        raise BadMessage(f"the recording did not arrive within {RECEIVE_S:g} s") from None
+        raise BadMessage(f"the recording must arrive within {RECEIVE_S:g} s") from None
     except ValueError as error:
-        raise BadMessage(f"the body is no multipart form: {error}") from error
+        raise BadMessage(f"the body is not a multipart form: {error}") from error
     return upload
 
 
@@ -121,17 +108,17 @@ async def _receive_parts(form: MultipartReader, upload: _Upload, max_bytes: int)
     async for part in form:
         parts += 1
         if not isinstance(part, BodyPartReader) or part.name is None or parts > 20:
-            raise BadMessage("a form of a few named parts is expected")
+            raise BadMessage("the form must have at most 20 named parts")
         if part.name == "audio":
             if upload.recording:
                 raise BadMessage("audio is given twice", param="audio")
             upload.recording = await _limited(_chunks(part), max_bytes)
         else:
-            text = await _limited(_chunks(part), _MOST_FIELD_BYTES, part.name)
+            text = await _limited(_chunks(part), MAX_FIELD_BYTES, part.name)
             try:
                 upload.fields.setdefault(part.name, []).append(text.decode())
             except UnicodeDecodeError:
-                raise BadMessage(f"{part.name[:100]} is no UTF-8", param=part.name[:100]) from None
+                raise BadMessage(f"{part.name[:100]} must be UTF-8", param=part.name[:100]) from None
 
 
 async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
@@ -140,12 +127,12 @@ async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "audio") -> bytes:
-    """Everything, or an error as soon as it is too much."""
+    """Joins the chunks. Raises AudioTooLarge or BadMessage as soon as they exceed `max_bytes`."""
     received = bytearray()
     async for chunk in chunks:
         received += chunk
         if len(received) > max_bytes:
             if name == "audio":
-                raise AudioTooLarge(f"a recording has at most {max_bytes} bytes", param="audio")
-            raise BadMessage(f"{name[:100]} has at most {max_bytes} bytes", param=name[:100])
+                raise AudioTooLarge(f"a recording must not exceed {max_bytes} bytes", param="audio")
+            raise BadMessage(f"{name[:100]} must not exceed {max_bytes} bytes", param=name[:100])
     return bytes(received)

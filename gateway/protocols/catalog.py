@@ -1,6 +1,4 @@
-"""Language codes of other services, and the names that voices have for them."""
-# TODO-DOC How fast to speak: other services' clients ask for it by number, and there is one answer.
-# TODO-DOC Voices and models, in lists that every client finds its own fields in.
+"""What every protocol offers alike: the lists of voices and models, language codes, and the one speed of speech."""
 
 from __future__ import annotations
 
@@ -8,11 +6,16 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
-from voxgate.pipeline.errors import BadMessage, UnknownLanguage, UnsupportedOption
+from voxgate.pipeline.errors import UnknownLanguage, UnsupportedOption
 
 from ..session.utterance_factory import UtteranceFactory
-from .reply import json_reply
+from .endpoint import DocumentEndpoint, EndpointRequest, query_number
+from .reply import Reply, json_reply
+
+MODEL = "qwen3-tts"
+"""The id of the only model."""
+
+# Languages
 
 LANGUAGES = {
     "zh": "chinese",
@@ -26,69 +29,46 @@ LANGUAGES = {
     "es": "spanish",
     "it": "italian",
 }
-"""Names by ISO 639-1 code."""
+"""The model's names of languages by ISO 639-1 code."""
 
 
 def language_from_code(code: str | None, offered: tuple[str, ...]) -> str:
-    """The language of an ISO 639-1 code, with or without a region; "auto" for none. Raises UnknownLanguage."""
+    """The name of the language with an ISO 639-1 code, which may carry a region ("en-US"); "auto" without a code.
+
+    Raises UnknownLanguage for languages that are not in `offered`.
+    """
     if not code:
         return "auto"
     name = LANGUAGES.get(code.lower().partition("-")[0])
     if name not in offered:
-        listed = [each for each, language in LANGUAGES.items() if language in offered]
-        raise UnknownLanguage(f"languages of this voice are {', '.join(listed)}", param="language_code")
+        known = ", ".join(known for known, language in LANGUAGES.items() if language in offered)
+        raise UnknownLanguage(f"language_code must be one of {known} for this voice", param="language_code")
     return name
 
 
+# Speed
+
 NATURAL_SPEED = 1.0
-SPEED_UNSUPPORTED = "these voices speak at one speed; leave it out"
+SPEED_UNSUPPORTED = "speed must be 1 or left out: the voices have one speed"
 
 
 def check_speed(speed: float | None, param: str = "speed") -> None:
-    """Raises UnsupportedOption for any speed but the voice's own: nobody is to wonder why it changes nothing."""
+    """Raises UnsupportedOption for any speed but the voice's own, which would otherwise be ignored unnoticed."""
     if speed is not None and speed != NATURAL_SPEED:
         raise UnsupportedOption(SPEED_UNSUPPORTED, param=param)
 
 
 def check_query_speed(query: Mapping[str, str]) -> None:
-    """The same of a URL's query. Raises BadMessage for what is no number, too."""
-    if (text := query.get("speed")) is None:
-        return
-    try:
-        speed = float(text)
-    except ValueError:
-        raise BadMessage("speed is a number", param="speed") from None
-    check_speed(speed)
+    """Applies `check_speed` to the query of a URL. Raises BadMessage for a speed that is not a number, too."""
+    check_speed(query_number(query, "speed", NATURAL_SPEED))
 
 
-MODEL = "qwen3-tts"
-
-
-class VoiceCatalog:
-    """`/v1/voices` is ElevenLabs' list with fields of our own; `/v1/models` is OpenAI's, to its clients ElevenLabs'."""
-
-    def __init__(self, factory: UtteranceFactory) -> None:
-        self._factory = factory
-
-    def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/voices", self._voices), web.get("/v1/models", self._models)]
-
-    async def _voices(self, _: web.Request) -> web.Response:
-        document = {"default": self._factory.default_voice, "voices": voice_documents(self._factory)}
-        return json_reply(HTTPStatus.OK, document).response()
-
-    async def _models(self, request: web.Request) -> web.Response:
-        document: Any
-        if "xi-api-key" in request.headers:
-            document = [_model(self._factory)]
-        else:
-            model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "voxgate"}
-            document = {"object": "list", "data": [model]}
-        return json_reply(HTTPStatus.OK, document).response()
+# Voices and models. /v1/voices is ElevenLabs' list with additional fields; /v1/models is OpenAI's list, or
+# ElevenLabs' for requests with an `xi-api-key` header.
 
 
 def voice_documents(factory: UtteranceFactory) -> list[dict[str, Any]]:
-    """Each voice, with the names that this gateway and ElevenLabs have for its fields."""
+    """Every voice as JSON, with the native names of its fields and with ElevenLabs' names."""
     return [
         {
             "voice_id": voice.name,
@@ -105,9 +85,20 @@ def voice_documents(factory: UtteranceFactory) -> list[dict[str, Any]]:
     ]
 
 
-def _model(factory: UtteranceFactory) -> dict[str, Any]:
-    limit = factory.limits.characters_per_utterance
-    names = dict.fromkeys(name for voice in factory.synthesizer.voices.values() for name in voice.languages)
+def _list_voices(_: EndpointRequest, factory: UtteranceFactory) -> Reply:
+    return json_reply(HTTPStatus.OK, {"default": factory.default_voice, "voices": voice_documents(factory)})
+
+
+def _list_models(request: EndpointRequest, factory: UtteranceFactory) -> Reply:
+    if "xi-api-key" in request.headers:
+        return json_reply(HTTPStatus.OK, [_elevenlabs_model(factory)])
+    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "voxgate"}
+    return json_reply(HTTPStatus.OK, {"object": "list", "data": [model]})
+
+
+def _elevenlabs_model(factory: UtteranceFactory) -> dict[str, Any]:
+    max_characters = factory.limits.characters_per_utterance
+    spoken = {name for voice in factory.synthesizer.voices.values() for name in voice.languages}
     return {
         "model_id": MODEL,
         "name": "Qwen3-TTS",
@@ -116,8 +107,11 @@ def _model(factory: UtteranceFactory) -> dict[str, Any]:
         "can_be_finetuned": False,
         "can_use_style": False,
         "can_use_speaker_boost": False,
-        "maximum_text_length_per_request": limit,
-        "max_characters_request_free_user": limit,
-        "max_characters_request_subscribed_user": limit,
-        "languages": [{"language_id": code, "name": name} for code, name in LANGUAGES.items() if name in names],
+        "maximum_text_length_per_request": max_characters,
+        "max_characters_request_free_user": max_characters,
+        "max_characters_request_subscribed_user": max_characters,
+        "languages": [{"language_id": code, "name": name} for code, name in LANGUAGES.items() if name in spoken],
     }
+
+
+DOCUMENT_ENDPOINTS = (DocumentEndpoint("/v1/voices", _list_voices), DocumentEndpoint("/v1/models", _list_models))

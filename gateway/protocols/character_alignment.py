@@ -1,4 +1,4 @@
-"""Times of characters, as ElevenLabs tells them, from the times of words."""
+"""Computes ElevenLabs' times of characters from the times of words."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from ..messages import WordFields
 
 BLANK = " "
-"""What every white space becomes: clients end words at it, and at nothing else."""
+"""Replaces every white-space character: clients split words at this one only."""
 
 
 class CharacterTimes(NamedTuple):
-    """A run of text: each character with its beginning and its length, in milliseconds."""
+    """A run of text: its characters, the time at which each begins, and how long it lasts, in milliseconds."""
 
     characters: list[str]
     starts_ms: list[int]
@@ -22,66 +22,68 @@ class CharacterTimes(NamedTuple):
 
 
 class CharacterAlignment:
-    """One utterance's. `absolute` times count from its beginning; the others from the end of the run before.
+    """The character times of one utterance, in runs.
 
-    All runs joined are the text, with plain blanks and one at the end. The characters of a word share its time
-    evenly; what stands between two words shares the time between them.
+    `absolute` times count from the beginning of the utterance, others from the end of the previous run. All runs
+    joined are the text, with white space replaced by BLANK and one BLANK at the end. The characters of a word share
+    its time evenly; characters between two words share the time between the words.
     """
 
     def __init__(self, *, absolute: bool) -> None:
         self._absolute = absolute
         self._text = ""
-        self._waiting: deque[WordFields] = deque()
-        self._given = 0
-        """CharacterTimes of the text that were given out."""
+        self._words: deque[WordFields] = deque()
+        """Words that no run contains yet."""
+        self._taken = 0
+        """Number of characters of the text that runs contain."""
         self._end_ms = 0
-        """Where the last of them ended."""
-        self._run_began_ms = 0
+        """End of the last of these characters."""
+        self._run_start_ms = 0
 
     def add_text(self, fragment: str) -> None:
-        """What the talker was given."""
+        """Appends text that was sent to the talker."""
         self._text += fragment
 
     def retract(self, fragment: str) -> None:
-        """The last fragment was refused after all."""
+        """Removes the last fragment, which the session refused."""
         self._text = self._text.removesuffix(fragment)
 
     def add_words(self, words: Iterable[WordFields]) -> None:
-        """Words whose times are known now, in order."""
-        self._waiting.extend(words)
+        """Adds words with known times, in order."""
+        self._words.extend(words)
 
-    def until(self, end_ms: float) -> CharacterTimes | None:
-        """The words that begin before `end_ms`, with what stands between them; None when there are none."""
+    def take_until(self, end_ms: float) -> CharacterTimes | None:
+        """Takes the words that begin before `end_ms` and the text between them; None when there are none."""
         run = CharacterTimes([], [], [])
-        while self._waiting and self._waiting[0].start_ms < end_ms:
-            self._take(self._waiting.popleft(), run)
-        return self._clocked(run)
+        while self._words and self._words[0].start_ms < end_ms:
+            self._append_word(self._words.popleft(), run)
+        return self._finish_run(run)
 
-    def rest(self) -> CharacterTimes | None:
-        """All that is left; what has no time of its own gets the end. None when everything was given out."""
+    def take_rest(self) -> CharacterTimes | None:
+        """Takes all text that is left; text without a time of its own gets the end. None when none is left."""
         run = CharacterTimes([], [], [])
-        while self._waiting:
-            self._take(self._waiting.popleft(), run)
-        self._spread(self._text[self._given :], self._end_ms, run)
-        self._given = len(self._text)
+        while self._words:
+            self._append_word(self._words.popleft(), run)
+        self._append(self._text[self._taken :], self._end_ms, run)
+        self._taken = len(self._text)
         if self._text and not self._text[-1].isspace():
             self._text += BLANK
-            self._spread(BLANK, self._end_ms, run)
-            self._given += 1
-        return self._clocked(run)
+            self._append(BLANK, self._end_ms, run)
+            self._taken += 1
+        return self._finish_run(run)
 
-    def _take(self, word: WordFields, run: CharacterTimes) -> None:
-        self._spread(self._text[self._given : word.start], word.start_ms, run)
-        self._spread(self._text[max(self._given, word.start) : word.end], word.end_ms, run)
-        self._given = max(self._given, word.end)
-        blanks = self._given
-        while blanks < len(self._text) and self._text[blanks].isspace():
-            blanks += 1
-        self._spread(self._text[self._given : blanks], self._end_ms, run)
-        self._given = blanks
+    def _append_word(self, word: WordFields, run: CharacterTimes) -> None:
+        self._append(self._text[self._taken : word.start], word.start_ms, run)
+        self._append(self._text[max(self._taken, word.start) : word.end], word.end_ms, run)
+        self._taken = max(self._taken, word.end)
+        blanks_end = self._taken
+        while blanks_end < len(self._text) and self._text[blanks_end].isspace():
+            blanks_end += 1
+        self._append(self._text[self._taken : blanks_end], self._end_ms, run)
+        self._taken = blanks_end
 
-    def _spread(self, text: str, end_ms: int, run: CharacterTimes) -> None:
-        """Give `text` the time from where the last character ended to `end_ms`."""
+    def _append(self, text: str, end_ms: int, run: CharacterTimes) -> None:
+        """Spreads `text` evenly over the time from the end of the last character to `end_ms`."""
         start_ms, end_ms = self._end_ms, max(self._end_ms, end_ms)
         edges = [start_ms + (end_ms - start_ms) * i // max(1, len(text)) for i in range(len(text) + 1)]
         run.characters.extend(BLANK if character.isspace() else character for character in text)
@@ -89,8 +91,8 @@ class CharacterAlignment:
         run.durations_ms.extend(b - a for a, b in pairwise(edges))
         self._end_ms = end_ms
 
-    def _clocked(self, run: CharacterTimes) -> CharacterTimes | None:
+    def _finish_run(self, run: CharacterTimes) -> CharacterTimes | None:
         if not run.characters:
             return None
-        began_ms, self._run_began_ms = self._run_began_ms, self._end_ms
-        return run if self._absolute else run._replace(starts_ms=[start - began_ms for start in run.starts_ms])
+        run_start_ms, self._run_start_ms = self._run_start_ms, self._end_ms
+        return run if self._absolute else run._replace(starts_ms=[start - run_start_ms for start in run.starts_ms])

@@ -1,8 +1,8 @@
-"""What a Deepgram client asks for in a URL, and how it is told that this is not offered."""
-# TODO-DOC Deepgram over WebSockets: text in JSON, audio in binary messages, one turn after another; `/v1/speak` here.
-# TODO-DOC A turn is an utterance from its first text to `Flush`; its talker slot is free between turns.
-# TODO-DOC docs/service_protocols.md has the rules in full, `deepgram_v2.py` the words of Flux.
-# TODO-DOC Deepgram over plain HTTP: `POST /v1/speak`, and the same at `/v2/speak`.
+"""Deepgram: text in JSON, audio in binary messages, one turn after another (`/v1/speak`), and `POST /v1/speak`.
+
+A turn is an utterance from its first text to `Flush`; no talker slot is held between turns. `Deepgram` is common to
+both versions, `deepgram_v2.py` adds Flux. docs/service_protocols.md has all rules.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
-from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat, VoxgateError
+from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
-from ..http.application import read_json
-from ..http.streaming import HttpSpeech
 from ..messages import (
     TEXT_WAITED_OUT,
     CloseCode,
@@ -47,46 +44,50 @@ from ..session.protocol import (
 )
 from ..session.utterance_factory import UtteranceFactory
 from .catalog import MODEL, check_query_speed
-from .endpoint import EndpointRequest, WebSocketEndpoint
+from .endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
-from .reply import Reply, json_reply, retry_headers, status_of
+from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .turn_queue import SpeechTurn, TurnQueue
 
 _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
-"""Encodings on sockets, by our names."""
+"""Native codecs by Deepgram's `encoding` on sockets."""
 _DEFAULT_RATES = {"linear16": 24_000, "mulaw": 8000, "alaw": 8000, "mp3": 22_050, "opus": 48_000}
 _DEFAULT_BIT_RATES = {"mp3": 48_000, "opus": 32_000}
 _HEADER_CHARACTERS = 300
+"""Characters of a refusal's reason in its header."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeepgramOptions:
-    """One URL's: every turn on its socket has the same."""
+    """The options of a URL, which all turns of its socket share."""
 
     voice: str
     audio_format: OutputFormat
     request_id: str
 
     def start(self, utterance: str, pacing: Literal["playback", "none"] = "playback") -> Start:
-        """The message that begins an utterance."""
-        wanted = FormatFields.of(self.audio_format)
-        return Start(type="start", utterance=utterance, voice=self.voice, format=wanted, pacing=pacing)
+        """The message that starts `utterance`."""
+        fields = FormatFields.of(self.audio_format)
+        return Start(type="start", utterance=utterance, voice=self.voice, format=fields, pacing=pacing)
 
 
-def read_options(handshake: EndpointRequest, factory: UtteranceFactory) -> DeepgramOptions:
-    """A socket's. Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady."""
-    encoding = handshake.query.get("encoding", "linear16")
+def read_options(request: EndpointRequest, factory: UtteranceFactory) -> DeepgramOptions:
+    """The options of a socket.
+
+    Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady.
+    """
+    encoding = request.query.get("encoding", "linear16")
     if encoding not in _RAW:
-        raise UnsupportedFormat(f"encoding is one of {', '.join(_RAW)}", param="encoding")
-    return _options(handshake.query, factory, encoding, _RAW[encoding])
+        raise UnsupportedFormat(f"encoding must be one of {', '.join(_RAW)}", param="encoding")
+    return _options(request.query, factory, encoding, _RAW[encoding])
 
 
 def read_http_options(query: Mapping[str, str], factory: UtteranceFactory) -> DeepgramOptions:
-    """A request's, which can have containers too. Raises the same."""
+    """The options of a `POST`, which may have containers. Raises the same as `read_options`."""
     encoding = query.get("encoding", "mp3")
     codecs = _RAW | {"mp3": "mp3", "opus": "ogg_opus"}
     if encoding not in codecs:
-        raise UnsupportedFormat(f"encoding is one of {', '.join(codecs)}", param="encoding")
+        raise UnsupportedFormat(f"encoding must be one of {', '.join(codecs)}", param="encoding")
     codec = codecs[encoding]
     if encoding == "linear16" and query.get("container", "wav") == "wav":
         codec = "wav"
@@ -97,8 +98,8 @@ def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str,
     check_query_speed(query)
     model = query.get("model")
     voice = factory.default_voice if model is None else factory.find_voice(model)
-    rate_hz = _whole_number(query, "sample_rate", _DEFAULT_RATES[encoding])
-    bit_rate = _whole_number(query, "bit_rate", _DEFAULT_BIT_RATES.get(encoding, 0))
+    rate_hz = int(query_number(query, "sample_rate", _DEFAULT_RATES[encoding], whole=True))
+    bit_rate = int(query_number(query, "bit_rate", _DEFAULT_BIT_RATES.get(encoding, 0), whole=True))
     try:
         audio_format = OutputFormat(codec, rate_hz, bit_rate) if bit_rate else OutputFormat(codec, rate_hz)
     except FormatError as refused:
@@ -106,15 +107,8 @@ def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str,
     return DeepgramOptions(voice, audio_format, str(uuid.uuid4()))
 
 
-def _whole_number(query: Mapping[str, str], name: str, default: int) -> int:
-    text = query.get(name, str(default))
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise BadMessage(f"{name} is a whole number", param=name)
-    return int(text)
-
-
-def refuse(error: VoxgateError | ErrorMessage) -> Reply:
-    """A refused handshake or request: the reason is in headers too, which is where clients look."""
+def refuse(error: ReportableError) -> Reply:
+    """The response that reports `error` in Deepgram's shape; its clients read the reason from headers."""
     request_id = str(uuid.uuid4())
     reason = " ".join(error.message.encode("ascii", "replace").decode().split())[:_HEADER_CHARACTERS]
     headers = {"dg-error": reason, "dg-request-id": request_id, **retry_headers(error.retry_after_ms)}
@@ -126,13 +120,13 @@ VERSION = "1"
 
 
 class PlaybackOffset(BaseModel):
-    """How much of the session's audio was played, in milliseconds."""
+    """The part of the session's audio that was played, in milliseconds."""
 
     value: Count
 
 
 class DeepgramMessage(BaseModel):
-    """Any message of a client; fields that we do nothing with are let pass."""
+    """Any message of a client. Other fields are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -143,7 +137,7 @@ class DeepgramMessage(BaseModel):
 
 
 class Deepgram(WireProtocol):
-    """What both versions have in common."""
+    """The behaviour of turns, common to both versions."""
 
     name = "deepgram"
     plays_in_order = True
@@ -156,12 +150,12 @@ class Deepgram(WireProtocol):
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:
         del now_s
         incoming = parse_json(DeepgramMessage, payload)
-        return () if self._closing else self._take(incoming)
+        return () if self._closing else self._apply(incoming)
 
-    def _take(self, incoming: DeepgramMessage) -> Iterable[ProtocolAction]:
+    def _apply(self, incoming: DeepgramMessage) -> Iterable[ProtocolAction]:
         match incoming.type:
             case "Speak":
-                return tuple(self._turns.speak(incoming.text))
+                return tuple(self._turns.add_text(incoming.text))
             case "Flush":
                 return tuple(self._flush())
             case "Close":
@@ -169,24 +163,24 @@ class Deepgram(WireProtocol):
         raise BadMessage(f"unknown type {incoming.type[:50]!r}", param="type")
 
     def _flush(self) -> Iterable[ProtocolAction]:
-        yield from self._turns.complete()
-        if self._turns.finished:
+        yield from self._turns.complete_text()
+        if self._turns.live_finished:
             yield from self._end_turn()
 
     def _close(self) -> Iterable[ProtocolAction]:
-        """What was said is finished, then the socket closes."""
+        """Finishes all turns, then closes the socket."""
         self._closing = True
         if self._turns.open_turn is not None:
             yield from self._flush()
         elif self._turns.idle:
-            yield from self._hang_up()
+            yield from self._disconnect()
 
     def tick(self, now_s: float) -> Iterable[ProtocolAction]:
         del now_s
-        steps = list(self._turns.next())
-        if self._turns.finished:
-            steps += self._end_turn()
-        return steps
+        actions = list(self._turns.start_next())
+        if self._turns.live_finished:
+            actions += self._end_turn()
+        return actions
 
     def next_wake_s(self) -> float:
         return self._turns.next_wake_s()
@@ -196,7 +190,7 @@ class Deepgram(WireProtocol):
             return (self._greeting(),)
         if isinstance(message, WarningMessage):
             if message.code == TEXT_WAITED_OUT:
-                self._turns.close(message.utterance)
+                self._turns.complete_live(message.utterance)
             return (self._warning(message.code.upper(), message.message),)
         if isinstance(message, ErrorMessage) and message.utterance is None:
             return (self._error(message),)
@@ -205,30 +199,30 @@ class Deepgram(WireProtocol):
             return ()
         match message:
             case QueuedMessage():
-                turn.taken = True
+                turn.accepted = True
             case StartedMessage():
-                turn.taken = True
+                turn.accepted = True
                 return self._started(turn)
             case DoneMessage():
-                turn.over = True
+                turn.ended = True
                 turn.characters = message.characters
             case InterruptedMessage():
                 turn.characters = len(message.text_spoken) + len(message.text_remaining)
                 return tuple(self._interrupted(turn, message))
             case ErrorMessage():
-                return tuple(self._failed(turn, message))
-        return tuple(self._end_turn()) if self._turns.finished else ()
+                return tuple(self._on_error(turn, message))
+        return tuple(self._end_turn()) if self._turns.live_finished else ()
 
-    def _failed(self, turn: SpeechTurn, failed: ErrorMessage) -> Iterable[ProtocolOutput]:
-        if turn.over:
-            return  # its text came in the same breath as what was refused: one error is enough
-        if failed.code != EmptyText.code:  # nothing to say is no mistake here
-            turn.failed = True
-            yield self._error(failed)
-        if failed.code not in MESSAGE_ERROR_CODES or not turn.taken:
-            # The end mark belongs to the client's Flush: a turn that fails before takes the rest of its text in.
-            turn.over = True
-            if turn.complete:
+    def _on_error(self, turn: SpeechTurn, error: ErrorMessage) -> Iterable[ProtocolOutput]:
+        if turn.ended:
+            return  # start and text were refused together: one error is enough
+        if error.code != EmptyText.code:  # an empty turn is valid here
+            turn.error_sent = True
+            yield self._error(error)
+        if error.code not in MESSAGE_ERROR_CODES or not turn.accepted:
+            # The end mark answers the client's Flush; until then the turn discards the rest of its text.
+            turn.ended = True
+            if turn.text_complete:
                 yield from self._end_turn()
 
     def _end_turn(self) -> Iterable[ProtocolOutput]:
@@ -237,13 +231,13 @@ class Deepgram(WireProtocol):
         self._turns.live = None
         yield from self._end_marks(turn)
         if self._closing and self._turns.idle:
-            yield from self._hang_up()
+            yield from self._disconnect()
 
     def _cut(self, turn: SpeechTurn, played_ms: int | None) -> Iterable[ProtocolAction]:
-        """Stop the live turn and forget those behind it."""
-        if turn.started and not turn.over:
-            self._turns.drop()
-            self._turns.live = turn  # until its answer is there
+        """Stops the live turn and discards the waiting ones."""
+        if turn.requested and not turn.ended:
+            self._turns.clear()
+            self._turns.live = turn  # until the interrupt is answered
             yield Interrupt(type="interrupt", utterance=turn.name, played_ms=played_ms)
         else:
             nothing = InterruptedMessage(utterance=turn.name, played_ms=0, text_spoken="", text_remaining="")
@@ -260,7 +254,7 @@ class Deepgram(WireProtocol):
     def _audio_ms(self, turn: SpeechTurn) -> int:
         return turn.samples * 1000 // self._options.audio_format.sample_rate_hz
 
-    # In the words of each version
+    # Messages that differ between the versions
 
     def _greeting(self) -> ProtocolOutput:
         raise NotImplementedError
@@ -275,31 +269,31 @@ class Deepgram(WireProtocol):
         raise NotImplementedError
 
     def _warning(self, code: str, description: str) -> ProtocolOutput:
-        return say(type="Warning", code=code, description=description, warn_code=code, warn_msg=description)
+        return json_message(type="Warning", code=code, description=description, warn_code=code, warn_msg=description)
 
-    def _error(self, failed: ErrorMessage) -> ProtocolOutput:
+    def _error(self, error: ErrorMessage) -> ProtocolOutput:
         raise NotImplementedError
 
-    def _hang_up(self) -> Iterable[ProtocolOutput]:
+    def _disconnect(self) -> Iterable[ProtocolOutput]:
         yield Disconnect(CloseCode.NORMAL)
 
 
 class DeepgramV1(Deepgram):
-    """Aura: `Flushed` after the audio of each flush, `Clear` to stop."""
+    """Aura (`/v1/speak`): `Flushed` follows the audio of each flush, `Clear` stops."""
 
     def __init__(self, options: DeepgramOptions) -> None:
         super().__init__(options)
         self._sequence_id = 0
 
-    def _take(self, incoming: DeepgramMessage) -> Iterable[ProtocolAction]:
+    def _apply(self, incoming: DeepgramMessage) -> Iterable[ProtocolAction]:
         if incoming.type == "Clear":
             turn = self._turns.live
             return (self._numbered("Cleared"),) if turn is None else tuple(self._cut(turn, None))
-        return super()._take(incoming)
+        return super()._apply(incoming)
 
     def _greeting(self) -> ProtocolOutput:
         options = self._options
-        return say(
+        return json_message(
             type="Metadata",
             request_id=options.request_id,
             model_name=options.voice,
@@ -317,25 +311,25 @@ class DeepgramV1(Deepgram):
 
     def _interrupted(self, turn: SpeechTurn, message: InterruptedMessage) -> Iterable[ProtocolOutput]:
         del turn, message
-        self._turns.drop()
+        self._turns.clear()
         yield self._numbered("Cleared")
 
-    def _error(self, failed: ErrorMessage) -> ProtocolOutput:
-        code = failed.code.upper()
-        return say(type="Error", code=code, description=failed.message, err_code=code, err_msg=failed.message)
+    def _error(self, error: ErrorMessage) -> ProtocolOutput:
+        code = error.code.upper()
+        return json_message(type="Error", code=code, description=error.message, err_code=code, err_msg=error.message)
 
     def _numbered(self, type: str) -> ProtocolOutput:
-        said = say(type=type, sequence_id=self._sequence_id)
+        message = json_message(type=type, sequence_id=self._sequence_id)
         self._sequence_id += 1
-        return said
+        return message
 
 
-def say(**fields: Any) -> SendPayload:
-    """A message of these fields."""
+def json_message(**fields: Any) -> SendPayload:
+    """A text message with these fields as JSON."""
     return SendPayload(json.dumps(fields))
 
 
-ENDPOINT = WebSocketEndpoint("/v1/speak", lambda asked, factory: DeepgramV1(read_options(asked, factory)), refuse)
+ENDPOINT = WebSocketEndpoint("/v1/speak", lambda request, factory: DeepgramV1(read_options(request, factory)), refuse)
 
 
 class _DeepgramRequest(BaseModel):
@@ -344,21 +338,11 @@ class _DeepgramRequest(BaseModel):
     text: str
 
 
-class DeepgramHttp:
-    """The routes; errors are refused in Deepgram's shape."""
+def _open(request: EndpointRequest, body: _DeepgramRequest, factory: UtteranceFactory) -> OneShotProtocol:
+    """Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady."""
+    options = read_http_options(request.query, factory)
+    start = options.start(ONE_SHOT_UTTERANCE, pacing="none")
+    return OneShotProtocol(Deepgram.name, start, body.text, ResponseBody(options.audio_format.media_type))
 
-    refuse = staticmethod(refuse)
 
-    def __init__(self, factory: UtteranceFactory, speech: HttpSpeech) -> None:
-        self._factory = factory
-        self._speech = speech
-
-    def routes(self) -> list[web.RouteDef]:
-        return [web.post("/v1/speak", self._speak), web.post("/v2/speak", self._speak)]
-
-    async def _speak(self, request: web.Request) -> web.StreamResponse:
-        options = read_http_options(request.query, self._factory)
-        wanted = await read_json(request, _DeepgramRequest)
-        start = options.start(ONE_SHOT_UTTERANCE, pacing="none")
-        body = ResponseBody(options.audio_format.media_type)
-        return await self._speech.answer(request, OneShotProtocol("deepgram", start, wanted.text, body), refuse)
+SPEECH_ENDPOINTS = tuple(SpeechEndpoint(path, _DeepgramRequest, _open, refuse) for path in ("/v1/speak", "/v2/speak"))

@@ -1,9 +1,9 @@
-"""What an ElevenLabs client asks for in a URL, and how it is told that this is not offered."""
-# TODO-DOC ElevenLabs' messages: what a client may send, and the JSON of what it is told.
-# TODO-DOC ElevenLabs over WebSockets: `multi-stream-input`, many contexts on a socket, and `stream-input`, one
-# TODO-DOC utterance. A context is an utterance that begins with its first text to be spoken. What ends it:
-# TODO-DOC `close_context` once everything is flushed lets it finish; with text unflushed, or said twice, it stops at
-# TODO-DOC once, which is how both agent frameworks interrupt. docs/service_protocols.md has the rules in full.
+"""ElevenLabs over WebSockets: `multi-stream-input` with several contexts per socket, `stream-input` with one.
+
+A context is an utterance that starts with its first text that is not blank. `close_context` after a `flush` finishes
+it; with unflushed text, or repeated, it stops the context at once, which is how agent frameworks interrupt.
+docs/service_protocols.md has all rules.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
-from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat, VoxgateError
+from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat
 
 from ..messages import (
     CloseCode,
@@ -49,12 +49,14 @@ from ..session.protocol import (
 from ..session.utterance_factory import UtteranceFactory
 from .catalog import language_from_code
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint
-from .reply import Reply, json_reply, retry_headers, status_of
+from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
+from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
 
 DEFAULT_FORMAT = "mp3_44100_128"
 INACTIVITY_S = 20.0
+"""Seconds without use after which a context ends, unless `inactivity_timeout` says otherwise."""
 INACTIVITY_LIMIT_S = 180.0
+"""Largest `inactivity_timeout`, in seconds."""
 
 _MP3 = ((22050, (32,)), (24000, (48,)), (44100, (32, 64, 96, 128, 192)))
 
@@ -65,9 +67,9 @@ FORMATS: Mapping[str, OutputFormat] = {
     **{f"opus_48000_{kbit}": OutputFormat("ogg_opus", 48000, 1000 * kbit) for kbit in (32, 64, 96, 128, 192)},
     **{f"mp3_{rate}_{kbit}": OutputFormat("mp3", rate, 1000 * kbit) for rate, kbits in _MP3 for kbit in kbits},
 }
-"""`output_format` by name."""
+"""Output formats by `output_format`."""
 
-_SLUGS = {
+_ERROR_CODES = {
     "at_capacity": "too_many_concurrent_requests",
     "key_limit": "too_many_concurrent_requests",
     "rate_limited": "rate_limit_exceeded",
@@ -77,23 +79,26 @@ _SLUGS = {
     "too_many_utterances": "max_active_conversations",
     "text_too_long": "max_character_limit_exceeded",
 }
+"""ElevenLabs' error codes by native code; other errors keep the native code."""
+_STATUS = {UnknownVoice.code: HTTPStatus.NOT_FOUND}
 
 
 @dataclass(frozen=True, slots=True)
 class ElevenLabsOptions:
-    """One URL's: every context on its socket has the same."""
+    """The options of a URL, which all contexts of its socket share."""
 
     voice: str
     language: str
     audio_format: OutputFormat
     auto_mode: bool = False
-    """Every text is a sentence of its own."""
+    """Every text message is a complete sentence."""
     absolute_times: bool = False
+    """Alignments count from the start of the context instead of from the end of the previous alignment."""
     inactivity_s: float = INACTIVITY_S
     seed: int | None = None
 
     def start(self, utterance: str, *, words: bool = True, pacing: Literal["playback", "none"] = "playback") -> Start:
-        """The message that begins an utterance."""
+        """The message that starts `utterance`."""
         return Start(
             type="start",
             utterance=utterance,
@@ -106,45 +111,41 @@ class ElevenLabsOptions:
         )
 
 
-def read_options(handshake: EndpointRequest, factory: UtteranceFactory) -> ElevenLabsOptions:
-    """Raises UnknownVoice, UnknownLanguage, UnsupportedFormat, BadMessage, EngineNotReady."""
-    query = handshake.query
-    voice = factory.find_voice(handshake.path["voice"])
+def read_options(request: EndpointRequest, factory: UtteranceFactory) -> ElevenLabsOptions:
+    """The options in path and query.
+
+    Raises UnknownVoice, UnknownLanguage, UnsupportedFormat, BadMessage, EngineNotReady.
+    """
+    query = request.query
+    voice = factory.find_voice(request.path["voice"])
     name = query.get("output_format", DEFAULT_FORMAT)
     if (audio_format := FORMATS.get(name)) is None:
-        raise UnsupportedFormat(f"output_format is one of {', '.join(FORMATS)}", param="output_format")
+        raise UnsupportedFormat(f"output_format must be one of {', '.join(FORMATS)}", param="output_format")
     return ElevenLabsOptions(
         voice,
         language_from_code(query.get("language_code"), factory.synthesizer.voices[voice].languages),
         audio_format,
         auto_mode=query.get("auto_mode") == "true",
         absolute_times=query.get("sync_alignment") == "true",
-        inactivity_s=min(_number(query, "inactivity_timeout", INACTIVITY_S), INACTIVITY_LIMIT_S),
-        seed=int(_number(query, "seed", 0)) if "seed" in query else None,
+        inactivity_s=min(query_number(query, "inactivity_timeout", INACTIVITY_S), INACTIVITY_LIMIT_S),
+        seed=int(query_number(query, "seed", 0)) if "seed" in query else None,
     )
 
 
-def _number(query: Mapping[str, str], name: str, default: float) -> float:
-    text = query.get(name, str(default))
-    if not text.isascii() or not text.replace(".", "", 1).isdigit() or len(text) > 15:
-        raise BadMessage(f"{name} is a number from 0", param=name)
-    return float(text)
+def error_code(error: ReportableError) -> str:
+    """ElevenLabs' code of an error, or the native one."""
+    return _ERROR_CODES.get(error.code, error.code)
 
 
-def slug_of(error: VoxgateError | ErrorMessage) -> str:
-    """ElevenLabs' word for an error, where it has one; otherwise ours."""
-    return _SLUGS.get(error.code, error.code)
-
-
-def refuse(error: VoxgateError | ErrorMessage) -> Reply:
-    """A refused handshake or request, as ElevenLabs' API refuses it."""
-    status = HTTPStatus.NOT_FOUND if error.code == "unknown_voice" else status_of(error)
-    detail = {"type": status.name.lower(), "code": error.code, "status": slug_of(error), "message": error.message}
+def refuse(error: ReportableError) -> Reply:
+    """The response that reports `error` in ElevenLabs' shape."""
+    status = status_of(error, _STATUS)
+    detail = {"type": status.name.lower(), "code": error.code, "status": error_code(error), "message": error.message}
     return json_reply(status, {"detail": detail}, retry_headers(error.retry_after_ms))
 
 
 class ElevenLabsMessage(BaseModel):
-    """Any message of a client; what we do nothing with (voice settings, schedules) is let pass."""
+    """Any message of a client. Other fields (voice settings, schedules) are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -157,45 +158,48 @@ class ElevenLabsMessage(BaseModel):
 
 
 class ElevenLabsContext:
-    """`name` is the utterance's, `id` what its messages carry, None on a socket with one utterance."""
+    """One context. `name` is its utterance; `id` its id in messages, None on a socket with a single utterance."""
 
     def __init__(self, id: str | None, name: str, options: ElevenLabsOptions, now_s: float) -> None:
         self.id = id
         self.name = name
         self.alignment = CharacterAlignment(absolute=options.absolute_times)
         self.active_s = now_s
-        """When the client was last heard of, or audio was sent."""
+        """Time of the client's last message or of the last audio sent, in seconds."""
         self.started = False
-        """The utterance was asked for."""
-        self.taken = False
-        """The session has it."""
-        self.offered = ""
-        """The text of the message under way: taken back if the session refuses it."""
+        """Whether the utterance was requested."""
+        self.accepted = False
+        """Whether the session accepted the utterance."""
+        self.pending_text = ""
+        """Text of the current message, removed from the alignment if the session refuses it."""
         self.unflushed = False
+        """Whether there is text after the last flush."""
         self.closing = False
+        """Whether the client ended the context."""
 
     def encode(self, **fields: Any) -> str:
+        """A message about this context."""
         return json.dumps(fields if self.id is None else {**fields, "contextId": self.id})
 
-    def tell(self, **fields: Any) -> SendPayload:
+    def message(self, **fields: Any) -> SendPayload:
         return SendPayload(self.encode(**fields))
 
 
 def find_key(payload: str) -> str | None:
-    """The key in a first message."""
+    """The API key in the first message of a client; None without one."""
     try:
         return parse_json(ElevenLabsMessage, payload).xi_api_key
     except BadMessage:
         return None
 
 
-def error_fields(slug: str, message: str) -> dict[str, Any]:
-    """An error, by ElevenLabs' word for it."""
-    return {"message": message, "error": slug, "code": CloseCode.POLICY.value}
+def error_fields(code: str, message: str) -> dict[str, Any]:
+    """The fields that report an error; `code` is ElevenLabs'."""
+    return {"message": message, "error": code, "code": CloseCode.POLICY.value}
 
 
 def audio_fields(payload: bytes, characters: CharacterTimes | None) -> dict[str, Any]:
-    """Audio and the text that is heard in it."""
+    """The fields that carry audio and the times of the characters spoken in it."""
     audio = base64.b64encode(payload).decode("ascii") if payload else None
     if characters is None:
         return {"audio": audio, "isFinal": None, "alignment": None, "normalizedAlignment": None}
@@ -205,21 +209,22 @@ def audio_fields(payload: bytes, characters: CharacterTimes | None) -> dict[str,
 
 
 MAX_CONTEXTS = 5
+"""Contexts of a socket at once, as in ElevenLabs' service."""
 _DEFAULT_CONTEXT = "default"
 
 
 class ElevenLabs(WireProtocol):
-    """What both kinds of socket have in common: contexts, and how their utterances are told of."""
+    """The behaviour of contexts, common to both kinds of socket."""
 
     name = "elevenlabs"
 
     def __init__(self, options: ElevenLabsOptions) -> None:
         self._options = options
         self._contexts: dict[str, ElevenLabsContext] = {}
-        """By utterance."""
+        """Contexts by the name of their utterance."""
         self._numbers = itertools.count(1)
 
-    # To the utterances
+    # Actions on utterances
 
     def _open(self, id: str | None, now_s: float) -> ElevenLabsContext:
         context = ElevenLabsContext(id, f"context-{next(self._numbers)}", self._options, now_s)
@@ -233,9 +238,9 @@ class ElevenLabs(WireProtocol):
             context.started = True
             yield self._options.start(context.name)
         if self._options.auto_mode and not text[-1].isspace():
-            text += " "  # or the next sentence would be glued to this one
+            text += " "  # separates the sentence from the next one
         context.unflushed = context.unflushed or not text.isspace()
-        context.offered = text
+        context.pending_text = text
         context.alignment.add_text(text)
         yield Text(type="text", utterance=context.name, text=text)
         if self._options.auto_mode:
@@ -251,55 +256,55 @@ class ElevenLabs(WireProtocol):
         if context.started:
             yield End(type="end", utterance=context.name)
         else:
-            yield from self._over(context)
+            yield from self._finish(context)
 
     def _stop(self, context: ElevenLabsContext) -> Iterable[ProtocolAction]:
         if context.started:
             yield Interrupt(type="interrupt", utterance=context.name)
         else:
-            yield from self._over(context)
+            yield from self._finish(context)
 
-    # From the session
+    # Messages of the session
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, ErrorMessage) and message.utterance is None:
-            return (SendPayload(json.dumps(error_fields(slug_of(message), message.message))),)
+            return (SendPayload(json.dumps(error_fields(error_code(message), message.message))),)
         context = self._contexts.get(getattr(message, "utterance", None) or "")
         if context is None:
             return ()
         match message:
             case QueuedMessage() | StartedMessage():
-                context.taken = True
+                context.accepted = True
             case WordsMessage():
                 context.alignment.add_words(message.words)
             case DoneMessage():
-                rest = context.alignment.rest()
-                last = () if rest is None else (context.tell(**audio_fields(b"", rest)),)
-                return (*last, *self._over(context))
+                rest = context.alignment.take_rest()
+                last = () if rest is None else (context.message(**audio_fields(b"", rest)),)
+                return (*last, *self._finish(context))
             case InterruptedMessage():
-                return tuple(self._over(context))
+                return tuple(self._finish(context))
             case ErrorMessage():
-                return tuple(self._failed(context, message))
+                return tuple(self._on_error(context, message))
         return ()
 
-    def _failed(self, context: ElevenLabsContext, failed: ErrorMessage) -> Iterable[ProtocolOutput]:
-        why = "" if failed.code == EmptyText.code else slug_of(failed)  # nothing to say is no mistake here
-        if why:
-            yield context.tell(**error_fields(why, failed.message))
-        if failed.code not in MESSAGE_ERROR_CODES or not context.taken:
-            yield from self._over(context, why)
-        elif context.offered:
-            context.alignment.retract(context.offered)
-            context.offered = ""
+    def _on_error(self, context: ElevenLabsContext, error: ErrorMessage) -> Iterable[ProtocolOutput]:
+        code = "" if error.code == EmptyText.code else error_code(error)  # an empty context is valid here
+        if code:
+            yield context.message(**error_fields(code, error.message))
+        if error.code not in MESSAGE_ERROR_CODES or not context.accepted:
+            yield from self._finish(context, code)
+        elif context.pending_text:
+            context.alignment.retract(context.pending_text)
+            context.pending_text = ""
 
-    def _over(self, context: ElevenLabsContext, why: str = "") -> Iterable[ProtocolOutput]:
-        """Nothing of the context follows but the mark that says so: frameworks wait for it whatever happened.
+    def _finish(self, context: ElevenLabsContext, error: str = "") -> Iterable[ProtocolOutput]:
+        """Forgets the context and sends its end mark, which frameworks wait for also after an error.
 
-        `why`: the slug of the error that ended it.
+        `error` is the code of the error that ended it.
         """
-        del why
+        del error
         del self._contexts[context.name]
-        yield context.tell(isFinal=True) if context.id is not None else context.tell(audio=None, isFinal=True)
+        yield context.message(isFinal=True) if context.id is not None else context.message(audio=None, isFinal=True)
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> str | None:
         context = self._contexts.get(utterance)
@@ -309,19 +314,19 @@ class ElevenLabs(WireProtocol):
         header = packet.header
         rate_hz = self._options.audio_format.sample_rate_hz
         if header.last:
-            characters = context.alignment.rest()
+            characters = context.alignment.take_rest()
         else:
-            characters = context.alignment.until((header.pts + header.samples) * 1000 / rate_hz)
+            characters = context.alignment.take_until((header.pts + header.samples) * 1000 / rate_hz)
         if not packet.payload and characters is None:
             return None
         return context.encode(**audio_fields(packet.payload, characters))
 
-    # By itself
+    # Timers
 
     def tick(self, now_s: float) -> Iterable[ProtocolAction]:
-        """Contexts that nobody uses do not keep their talker slots."""
+        """Ends contexts that were not used for `inactivity_s`, so that they hold no talker slots."""
         idle = [each for each in self._contexts.values() if not each.closing and self._idle_s(each) <= now_s]
-        return tuple(step for context in idle for step in self._time_out(context))
+        return tuple(action for context in idle for action in self._time_out(context))
 
     def next_wake_s(self) -> float:
         return min((self._idle_s(each) for each in self._contexts.values() if not each.closing), default=math.inf)
@@ -331,15 +336,15 @@ class ElevenLabs(WireProtocol):
 
     def _time_out(self, context: ElevenLabsContext) -> Iterable[ProtocolAction]:
         message = f"no text for {self._options.inactivity_s:g} seconds"
-        slug = "input_timeout_exceeded"
-        yield context.tell(**error_fields(slug, message))
+        code = "input_timeout_exceeded"
+        yield context.message(**error_fields(code, message))
         if context.started:
             yield Interrupt(type="interrupt", utterance=context.name)
-        yield from self._over(context, slug)
+        yield from self._finish(context, code)
 
 
 class MultiStream(ElevenLabs):
-    """`multi-stream-input`: contexts by the client's ids."""
+    """`multi-stream-input`: several contexts, named by the client."""
 
     def __init__(self, options: ElevenLabsOptions) -> None:
         super().__init__(options)
@@ -355,21 +360,21 @@ class MultiStream(ElevenLabs):
         context = next((each for each in self._contexts.values() if each.id == id and id is not None), None)
         if context is None:
             return tuple(self._begin(id, incoming, now_s))
-        context.active_s, context.offered = now_s, ""
-        return tuple(self._go_on(context, incoming))
+        context.active_s, context.pending_text = now_s, ""
+        return tuple(self._apply(context, incoming))
 
     def _begin(self, id: str | None, incoming: ElevenLabsMessage, now_s: float) -> Iterable[ProtocolAction]:
         if id is None or not incoming.text:
-            return  # a keep-alive, or the echo of a context that has ended
+            return  # a keep-alive message, or a late message for an ended context
         if len(self._contexts) >= MAX_CONTEXTS:
             refused = ElevenLabsContext(id, "", self._options, now_s)
-            message = f"a socket has at most {MAX_CONTEXTS} contexts"
-            yield refused.tell(**error_fields("max_active_conversations", message))
-            yield refused.tell(isFinal=True)
+            message = f"a socket may have at most {MAX_CONTEXTS} contexts"
+            yield refused.message(**error_fields("max_active_conversations", message))
+            yield refused.message(isFinal=True)
             return
-        yield from self._go_on(self._open(id, now_s), incoming)
+        yield from self._apply(self._open(id, now_s), incoming)
 
-    def _go_on(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
+    def _apply(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
         if context.closing:
             if incoming.close_context:
                 yield from self._stop(context)
@@ -388,14 +393,14 @@ class MultiStream(ElevenLabs):
         if not self._contexts:
             yield Disconnect(CloseCode.NORMAL)
 
-    def _over(self, context: ElevenLabsContext, why: str = "") -> Iterable[ProtocolOutput]:
-        yield from super()._over(context, why)
+    def _finish(self, context: ElevenLabsContext, error: str = "") -> Iterable[ProtocolOutput]:
+        yield from super()._finish(context, error)
         if self._closing and not self._contexts:
             yield Disconnect(CloseCode.NORMAL)
 
 
 class SingleStream(ElevenLabs):
-    """`stream-input`: one utterance, which an empty text ends, and the socket with it."""
+    """`stream-input`: one utterance; an empty text ends it, and its end closes the socket."""
 
     def __init__(self, options: ElevenLabsOptions) -> None:
         super().__init__(options)
@@ -407,10 +412,10 @@ class SingleStream(ElevenLabs):
         if self._ended:
             return ()
         context = self._context = self._context or self._open(None, now_s)
-        context.active_s, context.offered = now_s, ""
-        return tuple(self._go_on(context, incoming))
+        context.active_s, context.pending_text = now_s, ""
+        return tuple(self._apply(context, incoming))
 
-    def _go_on(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
+    def _apply(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
         if incoming.text:
             yield from self._speak(context, incoming.text)
         if incoming.flush:
@@ -418,24 +423,24 @@ class SingleStream(ElevenLabs):
         if incoming.text == "":
             yield from self._end(context)
 
-    def _over(self, context: ElevenLabsContext, why: str = "") -> Iterable[ProtocolOutput]:
+    def _finish(self, context: ElevenLabsContext, error: str = "") -> Iterable[ProtocolOutput]:
         self._ended = True
-        yield from super()._over(context, why)
-        yield Disconnect(CloseCode.POLICY if why else CloseCode.NORMAL, why)
+        yield from super()._finish(context, error)
+        yield Disconnect(CloseCode.POLICY if error else CloseCode.NORMAL, error)
 
 
 _PATH = "/v1/text-to-speech/{voice}"
-_FIRST_MESSAGE_KEY = FirstMessageKey(find_key, lambda error: json.dumps(error_fields(slug_of(error), error.message)))
+_FIRST_MESSAGE_KEY = FirstMessageKey(find_key, lambda error: json.dumps(error_fields(error_code(error), error.message)))
 ENDPOINTS = (
     WebSocketEndpoint(
         f"{_PATH}/multi-stream-input",
-        lambda asked, factory: MultiStream(read_options(asked, factory)),
+        lambda request, factory: MultiStream(read_options(request, factory)),
         refuse,
         _FIRST_MESSAGE_KEY,
     ),
     WebSocketEndpoint(
         f"{_PATH}/stream-input",
-        lambda asked, factory: SingleStream(read_options(asked, factory)),
+        lambda request, factory: SingleStream(read_options(request, factory)),
         refuse,
         _FIRST_MESSAGE_KEY,
     ),

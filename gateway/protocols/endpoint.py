@@ -1,56 +1,103 @@
-"""A WebSocket path: which protocol is spoken there, and how a handshake is refused in its words."""
+"""Endpoints: the paths of a protocol, how each of them is served, and the shape in which it reports errors.
+
+Endpoints are data. `transport/handshake.py` opens WebSocket endpoints, `http/streaming.py` and `http/routes.py` make
+routes of the others. `registry.py` lists all of them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 from urllib.parse import unquote
 
-from voxgate.pipeline.errors import VoxgateError
+from pydantic import BaseModel
+from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from .reply import Reply, error_reply
+from .one_shot import OneShotProtocol
+from .reply import Reply, ReportableError, error_reply
+
+Body = TypeVar("Body", bound=BaseModel)
+
+_DECIMAL = re.compile(r"(?=.{1,15}$)\d+(\.\d*)?|\.\d+", re.ASCII)
+_WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRequest:
-    """What a client asked for when it opened the socket. Of a query parameter given twice the last counts."""
+    """The request of a client, without its body. Of a query parameter that is given twice, the last value counts."""
 
     path: Mapping[str, str]
-    """By the names in the endpoint's pattern."""
+    """Values of the names in the endpoint's pattern."""
     query: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FirstMessageKey:
-    """How clients that cannot set headers hand in their key: with their first message."""
+    """Reads the API key from the first message, for clients that cannot set headers."""
 
     find_key: Callable[[str], str | None]
-    """The key in a message; None when there is none. Never raises."""
+    """Returns the key in a message; None when there is none. Never raises."""
     encode_error: Callable[[VoxgateError], str]
-    """The message that refuses it."""
+    """Returns the message that refuses the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebSocketEndpoint:
-    """`pattern` is a path with {names}; `open` raises RequestError for what is not offered."""
+    """A WebSocket path. `open` raises VoxgateError for options that are not offered."""
 
     pattern: str
+    """A path with {names}."""
     open: Callable[[EndpointRequest, UtteranceFactory], WireProtocol]
-    refuse: Callable[[VoxgateError], Reply] = error_reply
+    refuse: Callable[[ReportableError], Reply] = error_reply
     first_message_key: FirstMessageKey | None = None
 
     def match(self, path: str) -> dict[str, str] | None:
-        """The named parts of `path`, decoded; None when it is another."""
+        """The named parts of `path`, percent-decoded; None when `path` does not match the pattern."""
         found = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", self.pattern), path)
         return None if found is None else {name: unquote(part) for name, part in found.groupdict().items()}
 
 
+@dataclass(frozen=True, slots=True)
+class SpeechEndpoint(Generic[Body]):
+    """A path that answers POST with speech. `open` raises VoxgateError for options that are not offered."""
+
+    pattern: str
+    body: type[Body]
+    """Model of the request's JSON body."""
+    open: Callable[[EndpointRequest, Body, UtteranceFactory], OneShotProtocol]
+    refuse: Callable[[ReportableError], Reply] = error_reply
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEndpoint:
+    """A path that answers GET with a document. `answer` raises VoxgateError, which `refuse` reports."""
+
+    pattern: str
+    answer: Callable[[EndpointRequest, UtteranceFactory], Reply]
+    refuse: Callable[[ReportableError], Reply] = error_reply
+
+
 def find_endpoint(endpoints: Iterable[WebSocketEndpoint], path: str) -> tuple[WebSocketEndpoint, dict[str, str]] | None:
-    """The endpoint at `path` and the named parts of it."""
+    """The endpoint that serves `path`, and the named parts of the path; None when there is none."""
     for endpoint in endpoints:
         if (parts := endpoint.match(path)) is not None:
             return endpoint, parts
     return None
+
+
+def query_number(query: Mapping[str, str], name: str, default: float, *, whole: bool = False) -> float:
+    """The number >= 0 that the query parameter `name` holds, `default` without it. Raises BadMessage.
+
+    `whole` accepts digits only.
+    """
+    if (text := query.get(name)) is None:
+        return default
+    if not (_WHOLE if whole else _DECIMAL).fullmatch(text):
+        kind = "a whole number" if whole else "a number"
+        raise BadMessage(f"{name} must be {kind} from 0, got {text[:20]!r}", param=name)
+    return float(text)

@@ -9,14 +9,16 @@ from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from .endpoint import WebSocketEndpoint
 
+SPEECH_PATH = "/v1/speech"
+
 
 class NativeProtocol(WireProtocol):
-    """Stateless: it says what the session says."""
+    """Passes messages through unchanged; it has no state."""
 
     name = "native"
     slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
-    def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - nothing here takes time
+    def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - messages carry no time
         return (parse_message(payload),)
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
@@ -26,5 +28,7 @@ class NativeProtocol(WireProtocol):
         return packet.header.pack() + packet.payload
 
 
-SPEECH_PATH = "/v1/speech"
-ENDPOINT = WebSocketEndpoint(SPEECH_PATH, lambda handshake, factory: NativeProtocol())  # noqa: ARG005 - it needs neither
+ENDPOINT = WebSocketEndpoint(
+    SPEECH_PATH,
+    lambda request, factory: NativeProtocol(),  # noqa: ARG005 - options come with the start message
+)

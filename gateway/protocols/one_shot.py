@@ -1,4 +1,4 @@
-"""Speech whose text is known whole, the protocol of plain HTTP: one utterance, its audio, the end."""
+"""The protocol of a plain HTTP request: the complete text of one utterance in, its audio out."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ ONE_SHOT_UTTERANCE = "speech"
 
 
 class ResponseBody:
-    """What a response is made of: the audio as it is. Subclass it for other shapes."""
+    """Encodes the body of the response as the audio alone. Subclasses encode other shapes."""
 
-    words = False
-    """Word times are wanted."""
+    wants_words = False
+    """Whether the utterance has to report word times."""
 
     def __init__(self, content_type: str) -> None:
         self.content_type = content_type
 
-    def hear(self, words: Sequence[WordFields]) -> None:
-        """Words of audio that leaves later, or has left."""
+    def add_words(self, words: Sequence[WordFields]) -> None:
+        """Adds word times; they may come before or after the packet with their audio."""
 
-    def audio(self, packet: AudioPacket) -> bytes | None:
-        """The bytes that carry a packet."""
+    def encode_audio(self, packet: AudioPacket) -> bytes | None:
+        """The bytes that carry a packet; None when nothing is to be sent for it."""
         return packet.payload or None
 
-    def end(self, done: DoneMessage) -> bytes | None:
-        """The bytes after the last packet."""
+    def encode_end(self, done: DoneMessage) -> bytes | None:
+        """The bytes after the last packet; None when there are none."""
         del done
         return None
 
 
 class OneShotProtocol(WireProtocol):
-    """`start` names the utterance ONE_SHOT_UTTERANCE. After the session, `failed` tells what went wrong, None if nothing."""
+    """Speaks `text` and disconnects.
+
+    `start` names the utterance ONE_SHOT_UTTERANCE. After the session, `error` holds the first error that was
+    reported, or None.
+    """
 
     def __init__(self, name: str, start: Start, text: str, body: ResponseBody) -> None:
         self.name = name
         self.body = body
-        self.failed: ErrorMessage | None = None
-        self._steps: tuple[ProtocolAction, ...] = (
+        self.error: ErrorMessage | None = None
+        self._actions: tuple[ProtocolAction, ...] = (
             start,
             Text(type="text", utterance=ONE_SHOT_UTTERANCE, text=text),
             End(type="end", utterance=ONE_SHOT_UTTERANCE),
@@ -50,24 +54,24 @@ class OneShotProtocol(WireProtocol):
 
     def tick(self, now_s: float) -> Iterable[ProtocolAction]:
         del now_s
-        steps, self._steps = self._steps, ()
-        return steps
+        actions, self._actions = self._actions, ()
+        return actions
 
     def next_wake_s(self) -> float:
-        return -math.inf if self._steps else math.inf
+        return -math.inf if self._actions else math.inf
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         match message:
             case WordsMessage():
-                self.body.hear(message.words)
+                self.body.add_words(message.words)
             case DoneMessage():
-                rest = self.body.end(message)
-                return (*((SendPayload(rest),) if rest else ()), Disconnect(CloseCode.NORMAL))
-            case ErrorMessage() if self.failed is None:
-                self.failed = message
+                end = self.body.encode_end(message)
+                return (*((SendPayload(end),) if end else ()), Disconnect(CloseCode.NORMAL))
+            case ErrorMessage() if self.error is None:
+                self.error = message
                 return (Disconnect(CloseCode.NORMAL),)
         return ()
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes | None:
         del utterance, now_s
-        return self.body.audio(packet)
+        return self.body.encode_audio(packet)

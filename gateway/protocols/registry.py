@@ -1,19 +1,20 @@
-"""Every protocol there is: which sockets and routes it serves."""
+"""All endpoints. A new protocol is added by a module of its own and its entries here.
+
+This module imports every protocol; no protocol may import it.
+"""
 
 from __future__ import annotations
 
-from ..http.application import RouteGroup
-from ..http.streaming import HttpSpeech
-from ..session.utterance_factory import UtteranceFactory
-from . import deepgram, deepgram_v2, elevenlabs, native
-from .catalog import VoiceCatalog
-from .deepgram import DeepgramHttp
-from .elevenlabs_http import ElevenLabsHttp
-from .endpoint import WebSocketEndpoint
-from .openai import OpenAIHttp
+from typing import Any
 
-PROTOCOL_NAMES = ("native", "elevenlabs", "deepgram", "openai")
-"""Their names, as sessions bear them."""
+from . import catalog, deepgram, deepgram_v2, elevenlabs, elevenlabs_http, native, openai
+from .deepgram import Deepgram
+from .elevenlabs import ElevenLabs
+from .endpoint import DocumentEndpoint, SpeechEndpoint, WebSocketEndpoint
+from .native import NativeProtocol
+
+PROTOCOL_NAMES = (NativeProtocol.name, ElevenLabs.name, Deepgram.name, openai.NAME)
+"""Names of the protocols in metrics, logs and traces."""
 
 WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
     native.ENDPOINT,
@@ -21,9 +22,9 @@ WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
     deepgram.ENDPOINT,
     deepgram_v2.ENDPOINT,
 )
-
-
-def http_routes(factory: UtteranceFactory, speech: HttpSpeech) -> list[RouteGroup]:
-    """What is answered over plain HTTP."""
-    spoken = (ElevenLabsHttp(factory, speech), DeepgramHttp(factory, speech), OpenAIHttp(factory, speech))
-    return [RouteGroup(VoiceCatalog(factory).routes()), *(RouteGroup(each.routes(), each.refuse) for each in spoken)]
+SPEECH_ENDPOINTS: tuple[SpeechEndpoint[Any], ...] = (
+    *elevenlabs_http.SPEECH_ENDPOINTS,
+    *deepgram.SPEECH_ENDPOINTS,
+    openai.SPEECH_ENDPOINT,
+)
+DOCUMENT_ENDPOINTS: tuple[DocumentEndpoint, ...] = (*catalog.DOCUMENT_ENDPOINTS, *elevenlabs_http.DOCUMENT_ENDPOINTS)

@@ -1,4 +1,4 @@
-"""HTTP answers that are known whole, and errors as statuses; the same for plain requests and refused handshakes."""
+"""HTTP answers with a complete body, and the HTTP status of each error; for plain requests and refused handshakes."""
 
 from __future__ import annotations
 
@@ -8,37 +8,65 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
-from voxgate.pipeline.errors import AtCapacity, EngineNotReady, VoxgateError
+from voxgate.pipeline.errors import (
+    AtCapacity,
+    AudioTooLarge,
+    EngineNotReady,
+    TooManyVoices,
+    VoiceExists,
+    VoxgateError,
+)
 
 from ..errors import Draining, Forbidden, KeyLimit, RateLimited, Unauthorized
 from ..messages import ErrorMessage
 
+ReportableError = VoxgateError | ErrorMessage
+"""An error as it was raised, or as a session reported it: both have code, message, retryable and retry_after_ms."""
+
 _QUOTED_CHARACTERS = 200
-"""A refusal quotes what it refuses; a client must not make us send long answers."""
+"""Characters of a requested path that a refusal quotes, so that answers stay short."""
+
+_STATUS = {
+    VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Unauthorized.code: HTTPStatus.UNAUTHORIZED,
+    Forbidden.code: HTTPStatus.FORBIDDEN,
+    VoiceExists.code: HTTPStatus.CONFLICT,
+    TooManyVoices.code: HTTPStatus.CONFLICT,
+    AudioTooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    RateLimited.code: HTTPStatus.TOO_MANY_REQUESTS,
+    KeyLimit.code: HTTPStatus.TOO_MANY_REQUESTS,
+    AtCapacity.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    Draining.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    EngineNotReady.code: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""HTTP status by error code. Errors that are not listed give 500 if they are retryable, 400 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP response."""
+    """An HTTP response, independent of the library that sends it."""
 
     status: HTTPStatus
     body: bytes
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def response(self) -> web.Response:
-        """As the HTTP server sends it."""
-        headers = {**self.headers, "Content-Type": self.content_type}
-        return web.Response(status=self.status.value, body=self.body, headers=headers)
+
+def status_of(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> HTTPStatus:
+    """The HTTP status that reports `error`; `overrides`, by error code, are those of one group of routes."""
+    if overrides and error.code in overrides:
+        return overrides[error.code]
+    fallback = HTTPStatus.INTERNAL_SERVER_ERROR if error.retryable else HTTPStatus.BAD_REQUEST
+    return _STATUS.get(error.code, fallback)
 
 
 def json_reply(status: HTTPStatus, document: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    """A response whose body is `document` as JSON."""
     return Reply(status, json.dumps(document, ensure_ascii=False).encode(), headers=headers or {})
 
 
 def refusal(status: HTTPStatus, error: str, message: str, retry_after_ms: int | None = None) -> Reply:
-    """A refused request; with `retry_after_ms` also as Retry-After, in whole seconds."""
+    """An error response in the gateway's own shape; `retry_after_ms` also sets the Retry-After header."""
     document: dict[str, Any] = {"error": error, "message": message}
     if retry_after_ms is not None:
         document["retry_after_ms"] = retry_after_ms
@@ -46,35 +74,18 @@ def refusal(status: HTTPStatus, error: str, message: str, retry_after_ms: int | 
 
 
 def retry_headers(retry_after_ms: int | None) -> dict[str, str]:
-    """Retry-After in whole seconds, rounded up; nothing without a time."""
+    """The Retry-After header in whole seconds, rounded up; empty without a time."""
     return {} if retry_after_ms is None else {"Retry-After": str(-(-retry_after_ms // 1000))}
 
 
-def error_reply(error: VoxgateError) -> Reply:
-    """The refusal that reports `error`, in the gateway's own shape."""
-    reply = refusal(status_of(error), error.code, error.message, error.retry_after_ms)
-    if isinstance(error, Unauthorized):
+def error_reply(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> Reply:
+    """The response that reports `error` in the gateway's own shape; `overrides` as for `status_of`."""
+    reply = refusal(status_of(error, overrides), error.code, error.message, error.retry_after_ms)
+    if error.code == Unauthorized.code:
         return replace(reply, headers={**reply.headers, "WWW-Authenticate": "Bearer"})
     return reply
 
 
-def status_of(error: VoxgateError | ErrorMessage) -> HTTPStatus:
-    """The HTTP status of what ends a request before its answer began."""
-    return _STATUS.get(error.code) or (HTTPStatus.INTERNAL_SERVER_ERROR if error.retryable else HTTPStatus.BAD_REQUEST)
-
-
-_STATUS = {
-    VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
-    Unauthorized.code: HTTPStatus.UNAUTHORIZED,
-    Forbidden.code: HTTPStatus.FORBIDDEN,
-    RateLimited.code: HTTPStatus.TOO_MANY_REQUESTS,
-    KeyLimit.code: HTTPStatus.TOO_MANY_REQUESTS,
-    AtCapacity.code: HTTPStatus.SERVICE_UNAVAILABLE,
-    Draining.code: HTTPStatus.SERVICE_UNAVAILABLE,
-    EngineNotReady.code: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-"""By code; of the others, those that are worth another try are our fault, the rest the client's."""
-
-
 def not_found(path: str) -> Reply:
+    """The 404 response for a path that nothing serves."""
     return refusal(HTTPStatus.NOT_FOUND, "not_found", f"nothing at {path[:_QUOTED_CHARACTERS]}")

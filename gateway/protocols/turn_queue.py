@@ -1,4 +1,4 @@
-"""Turns: utterances that are heard one after another on a socket whose audio does not say to which it belongs."""
+"""Deepgram's turns: utterances that play one after another, because the audio does not say to which it belongs."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from ..messages import End, Start, Text
 from ..session.protocol import ProtocolAction
 
 MAX_HELD_CHARACTERS = 65_536
-"""Characters that wait for their turn: an hour of speech. A socket that is left unread would not do: what interrupts
-the speech could not be read either, nor the pongs that tell a client that listens from one that is gone."""
+"""Characters that wait for their turn, about an hour of speech.
+
+The socket is read on while text waits: otherwise neither interrupts nor the pongs of a live client could be read.
+"""
 MAX_WAITING_TURNS = 256
-"""Turns."""
 _RETRY_MS = 1000
 
 
 class SpeechTurn:
-    """One utterance: text from its first `Speak` to its `Flush`."""
+    """One utterance: the text from the first `Speak` to `Flush`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.held = ""
-        """Text that was not given to an utterance yet."""
+        """The utterance's name."""
+        self.held_text = ""
+        """Text that was not sent to the utterance yet."""
         self.characters = 0
-        """Of text that was given to the utterance; in the end, of what it took."""
+        """Characters that were sent to the utterance; when it has ended, those that it accepted."""
         self.samples = 0
-        """Of audio that was sent."""
-        self.started = False
-        """The utterance was asked for: there is something to say."""
-        self.taken = False
-        """The session has it."""
-        self.complete = False
-        """Its text has ended."""
-        self.over = False
-        """Its utterance has ended; if before its text, what still comes is not spoken."""
-        self.failed = False
-        """The client was told of an error."""
+        """Samples of audio that were sent to the client."""
+        self.requested = False
+        """Whether the utterance was started; turns without anything to say start none."""
+        self.accepted = False
+        """Whether the session accepted the utterance."""
+        self.text_complete = False
+        """Whether the client ended the text."""
+        self.ended = False
+        """Whether the utterance has ended. Text that arrives later is discarded."""
+        self.error_sent = False
+        """Whether the client was told of an error."""
 
 
 class TurnQueue:
-    """`live` is the turn being spoken; text of later ones is held back until it is over."""
+    """Turns in order: `live` is the one being spoken, text of later turns is held until it has ended."""
 
     def __init__(self, start: Callable[[str], Start]) -> None:
+        """`start` makes the message that starts the utterance of a name."""
         self._start = start
         self._waiting: deque[SpeechTurn] = deque()
         self._numbers = itertools.count(1)
@@ -55,66 +58,71 @@ class TurnQueue:
 
     @property
     def idle(self) -> bool:
+        """Whether there is no turn."""
         return self.live is None and not self._waiting
-
-    def speak(self, text: str) -> Iterable[ProtocolAction]:
-        """Text for the turn that is open, or for a new one. Raises TextTooLong, RateLimited; it is not taken then."""
-        turn = self.open_turn
-        if not self.idle and (turn is None or turn is not self.live):
-            held = len(text) + sum(len(waiting.held) for waiting in self._waiting)
-            if held > MAX_HELD_CHARACTERS:
-                raise TextTooLong(MAX_HELD_CHARACTERS, held)
-        turn = turn or self._add()
-        turn.held += text
-        if turn is self.live:
-            yield from self._give(turn)
 
     @property
     def open_turn(self) -> SpeechTurn | None:
         """The turn whose text has not ended."""
         last = self._waiting[-1] if self._waiting else self.live
-        return None if last is None or last.complete else last
-
-    def complete(self) -> Iterable[ProtocolAction]:
-        """The text of the open turn has ended; without one, an empty turn takes its place in the row.
-
-        Afterwards `finished` may be true at once. Raises RateLimited when too many wait.
-        """
-        turn = self.open_turn or self._add()
-        turn.complete = True
-        if turn is self.live:
-            yield from self._end(turn)
-
-    def close(self, name: str | None) -> None:
-        """The turn of that name was ended for its client: what is written next is a turn of its own."""
-        if self.live is not None and self.live.name == name:
-            self.live.complete = True
+        return None if last is None or last.text_complete else last
 
     @property
-    def finished(self) -> bool:
-        """The live turn needs nothing more of its utterance."""
+    def live_finished(self) -> bool:
+        """Whether the live turn waits for nothing more: its text and its utterance have ended."""
         turn = self.live
-        return turn is not None and turn.complete and (turn.over or not turn.started)
+        return turn is not None and turn.text_complete and (turn.ended or not turn.requested)
 
-    def next(self) -> Iterable[ProtocolAction]:
-        """Let the next turn speak, when none is live."""
+    def add_text(self, text: str) -> Iterable[ProtocolAction]:
+        """Appends text to the open turn, or to a new one.
+
+        Raises TextTooLong or RateLimited when too much waits; the text is not taken then.
+        """
+        turn = self.open_turn
+        if not self.idle and (turn is None or turn is not self.live):
+            held = len(text) + sum(len(waiting.held_text) for waiting in self._waiting)
+            if held > MAX_HELD_CHARACTERS:
+                raise TextTooLong(MAX_HELD_CHARACTERS, held)
+        turn = turn or self._append()
+        turn.held_text += text
+        if turn is self.live:
+            yield from self._send_text(turn)
+
+    def complete_text(self) -> Iterable[ProtocolAction]:
+        """Ends the text of the open turn; without an open turn, appends an empty one.
+
+        `live_finished` may be true at once afterwards. Raises RateLimited when too many turns wait.
+        """
+        turn = self.open_turn or self._append()
+        turn.text_complete = True
+        if turn is self.live:
+            yield from self._send_end(turn)
+
+    def complete_live(self, name: str | None) -> None:
+        """Marks the live turn as complete if its utterance has this name: the session ended it by itself."""
+        if self.live is not None and self.live.name == name:
+            self.live.text_complete = True
+
+    def start_next(self) -> Iterable[ProtocolAction]:
+        """Makes the next turn the live one if there is none."""
         if self.live is None and self._waiting:
             self.live = turn = self._waiting.popleft()
-            yield from self._give(turn)
-            if turn.complete:
-                yield from self._end(turn)
+            yield from self._send_text(turn)
+            if turn.text_complete:
+                yield from self._send_end(turn)
 
     def next_wake_s(self) -> float:
+        """Minus infinity when `start_next` has something to do, infinity otherwise."""
         return -math.inf if self.live is None and self._waiting else math.inf
 
-    def drop(self) -> None:
-        """Forget every turn."""
+    def clear(self) -> None:
+        """Forgets every turn."""
         self._waiting.clear()
         self.live = None
 
-    def _add(self) -> SpeechTurn:
+    def _append(self) -> SpeechTurn:
         if len(self._waiting) >= MAX_WAITING_TURNS:
-            raise RateLimited(f"{MAX_WAITING_TURNS} turns wait to be spoken", retry_after_ms=_RETRY_MS)
+            raise RateLimited(f"{MAX_WAITING_TURNS} turns are waiting already", retry_after_ms=_RETRY_MS)
         turn = SpeechTurn(f"turn-{next(self._numbers)}")
         if self.idle:
             self.live = turn
@@ -122,23 +130,22 @@ class TurnQueue:
             self._waiting.append(turn)
         return turn
 
-    def _give(self, turn: SpeechTurn) -> Iterable[ProtocolAction]:
-        if turn.over:
-            turn.held = ""
-        if not turn.held:
+    def _send_text(self, turn: SpeechTurn) -> Iterable[ProtocolAction]:
+        if turn.ended:
+            turn.held_text = ""
+        if not turn.held_text:
             return
-        if not turn.started and turn.held.isspace():
-            turn.held = turn.held[
-                :MAX_HELD_CHARACTERS
-            ]  # no utterance counts them: the rest of many blanks says nothing either
+        if not turn.requested and turn.held_text.isspace():
+            # No utterance counts these characters yet, so they are bounded here.
+            turn.held_text = turn.held_text[:MAX_HELD_CHARACTERS]
             return
-        if not turn.started:
-            turn.started = True
+        if not turn.requested:
+            turn.requested = True
             yield self._start(turn.name)
-        text, turn.held = turn.held, ""
+        text, turn.held_text = turn.held_text, ""
         turn.characters += len(text)
         yield Text(type="text", utterance=turn.name, text=text)
 
-    def _end(self, turn: SpeechTurn) -> Iterable[ProtocolAction]:
-        if turn.started and not turn.over:
+    def _send_end(self, turn: SpeechTurn) -> Iterable[ProtocolAction]:
+        if turn.requested and not turn.ended:
             yield End(type="end", utterance=turn.name)

@@ -66,7 +66,7 @@ async def test_a_bad_body_is_refused(text: str, param: str | None) -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "_READ_S", 0.05)
+    monkeypatch.setattr(body, "_BODY_TIMEOUT_S", 0.05)
     async with serving() as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"POST /v1/tokens HTTP/1.1\r\nHost: a\r\nxi-api-key: k\r\nContent-Length: 9\r\n\r\n{")

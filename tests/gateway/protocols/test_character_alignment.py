@@ -21,7 +21,7 @@ def runs(*, absolute: bool) -> list[CharacterTimes | None]:
     alignment.add_text("Hi you,\n")
     alignment.add_text("two")
     alignment.add_words(WORDS)
-    return [alignment.until(50), alignment.until(410), alignment.until(900), alignment.rest(), alignment.rest()]
+    return [alignment.take_until(50), alignment.take_until(410), alignment.take_until(900), alignment.take_rest(), alignment.take_rest()]
 
 
 def test_absolute_times_are_those_of_the_words() -> None:
@@ -37,8 +37,8 @@ def test_relative_times_count_from_the_end_of_the_run_before() -> None:
 def test_a_text_without_words_comes_at_the_end() -> None:
     alignment = CharacterAlignment(absolute=True)
     alignment.add_text("Hm")
-    assert alignment.until(1e9) is None
-    assert alignment.rest() == CharacterTimes([*"Hm "], [0, 0, 0], [0, 0, 0])
+    assert alignment.take_until(1e9) is None
+    assert alignment.take_rest() == CharacterTimes([*"Hm "], [0, 0, 0], [0, 0, 0])
 
 
 def test_whatever_comes_when_the_runs_are_the_text_and_the_clocks_agree() -> None:
@@ -62,13 +62,13 @@ def test_whatever_comes_when_the_runs_are_the_text_and_the_clocks_agree() -> Non
             sent = known
             until_ms = at_ms - chance.randrange(1000)
             for i, clock in enumerate(clocks):
-                if (run := clock.until(until_ms)) is not None:
+                if (run := clock.take_until(until_ms)) is not None:
                     joined[i] += "".join(run.characters)
                     sums[i] += [t + base_ms * i for t in run.starts_ms]
                     base_ms += (run.starts_ms[-1] + run.durations_ms[-1]) * i
         for i, clock in enumerate(clocks):
             clock.add_text(text[sent:])
-            if (run := clock.rest()) is not None:
+            if (run := clock.take_rest()) is not None:
                 joined[i] += "".join(run.characters)
                 sums[i] += [t + base_ms * i for t in run.starts_ms]
         assert joined[0] == joined[1] == text.replace("\n", " ")
