@@ -21,7 +21,13 @@ def runs(*, absolute: bool) -> list[CharacterTimes | None]:
     alignment.add_text("Hi you,\n")
     alignment.add_text("two")
     alignment.add_words(WORDS)
-    return [alignment.take_until(50), alignment.take_until(410), alignment.take_until(900), alignment.take_rest(), alignment.take_rest()]
+    return [
+        alignment.take_until(50),
+        alignment.take_until(410),
+        alignment.take_until(900),
+        alignment.take_rest(),
+        alignment.take_rest(),
+    ]
 
 
 def test_absolute_times_are_those_of_the_words() -> None:
