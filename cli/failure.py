@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-EXTRAS = {"serve": "cpu", "keys": "server", "voices": "server", "bench": "server"}
+EXTRAS = {"serve": "cpu", "keys": "server", "voices": "cpu", "bench": "server"}
 """The extra of the distribution with the libraries of each command; `say` and `doctor` need none."""
 _SETUP = Path(__file__).resolve().parents[1] / "scripts" / "setup"
 """Exists in a checkout only."""

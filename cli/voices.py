@@ -18,13 +18,6 @@ from .connection import (
 )
 from .failure import fail, install_advice
 
-# Making and storing voices needs the server's libraries, listing a gateway's voices does not.
-try:
-    from . import stored_voices
-except ModuleNotFoundError as missing:
-    stored_voices = None  # type: ignore[assignment]  # the module is optional
-    MISSING_LIBRARY = missing.name
-
 TIMEOUT_S = 10
 
 EPILOG = """examples:
@@ -47,10 +40,13 @@ Adding, blending and removing voices needs more libraries: {install_advice("cpu"
 def configure(parser: argparse.ArgumentParser) -> None:
     add_gateway_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
-    if stored_voices is not None:
+    try:
+        from . import stored_voices
+
         parser.epilog = EPILOG
         stored_voices.configure(parser.add_subparsers(dest="action", metavar="ACTION"))
-    else:
+    except ModuleNotFoundError:
+        # Listing a gateway's voices needs none of the server's libraries. `run` reports which one an action lacks.
         parser.epilog = EPILOG_WITHOUT_SERVER
         actions = parser.add_subparsers(dest="action", metavar="", help=argparse.SUPPRESS)
         for action in ("add", "blend", "list", "remove"):
@@ -60,8 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     if parsed.action is None:
         return _list_remote(parsed)
-    if stored_voices is None:
-        return fail("voices", f"{parsed.action} needs {MISSING_LIBRARY}: {install_advice('cpu')}")
+    from . import stored_voices
+
     return stored_voices.run(parsed)
 
 

@@ -77,7 +77,8 @@ def test_commands_of_the_client_need_websockets_only(installed: Path, command: s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "extra"), [(["serve"], "cpu"), (["keys", "new", "ada"], "server"), (["bench", "ws"], "server")]
+    ("arguments", "extra"),
+    [(["serve"], "cpu"), (["keys", "new", "ada"], "server"), (["voices", "list"], "cpu"), (["bench", "ws"], "server")],
 )
 def test_other_commands_name_the_extra_to_install(installed: Path, arguments: list[str], extra: str) -> None:
     ended = run(installed, "-m", "voxgate.cli", *arguments)

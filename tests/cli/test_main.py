@@ -35,7 +35,7 @@ def test_missing_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "message"),
     [
         (["serve"], "voxgate serve: pydantic is not installed: "),
-        (["voices", "add", "ada"], "voxgate voices: add needs pydantic: "),
+        (["voices", "add", "ada"], "voxgate voices: pydantic is not installed: "),
         (["bench", "ws"], "voxgate bench ws: pydantic is not installed: "),
     ],
 )

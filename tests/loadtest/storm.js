@@ -1,5 +1,5 @@
-// A storm of connections for k6 (https://k6.io): sockets that open at a growing rate, say a sentence and leave; a
-// tenth of them cut the line in mid-speech.
+// Connection storm for k6 (https://k6.io): sockets open at a growing rate, speak a sentence and leave; a tenth of them cut
+// the connection during the speech.
 //
 //   k6 run -e URL=ws://127.0.0.1:8000/v1/speech -e SOCKETS=2000 -e SECONDS=60 tests/loadtest/storm.js
 
@@ -37,7 +37,7 @@ export const options = {
     },
   },
   thresholds: {
-    // A full gateway may say so; it may not break what it began.
+    // A full gateway may refuse connections, but must complete what it accepted.
     voxgate_broken: ["rate<0.001"],
     voxgate_connect_ms: ["p(95)<250"],
   },
