@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
-from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
-from fakes.waiting import until
 
 START = {"type": "start", "utterance": "x", "format": PCM}
 TEXT = {"type": "text", "utterance": "x", "text": "Hello."}
@@ -147,11 +145,6 @@ def test_late_or_unknown_ack_is_ignored() -> None:
     run(scene())
 
 
-async def closed(socket: FakeSocket) -> int | None:
-    await until(lambda: socket.close_code is not None)
-    return socket.close_code
-
-
 def test_third_bad_message_within_ten_seconds_closes_the_socket() -> None:
     async def scene() -> None:
         async with InProcessGateway() as gateway:
@@ -164,7 +157,7 @@ def test_third_bad_message_within_ten_seconds_closes_the_socket() -> None:
             await asyncio.sleep(1)
             assert socket.close_code is None
             socket.put_raw("nonsense")
-            assert await closed(socket) == 1008
+            assert await socket.hung_up() == 1008
             assert len(socket.of("error")) == 5
 
     run(scene())
@@ -176,7 +169,7 @@ def test_binary_message_gets_an_error_and_closes_the_socket() -> None:
             socket = gateway.connect()
             say(socket, "a", "Something to abandon.")
             socket.put_raw(b"\x00")
-            assert await closed(socket) == 1003
+            assert await socket.hung_up() == 1003
             assert socket.of("error")[0]["code"] == "bad_message"
 
     run(scene())
@@ -196,7 +189,7 @@ def test_flood_is_rate_limited_then_closes_the_socket(options: dict[str, Any], m
             socket = gateway.connect()
             for _ in range(200):
                 socket.put(**message)
-            assert await closed(socket) == 1008
+            assert await socket.hung_up() == 1008
             limited = [e for e in socket.of("error") if e["code"] == "rate_limited"]
             assert len(limited) == 20
             assert all(e["retryable"] and e["retry_after_ms"] > 0 for e in limited)
