@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from voxgate.gateway.session.lifecycle import ENDED, TABLE, Event, IllegalEvent, State, follow
@@ -43,3 +44,19 @@ def test_every_state_is_reachable_and_can_fail() -> None:
                 frontier.append(state)
     assert reachable == set(State)
     assert all(TABLE[s].get(Event.FAIL) is State.FAILED for s in set(State) - ENDED)
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram: one edge for each pair of states, with its events."""
+    lines = ["stateDiagram-v2", "    [*] --> queued"]
+    for state, row in TABLE.items():
+        for successor in State:
+            events = [event for event, target in row.items() if target is successor]
+            if events:
+                lines.append(f"    {state} --> {successor}: {', '.join(events)}")
+    return "\n".join(lines)
+
+
+def test_diagram_of_the_documentation_is_that_of_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text("utf-8")
+    assert f"```mermaid\n{diagram()}\n```" in page, f"docs/architecture.md must contain:\n{diagram()}"
