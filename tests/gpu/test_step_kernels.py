@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
+
 import pytest
 import torch
 
+KERNEL_MODULES = (
+    "voxgate.codecs.neural.cuda.kernels",
+    "voxgate.pipeline.talker.cuda.backbone_kernels",
+    "voxgate.pipeline.talker.cuda.mapped_tables",
+    "voxgate.pipeline.talker.cuda.predictor_kernels",
+    "voxgate.pipeline.talker.cuda.sampling_kernels",
+    "voxgate.pipeline.talker.cuda.step_kernels",
+)
 REQUESTS, STRIDE, PAGE_SIZE, PADDING_SLOT = 9, 150, 16, -1
 
 
@@ -45,3 +56,12 @@ def test_rows_get_the_pages_and_positions_of_their_requests(
     assert cache_slots[count:positions].eq(PADDING_SLOT).all()
     assert cache_slots[positions:].eq(77).all()
     assert ids[count:].eq(77).all()
+
+
+@pytest.mark.parametrize("name", KERNEL_MODULES)
+def test_no_kernel_parameter_collides_with_the_launcher(name: str) -> None:
+    """Triton generates a launcher with the kernel's parameters and `options`; its interpreter does not."""
+    kernels = [value.fn for value in vars(import_module(name)).values() if hasattr(value, "fn")]
+    assert kernels
+    for kernel in kernels:
+        assert "options" not in inspect.signature(kernel).parameters, kernel.__name__

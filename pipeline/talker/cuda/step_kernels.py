@@ -1,6 +1,7 @@
 """Triton kernels of a step outside the transformer layers: inputs, codebook 0, the stored frame, first frames.
 
-`InputEmbedding` and `FrameStep` (`reference/`) compute the same in a hundred single operations.
+`InputEmbedding` and `FrameStep` (`reference/`) compute the same in a hundred single operations. No parameter of a
+kernel may be called `options`: Triton's generated launcher has one of that name.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def _column(values, columns, column: tl.constexpr):
 
 @triton.jit
 def gather_inputs(
-    ids, positions, control, options, text, prefix, codes, group_starts, control_snapshot, options_snapshot, entries,
-    slots, text_positions, prefix_positions, frames, no_entry, pad, eos,
+    ids, positions, control, slot_options, text, prefix, codes, group_starts,
+    control_snapshot, options_snapshot, entries, slots, text_positions, prefix_positions, frames, no_entry, pad, eos,
     GROUPS: tl.constexpr, COLUMNS: tl.constexpr, TABLE_FIELDS: tl.constexpr, TABLE_OPTIONS: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Read from the mapped tables all that a row needs in this step, and find the embeddings that its input sums.
@@ -109,7 +110,7 @@ def gather_inputs(
         control + slot * TABLE_FIELDS + field, mask=real & (field < TABLE_FIELDS), other=0, volatile=True
     )  # fmt: skip  # one call
     option_row = tl.load(
-        options + slot * TABLE_OPTIONS + option, mask=real & (option < TABLE_OPTIONS), other=0.0, volatile=True
+        slot_options + slot * TABLE_OPTIONS + option, mask=real & (option < TABLE_OPTIONS), other=0.0, volatile=True
     )  # fmt: skip  # one call
     tl.store(control_snapshot + slot * FIELDS + field, control_row)
     tl.store(options_snapshot + slot * OPTIONS + option, option_row)
@@ -163,7 +164,7 @@ def embed(
 
 @triton.jit
 def draw_first(
-    states, logits, control, options, sampled_before, owner, frames, first, stored_rows, tokens, records,
+    states, logits, control, slot_options, sampled_before, owner, frames, first, stored_rows, tokens, records,
     inv_temperature, predictor_top_k, predictor_top_p, noise,
     slots, hidden, vocab, logits_stride, min_frames,
     TAGS: tl.constexpr, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr,
@@ -171,10 +172,10 @@ def draw_first(
     """Draw codebook 0 or end of speech for a row, update the slot's state, write the record's header: `FrameStep.make`.
 
     `states`: [n, hidden + TAGS]; `logits`: [n, logits_stride], of which `vocab` are real and the last of those is end
-    of speech, which cannot be drawn before frame `min_frames`; `control`, `options`: the snapshots; `sampled_before`:
-    int8 [slots + 1, vocab]; `owner`, `frames`: int64 [slots + 1]. Writes `first`, `stored_rows` (row of the frame
-    table), `tokens`: int64 [n]; `records`: int32 [n, HEADER + GROUPS]; and the predictor's options: `inv_temperature`,
-    `predictor_top_k`, `predictor_top_p`: [n]; `noise`: float32 [n, GROUPS - 1].
+    of speech, which cannot be drawn before frame `min_frames`; `control`, `slot_options`: the snapshots;
+    `sampled_before`: int8 [slots + 1, vocab]; `owner`, `frames`: int64 [slots + 1]. Writes `first`, `stored_rows` (row
+    of the frame table), `tokens`: int64 [n]; `records`: int32 [n, HEADER + GROUPS]; and the predictor's options:
+    `inv_temperature`, `predictor_top_k`, `predictor_top_p`: [n]; `noise`: float32 [n, GROUPS - 1].
     """
     row = tl.program_id(0)
     tag = states + row.to(tl.int64) * (hidden + TAGS) + hidden
@@ -182,7 +183,7 @@ def draw_first(
     position = (tl.load(tag + 2).to(tl.int64) << 8) | tl.load(tag + 3).to(tl.int64)
     slot = tl.minimum(slot, slots)
     control_row = control + slot * FIELDS
-    option_row = options + slot * OPTIONS
+    option_row = slot_options + slot * OPTIONS
     epoch = tl.load(control_row + _EPOCH)
     frame = position - tl.load(control_row + _PREFIX_LEN)
     frames_made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), 0)
