@@ -1,1 +1,1 @@
-"""Fakes with the real interfaces: a talker without a model, a loop with its own time, sockets of its own."""
+"""Fakes with the real interfaces: engines and codecs without a model, virtual time, in-process gateways and sockets."""

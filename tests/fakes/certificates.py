@@ -1,4 +1,4 @@
-"""Certificates for TLS on the loopback."""
+"""Certificates for TLS on the loopback interface."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
-    """A fresh certificate for 127.0.0.1 that only its own file vouches for, and its key."""
+    """Make a self-signed certificate for 127.0.0.1. Returns the paths of the certificate and of its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]

@@ -1,4 +1,4 @@
-"""Random numbers that are the same wherever they are drawn: weights by name, and noise to listen to."""
+"""Random weights and noise that are the same on every machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 
 def stable_weights(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Weights of plausible scale, a function of name and shape alone; float32."""
-    # RandomState is frozen: unlike a Generator's its numbers never change with the version.
+    """float32 weights of plausible scale, determined by name and shape."""
+    # RandomState is frozen; the numbers of a Generator may change with the version of NumPy.
     return {name: torch.from_numpy(_weight(name, shape)) for name, shape in shapes.items()}
 
 
@@ -33,7 +33,7 @@ def _weight(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
-    """float32 [samples] in [-1, 1], louder and softer in turn."""
+    """float32 [samples] in [-1, 1], noise whose loudness varies."""
     random = np.random.RandomState(seed)
     loudness = np.repeat(random.uniform(0.02, 0.3, -(-samples // 1000)), 1000)[:samples]
     return np.asarray((random.standard_normal(samples) * loudness).clip(-1, 1), np.float32)

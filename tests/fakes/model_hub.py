@@ -1,4 +1,4 @@
-"""A model hub on this machine: what a download by repository id needs of one, and a note of what was asked."""
+"""A local model hub with the API that downloads by repository id use; it records the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Repository:
-    """`refusal`: status and error code in place of files, as (403, "GatedRepo")."""
+    """Files of a repository. `refusal`: status and error code instead of files, such as (403, "GatedRepo")."""
 
     files: dict[str, bytes]
     refusal: tuple[int, str] | None = None
@@ -22,12 +22,12 @@ class Repository:
 
 @dataclass
 class FakeHub:
-    """`break_after`: bytes of a file after which the connection is lost, once for each name in it."""
+    """Serves `repositories`. `break_after`: bytes after which the download of a file breaks off, once for each file."""
 
     repositories: dict[str, Repository]
     break_after: dict[str, int] = field(default_factory=dict)
     ranges: list[tuple[str, str]] = field(default_factory=list)
-    """Each file that was asked for from within, and the range asked for."""
+    """Files that were requested from an offset, with the Range header."""
     downloads: list[str] = field(default_factory=list)
 
     def __enter__(self) -> FakeHub:
@@ -36,7 +36,7 @@ class FakeHub:
         class Handler(_Handler):
             def __init__(self, *args: object) -> None:
                 self.hub = hub
-                super().__init__(*args)  # type: ignore[arg-type]  # http.server says what they are
+                super().__init__(*args)  # type: ignore[arg-type]  # the arguments of http.server
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=self._server.serve_forever, daemon=True).start()

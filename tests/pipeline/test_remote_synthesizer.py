@@ -72,7 +72,7 @@ async def test_a_process_cut_off_from_the_codec_says_so_and_is_let_in_again() ->
         await scene.told(lambda said: said == [Attached(None)])
         assert scene.voice.state is EngineState.READY
         assert scene.can_speak
-        scene.codec.cut()
+        scene.codec.disconnect()
         await scene.told(lambda said: len(said) == 2)
         cut = scene.said[1]
         assert isinstance(cut, Attached)
@@ -91,7 +91,7 @@ async def test_to_be_let_in_twice_is_as_good_as_once() -> None:
         await scene.told(lambda said: said == [Attached(None)])
         scene.voice.attach(scene.attachment)
         await scene.told(lambda said: said == [Attached(None)] * 2)
-        assert len(scene.codec.guests) <= 2
+        assert len(scene.codec.connections) <= 2
         assert scene.can_speak
 
 

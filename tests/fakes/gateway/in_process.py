@@ -1,4 +1,4 @@
-"""A gateway without a port: as many connections as a test wants, on fake sockets, in virtual time."""
+"""A gateway without a port: connections on fake sockets, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PCM = {"codec": "pcm"}
 
 
 class InProcessGateway:
-    """Call `connect` for a socket; `close` ends everything and checks that nothing is left behind."""
+    """`connect` gives a socket. Leaving the gateway ends all connections and checks that everything was released."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class InProcessGateway:
         return socket
 
     def dial(self, url: str, key: str = "peer") -> FakeSocket:
-        """A socket at a path with a query. Raises what its endpoint refuses it with."""
+        """A socket at a path with a query. Raises the refusal of its endpoint."""
         parts = urlsplit(url)
         found = find_endpoint(WEBSOCKET_ENDPOINTS, parts.path)
         assert found is not None, parts.path
@@ -79,14 +79,14 @@ class InProcessGateway:
         return self.connect(key, endpoint.open(EndpointRequest(names, dict(parse_qsl(parts.query))), self.factory))
 
     def check_clean(self) -> None:
-        """Every speech closed, every slot and every place in the queue given back, no task left."""
+        """Assert that every speech, slot and place in the queue was released and that no task is left."""
         assert not self.synthesizer.open_speeches
         assert (self.admission.active, self.admission.queued, self.speech_closer.closing) == (0, 0, 0)
         assert not asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def say(socket: FakeSocket, name: str, text: str, **start: Any) -> None:
-    """Send a whole utterance."""
+    """Send an utterance: start, text and end."""
     socket.put(type="start", utterance=name, **{"format": PCM, **start})
     socket.put(type="text", utterance=name, text=text)
     socket.put(type="end", utterance=name)

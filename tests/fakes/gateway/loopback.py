@@ -1,4 +1,4 @@
-"""The whole gateway on a real port of the loopback, with the tone talker behind it."""
+"""The whole gateway on a loopback port, with the tone synthesizer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def gateway(
     encoder: EncoderFactory = FakeEncoder,
     **options: Any,
 ) -> AsyncIterator[Gateway]:
-    """Serves until the end of the block, and checks that every speech was closed."""
+    """Serves a gateway; at the end it checks that every speech was closed."""
     synthesizer = synthesizer or ToneSynthesizer()
     served = Gateway(Settings(port=0, **options), synthesizer, encoder)
     await served.open()
@@ -47,7 +47,7 @@ async def ask(socket: ClientConnection, **fields: Any) -> None:
 
 
 async def next_of(socket: ClientConnection, kind: str) -> dict[str, Any]:
-    """The next control message of that type; others are passed over."""
+    """The next control message of that type; other messages are skipped. Raises TimeoutError."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             message = await socket.recv()

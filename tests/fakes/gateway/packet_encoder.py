@@ -1,4 +1,4 @@
-"""A packet encoder without a codec: s16le at 24 kHz, cut into packets."""
+"""A packet encoder without a codec: s16le at 24 kHz in packets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def s16le(pcm: Pcm) -> bytes:
 
 
 class FakeEncoder:
-    """Writes PCM also where Opus is asked for; the rate has to be 24 kHz."""
+    """Writes PCM even for Opus; the sample rate must be 24 kHz."""
 
     def __init__(self, audio_format: OutputFormat) -> None:
         assert audio_format.sample_rate_hz == SAMPLE_RATE_HZ

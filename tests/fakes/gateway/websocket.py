@@ -1,4 +1,4 @@
-"""A socket without a network: the client's end is plain methods."""
+"""A WebSocket without a network; the client's side consists of methods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from voxgate.gateway.transport.connection import SocketClosed
 class FakeSocket:
     """Satisfies `voxgate.gateway.transport.connection.Socket`.
 
-    `stop_reading` makes it block as a full network would; `buffered`, it takes all there is, as kernels do for long,
-    and only probes stay unanswered.
+    `stop_reading` blocks writes as full network buffers do. With `buffered` it accepts every write, as the kernel does
+    for a long time, and only probes stay unanswered.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class FakeSocket:
         self._buffers = False
         self._unread: list[Callable[[], None]] = []
 
-    # The gateway's end
+    # The gateway's side
 
     async def receive(self) -> str | bytes:
         while not self._incoming:
@@ -71,7 +71,7 @@ class FakeSocket:
         self.close_code = code
         self.disconnect()
 
-    # The client's end
+    # The client's side
 
     def put(self, **fields: Any) -> None:
         self.put_raw(json.dumps(fields))
@@ -89,7 +89,7 @@ class FakeSocket:
         self._answer()
 
     def half_close(self) -> None:
-        """No more comes from the client, who still reads."""
+        """End the client's stream; the client still reads."""
         self._silent = True
         self._arrived.set()
 
@@ -104,7 +104,7 @@ class FakeSocket:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Control messages so far."""
+        """Control messages received so far."""
         return [json.loads(m) for m in self.sent if isinstance(m, str)]
 
     def of(self, kind: str) -> list[dict[str, Any]]:

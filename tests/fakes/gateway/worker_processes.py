@@ -1,4 +1,4 @@
-"""A gateway of real worker processes before a tone engine in this process, and what tests ask of it."""
+"""A gateway with real worker processes and a tone engine in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def gateway(
     before: Callable[[SpeechProcess], None] = lambda _: None,
     **options: Any,
 ) -> AsyncIterator[SpeechProcess]:
-    """Ready to speak; checks that it leaves nothing behind. `before` happens while there is no engine yet."""
+    """Runs a gateway; at the end it checks that no process and no slot is left. `before`: called ahead of the engine."""
     engine = engine or ToneEngine(folder)
     settings = Settings(port=0, workers=WORKERS, log_level="warning", **options)
     served = SpeechProcess(settings, engine, folder, WORKERS, COMMAND)
@@ -65,7 +65,7 @@ def url(served: SpeechProcess) -> str:
 
 
 async def say(session: Session, text: str, **options: Any) -> tuple[np.ndarray, Done]:
-    """The samples, int16, and how it ended."""
+    """The received samples, int16, and the last message."""
     heard = bytearray()
     async with asyncio.timeout(DEADLINE_S), session.utterance(**(UNPACED | options)) as utterance:
         await utterance.send(text)
@@ -77,23 +77,23 @@ async def say(session: Session, text: str, **options: Any) -> tuple[np.ndarray, 
 
 
 async def connections(served: SpeechProcess, stack: contextlib.AsyncExitStack, count: int) -> dict[str, list[Session]]:
-    """So many sessions or a few more, by the run of the worker that took them; every worker has one."""
+    """At least `count` sessions, by the worker that took them; every worker has one."""
     by_worker: dict[str, list[Session]] = {}
     for opened in range(count + 100):
         if opened >= count and len(by_worker) == WORKERS:
             return by_worker
         session = await stack.enter_async_context(connect(url(served)))
         by_worker.setdefault(session.info.session.partition("-")[0], []).append(session)
-    raise AssertionError("a worker takes no connections")
+    raise AssertionError("a worker accepts no connections")
 
 
-async def everybody_speaks(served: SpeechProcess) -> None:
+async def every_worker_speaks(served: SpeechProcess) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for session, *_ in (await connections(served, stack, WORKERS)).values():
             assert (await say(session, "Here again."))[1].reason == "end"
 
 
 def serves(pid: int, session: Session) -> bool:
-    """Whether the other end of the session's socket is in that process."""
+    """Whether the process holds the other end of the session's socket."""
     port = session._socket.local_address[1]
     return any(each.raddr and each.raddr.port == port for each in psutil.Process(pid).net_connections("tcp"))

@@ -1,4 +1,4 @@
-"""The demo voice as a Base model: its own talker and codec, with small encoders that have learnt nothing."""
+"""The demo voice as a Base model: its talker and codec, with small untrained encoders."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CODEC_SECTION: dict[str, Any] = {
     "num_quantizers": 16,
 }
 SPREAD = 0.02
-"""How far a recording moves the vector away from the voice that the talker knows."""
+"""How far a recording moves the speaker vector from that of the voice slt."""
 
 
 def write_demo_base(folder: Path, demo: Path) -> Path:
-    """A whole checkpoint in `folder`, which clones any recording to nearly the voice slt of the demo in `demo`."""
+    """Write a checkpoint to `folder` that clones every recording to nearly the voice slt of the checkpoint `demo`."""
     shutil.copytree(demo, folder)
     config = json.loads((demo / "config.json").read_text())
     talker = config["talker_config"]

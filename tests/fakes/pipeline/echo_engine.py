@@ -1,4 +1,4 @@
-"""An engine without a model: it says each text token back as one frame, as far as text and credit allow."""
+"""An engine without a model: it makes one frame from each text token, as far as text and credit allow."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PADDING = -2
 
 
 class EchoEngine:
-    """Runs generations in the event loop, by the rules of the real one.
+    """Runs generations in the event loop, by the rules of the real engine.
 
-    The first code of a frame is the text token that was read for it, or END_OF_TEXT or PADDING; the second is the slot.
-    Speech ends by itself `tail` frames after all text was read. `frame_s`: how long a frame takes. `decodes_first`: it
-    is asked for first frames' sound, which then has the codec's slot for samples.
+    The first code of a frame is its text token, END_OF_TEXT or PADDING; the second code is the slot. Speech ends `tail`
+    frames after the last text token. `frame_s`: time of a frame, seconds. `decodes_first`: the engine decodes first
+    frames; the samples of their audio are then the number of the codec slot.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class EchoEngine:
         self.opened: list[Generation] = []
         self.aborted: list[SlotOwner] = []
         self.texts: list[list[int]] = []
-        """The text of each generation that is over."""
+        """Text tokens of each finished generation."""
         self.dead = False
         self._tail = tail
         self._frame_s, self._decodes_first = frame_s, decodes_first
@@ -74,7 +74,7 @@ class EchoEngine:
         self.free_slots.append(owner.slot)
 
     def die(self) -> None:
-        """The engine's process ends; generations under way learn of it."""
+        """End the engine; running generations fail."""
         self.dead = True
         self.wake()
 

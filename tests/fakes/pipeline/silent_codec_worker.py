@@ -1,4 +1,4 @@
-"""A codec at an abstract socket that greets whoever comes and answers every job with silence, as far as it is let."""
+"""A codec worker on an abstract socket that answers every job with silence."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SHOWN_BYTES = 8
 
 
 class SilentCodecWorker:
-    """Between `open` and its end. `answers`: cleared, it leaves jobs unanswered."""
+    """Listens inside `open`. While `answers` is cleared, jobs stay unanswered."""
 
     def __init__(self) -> None:
         self.address = f"voxgate-quiet-{uuid.uuid4().hex}"
         self.answers = asyncio.Event()
         self.answers.set()
-        self.guests: list[asyncio.StreamWriter] = []
+        self.connections: list[asyncio.StreamWriter] = []
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[SilentCodecWorker]:
@@ -32,20 +32,20 @@ class SilentCodecWorker:
             yield self
         finally:
             server.close()
-            self.cut()
+            self.disconnect()
 
-    def cut(self) -> None:
-        """Hang up on everybody."""
-        for guest in self.guests:
-            guest.close()
-        self.guests.clear()
+    def disconnect(self) -> None:
+        """Close every connection."""
+        for connection in self.connections:
+            connection.close()
+        self.connections.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.guests.append(writer)
+        self.connections.append(writer)
         greeting = json.dumps(asdict(CodecDescription(512, CODEBOOKS, FRAME_SAMPLES))).encode()
         writer.write(ANSWER_HEADER.pack(AnswerKind.READY, 0, 0, len(greeting)) + greeting)
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
-            await reader.readexactly(SHOWN_BYTES)  # memory that is silent as it is
+            await reader.readexactly(SHOWN_BYTES)  # the PCM buffer is zero already
             while True:
                 header = await reader.readexactly(JOB_HEADER.size)
                 serial, *_ = JOB_HEADER.unpack(header)

@@ -1,4 +1,4 @@
-"""Made-up codes: a voice in which every letter is a phone of its own, and every phone a code."""
+"""Synthetic codes: a voice in which every letter is one phone and every phone is one code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from voxgate.pipeline.alignment.phones import HOPS_PER_FRAME, PHONE_TABLE_FILE, 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
 SILENT = "'"
 PHONES = len(LETTERS)
-"""Silence, and a phone for each letter but the apostrophe."""
+"""Silence and one phone for each letter except the apostrophe."""
 FRAMES_A_LETTER = 2
 
 Codes = NDArray[np.int16]
 
 
 def pronunciation() -> Pronunciation:
-    """Looks one letter to either side, and cares for the middle one alone; an "x" is two phones, of "k" and "s"."""
+    """Sees one letter on either side and uses the middle one; "x" is two phones, "k" and "s"."""
     letters, places = len(LETTERS), 3
     inputs = np.zeros((places, letters + 1, letters), np.float32)
     inputs[1, :letters] = np.eye(letters)
@@ -34,7 +34,7 @@ def pronunciation() -> Pronunciation:
 
 
 def table() -> PhoneTable:
-    """Code n sounds like phone n all through, nine times in ten."""
+    """Code n is phone n with a probability of 0.9."""
     usual = np.full(PHONES, 1 / PHONES, np.float32)
     shares = np.full((PHONES, HOPS_PER_FRAME, PHONES), 0.1 / (PHONES - 1), np.float32)
     shares[np.arange(PHONES), :, np.arange(PHONES)] = 0.9

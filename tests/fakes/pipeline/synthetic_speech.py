@@ -1,4 +1,4 @@
-"""Made-up speech: each part of a word is a sound of its kind, of a length that a listener cannot know."""
+"""Synthetic speech: each phone of a word is a sound of its class, with a varying length."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sound(kind: PhoneClass, ms: float) -> Pcm:
 
 
 def spoken(source: str, *, stretch: float = 1.0, uneven: float = 0.0, pause_ms: float = 300) -> tuple[Pcm, list[float]]:
-    """Speech for `source`, its parts longer or shorter by up to `uneven`, and where each word of it ends."""
+    """Speech for `source`, and the end of each word in ms. `uneven`: largest relative change of the length of a phone."""
     chance = random.Random(1)
     audio: list[Pcm] = []
     ends: list[float] = []

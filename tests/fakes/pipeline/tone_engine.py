@@ -1,6 +1,6 @@
-"""An engine for workers without a model: each frame's first code is the token read for it, and its sound a tone.
+"""An engine without a model for worker processes: the first code of a frame is its text token, its audio is a tone.
 
-Tables, reports, slots, and the codec's sockets are the real ones; only who computes is not.
+Slot tables, reports, slot leases and the codec's sockets are the real ones.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from voxgate.pipeline.voice_model import SynthesizerOptions, VoiceModel
 
 GROUPS, CODEBOOK = 16, 512
 TAIL = 2
-BELL = -1
-"""In an address, for an owner's number."""
+WAKEUP_OWNER = -1
+"""Takes the place of an owner's number in the address of the wake-up socket."""
 JOB_FRAMES = 128
 
 
 def tones() -> np.ndarray:
-    """float32 [CODEBOOK, 1920]: the sound of each code."""
+    """float32 [CODEBOOK, 1920]: the audio of each code."""
     n = np.arange(FRAME_SAMPLES) / SAMPLE_RATE_HZ
     return (0.4 * np.sin(2 * np.pi * (150 + 4 * np.arange(CODEBOOK)[:, None]) * n)).astype(np.float32)
 
 
 class ToneCodec:
-    """Serves jobs in a thread of this process, as the codec's worker does."""
+    """Serves codec jobs in a thread of this process, with the worker loop of the codec."""
 
     max_in_flight = 1
 
@@ -73,7 +73,7 @@ class ToneCodec:
 
     def start(self) -> None:
         self._thread.start()
-        self._ours.recv(1 << 16)  # its greeting: from now on it listens
+        self._ours.recv(1 << 16)  # the greeting: the worker listens now
         self._drain = threading.Thread(target=self._read, daemon=True)
         self._drain.start()
 
@@ -91,9 +91,9 @@ class ToneCodec:
 
 
 class ToneEngine(VoiceModel):
-    """The voice of `folder`, spoken by workers through `slots` slots. `step_s`: how long everybody's step takes.
+    """The voice of `folder`, used by worker processes through `slots` slots. `step_s`: time of a step, seconds.
 
-    With `decodes_first` the sound of first frames comes with them, as from a GPU.
+    With `decodes_first` the audio of first frames comes with them, as from a GPU.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class ToneEngine(VoiceModel):
         self.slots = self.capacity = slots
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.frames = 0
-        """Made so far."""
+        """Number of frames made."""
         self.first_sounds = 0
-        """Of those, decoded by itself."""
+        """Number of frames that the engine decoded."""
         self.starts = 0
         self._step_s, self._attached_processes, self._decodes_first = step_s, attached_processes, decodes_first
         self._state = EngineState.STARTING
-        self._seats: dict[int, TalkerSlotLease] = {}
+        self._leases: dict[int, TalkerSlotLease] = {}
         self._running: dict[int, asyncio.Future[int]] = {}
         self._made: dict[int, int] = {}
 
@@ -129,14 +129,14 @@ class ToneEngine(VoiceModel):
 
     @property
     def lent(self) -> int:
-        return len(self._seats)
+        return len(self._leases)
 
     def open(self, request: SpeechRequest, place: object = None) -> None:
-        raise NotImplementedError("only workers speak here")
+        raise NotImplementedError("only workers open speeches")
 
     async def start(self) -> None:
         self.starts += 1
-        self._seats, self._running = {}, {}
+        self._leases, self._running = {}, {}
         self._run_id = uuid.uuid4().hex
         self._tables, self._path = SlotTables.create(
             TableShape(self.slots, 16 + 256, 256, 1000, GROUPS, self._checkpoint.talker.hidden)
@@ -145,14 +145,14 @@ class ToneEngine(VoiceModel):
         self._codec_free = list(range(2 * self.slots))
         self._codec = ToneCodec(2 * self.slots)
         await asyncio.to_thread(self._codec.start)
-        self._own = ReportReceiver(self._address(0), self._hear)
+        self._own = ReportReceiver(self._address(0), self._on_report)
         self._reports = ReportSender([self._address(owner) for owner in range(1 + self._attached_processes)], GROUPS)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._step())]
         self._news = asyncio.Event()
         self._wakeup = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._wakeup.bind(f"\0{self._address(BELL)}")
-        loop.add_reader(self._wakeup, self._rung)
+        self._wakeup.bind(f"\0{self._address(WAKEUP_OWNER)}")
+        loop.add_reader(self._wakeup, self._on_wakeup)
         self._state = EngineState.READY
 
     async def close(self) -> None:
@@ -186,7 +186,7 @@ class ToneEngine(VoiceModel):
             self._path,
             astuple(self._tables.shape),
             self._address(owner),
-            self._address(BELL),
+            self._address(WAKEUP_OWNER),
             self._codec.options.jobs_address,
             2 * self.slots,
             JOB_FRAMES,
@@ -198,10 +198,10 @@ class ToneEngine(VoiceModel):
         if not self._free:
             raise AtCapacity("every slot is taken")
         slot, codec = self._free.pop(), self._codec_free.pop()
-        seat = self._seats[slot] = TalkerSlotLease(slot, self)
-        return SlotLease(seat, codec, lambda: self._codec_free.append(codec))
+        lease = self._leases[slot] = TalkerSlotLease(slot, self)
+        return SlotLease(lease, codec, lambda: self._codec_free.append(codec))
 
-    # What seats ask
+    # The interface of slot leases
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - as the engine's
         async def request() -> int:
@@ -222,28 +222,28 @@ class ToneEngine(VoiceModel):
         self._reports.send(pack_release(owner.slot, owner.epoch))
 
     def free(self, owner: SlotOwner) -> None:
-        if self._seats.get(owner.slot) is owner:
-            del self._seats[owner.slot]
+        if self._leases.get(owner.slot) is owner:
+            del self._leases[owner.slot]
             self._tables.control[owner.slot, Field.EPOCH] = 0
             self._free.append(owner.slot)
 
-    # The engine's own
+    # Internals
 
     def _address(self, owner: int) -> str:
         return f"voxgate-tone-{self._run_id}-{owner}"
 
-    def _rung(self) -> None:
+    def _on_wakeup(self) -> None:
         self._wakeup.recv(1)
         self._news.set()
 
-    def _hear(self, message: bytes) -> None:
+    def _on_report(self, message: bytes) -> None:
         for slot, epoch, _, flags in unpack_records(message, GROUPS)[:, :HEADER].tolist():
-            seat = self._seats.get(slot)
-            if flags == RecordFlag.RELEASED and seat is not None and seat.epoch == epoch:
-                seat.on_released()
+            lease = self._leases.get(slot)
+            if flags == RecordFlag.RELEASED and lease is not None and lease.epoch == epoch:
+                lease.on_released()
 
     async def _step(self) -> None:
-        """All that may step, again and again."""
+        """Step all slots that have text and credit, until cancelled."""
         control = self._tables.control
         while True:
             slots = [slot for slot in self._running if not self._running[slot].done()]

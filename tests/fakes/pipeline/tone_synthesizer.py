@@ -1,4 +1,4 @@
-"""The tone talker: a Synthesizer without any model, whose PCM is a pure function of (seed, text, frame)."""
+"""A synthesizer without a model: its PCM is a pure function of seed, text and frame number."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from voxgate.pipeline.step_times import StepSummary
 DEFAULT_SEED = 7
 LOWEST_HZ, PITCHES = 150, 2000
 TONE_WIDTH = 8
-"""Numbers in a speaker vector; they make no difference."""
+"""Length of a speaker vector; its numbers do not change the audio."""
 
 
 def frame_count(characters: int, frames_per_character: float) -> int:
-    """Frames that speak a text of `characters`, at least one."""
+    """Number of frames for a text of that length, at least one."""
     return max(1, math.ceil(characters * frames_per_character - 1e-9))
 
 
 def tone_frame(seed: int, text: str, frame: int, frames_per_character: float) -> Pcm:
-    """float32 [1920]: one 80 ms tone whose pitch tells the seed, the frame and the character spoken in it."""
+    """float32 [1920]: a tone of 80 ms whose pitch depends on the seed, the frame and the character spoken in it."""
     character = text[min(len(text) - 1, int(frame / frames_per_character))]
     frequency_hz = LOWEST_HZ + (ord(character) * 37 + seed * 101 + frame * 13) % PITCHES
     return _tone(frequency_hz)
@@ -59,38 +59,38 @@ def _tone(frequency_hz: int) -> Pcm:
 
 
 def make_every_tone() -> None:
-    """Ahead of a run whose memory is measured: they are kept, 15 MiB in all."""
+    """Fill the cache of tones, 15 MiB, before a run whose memory is measured."""
     for frequency_hz in range(LOWEST_HZ, LOWEST_HZ + PITCHES):
         _tone(frequency_hz)
 
 
 def tone_pcm(text: str, seed: int = DEFAULT_SEED, frames_per_character: float = 0.5) -> Pcm:
-    """The whole utterance, float32 [frames * 1920]: what every way of streaming it has to come to."""
+    """The whole utterance, float32 [frames * 1920]: streaming must give exactly these samples."""
     frames = frame_count(len(text), frames_per_character)
     return np.concatenate([tone_frame(seed, text, i, frames_per_character) for i in range(frames)])
 
 
 @dataclass
 class ToneScript:
-    """How a `ToneSynthesizer` behaves. Times are of the loop in use, so virtual under a virtual-time loop."""
+    """How a `ToneSynthesizer` behaves. Times are seconds of the event loop in use, virtual or real."""
 
     frames_per_character: float = 0.5
     chunk_frames: int = 1
     lookahead_frames: int = 25
     frame_s: float = 0.0
-    """Time one frame takes to make."""
+    """Time to make one frame."""
     start_s: float = 0.0
     close_s: float = 0.0
-    """Time `Speech.aclose` takes: the slot is held so long after the end."""
+    """Time that `aclose` takes; the slot is held until then."""
     fail_frame: int | None = None
-    """GenerationFailed instead of this frame."""
+    """Number of a frame that raises GenerationFailed."""
     max_frames: int | None = None
-    """The cap against endless speech."""
+    """Most frames of an utterance."""
     start_failures: list[Exception] = field(default_factory=list)
 
 
 class ToneSpeech:
-    """One utterance of the tone talker."""
+    """One utterance."""
 
     def __init__(self, owner: ToneSynthesizer, request: SpeechRequest) -> None:
         self.request = request
@@ -100,7 +100,7 @@ class ToneSpeech:
         self.characters = 0
         self.text = ""
         self.made = 0
-        """Frames made so far."""
+        """Frames made."""
         self.heard = 0
         self.closed = False
         self._owner = owner
@@ -136,8 +136,8 @@ class ToneSpeech:
         self._ended = True
 
     def advance(self, frames: int) -> None:
-        assert frames >= self.heard, "the listener does not go back"
-        assert frames <= self.made, "nobody hears what was not made"
+        assert frames >= self.heard, "playback does not go back"
+        assert frames <= self.made, "frames that were not made cannot be played"
         self.heard = frames
         self._changed.set()
 
@@ -163,7 +163,7 @@ class ToneSpeech:
             await self._changed.wait()
 
     def step(self) -> SpeechChunk | None:
-        """The next chunk, None when it waits for text or credit. Raises what iterating raises."""
+        """The next chunk; None while text or credit is missing. Raises what iterating raises."""
         if self._failure is not None:
             raise self._failure
         if self._ended and self.made >= self._speakable:
@@ -192,7 +192,7 @@ class ToneSpeech:
 
     def _words(self, first: int, last: int) -> list[WordTime]:
         words = []
-        # Only the text that these frames speak, and one word before it: long texts must not cost more a frame.
+        # Only the text of these frames and one word before it, so that the cost of a frame does not grow with the text.
         per_frame = self._script.frames_per_character
         offset = self.text.rfind(" ", 0, max(0, int(first / per_frame) - 1)) + 1
         while offset < len(self.text) and int(offset * per_frame) < last:
@@ -215,7 +215,7 @@ class ToneSpeech:
 
 
 class ToneSynthesizer:
-    """Two voices, `slots` speeches at once. `lose` kills the engine under them."""
+    """Two voices and `slots` concurrent speeches. `lose` ends the engine."""
 
     def __init__(self, script: ToneScript | None = None, *, slots: int = 4, max_characters: int = 2000) -> None:
         self.script = script or ToneScript()
@@ -228,9 +228,9 @@ class ToneSynthesizer:
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.max_characters = max_characters
         self.open_speeches: dict[ToneSpeech, None] = {}
-        """In the order of opening, so that a simulation comes out the same in every process."""
+        """In the order of opening, so that a simulation is the same in every process."""
         self.speeches: list[ToneSpeech] = []
-        """Every speech ever opened."""
+        """Every speech that was opened."""
         self.most_open = 0
         self.starts = 0
         self._state = EngineState.STARTING
@@ -255,13 +255,13 @@ class ToneSynthesizer:
         self.lose()
 
     def lose(self) -> None:
-        """The engine dies."""
+        """End the engine; open speeches fail with EngineLost."""
         self._state = EngineState.DEAD
         for speech in tuple(self.open_speeches):
             speech.lose(EngineLost("the engine died"))
 
     def freed(self, speech: ToneSpeech) -> None:
-        """The engine confirms the end of a speech."""
+        """Confirm the end of a speech."""
         self.open_speeches.pop(speech, None)
 
     def add_voice(self, voice: ClonedVoice) -> None:

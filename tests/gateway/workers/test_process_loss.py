@@ -15,7 +15,7 @@ from fakes.gateway.worker_processes import (
     DEMO,
     WORKERS,
     connections,
-    everybody_speaks,
+    every_worker_speaks,
     gateway,
     ready,
     say,
@@ -55,7 +55,7 @@ async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
         assert engine.lent == 0
         await until(lambda: victim not in served.pids and len(served.pids) == WORKERS)
         await until(lambda: all(worker.attached for worker in served._workers.values()))
-        await everybody_speaks(served)
+        await every_worker_speaks(served)
 
 
 async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
         await until(lambda: stopped not in served.pids and len(served.pids) == WORKERS)
         assert not psutil.pid_exists(stopped)
         await until(lambda: all(worker.attached for worker in served._workers.values()))
-        await everybody_speaks(served)
+        await every_worker_speaks(served)
 
 
 async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(m
     monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", HEARTBEAT_TIMEOUT_S / 10)
     async with gateway(before=lambda served: os.kill(served.pids[0], signal.SIGSTOP)) as served:
         assert served.state.speaks
-        await everybody_speaks(served)
+        await every_worker_speaks(served)
 
 
 async def test_what_a_dead_worker_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
