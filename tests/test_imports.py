@@ -34,8 +34,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("server", "workers/"),
     ("listener",),
-    # The HTTP forms of the protocols stand above the HTTP service that streams them.
-    ("protocols/registry", "protocols/deepgram", "protocols/elevenlabs_http", "protocols/openai"),
     ("http/",),
     ("transport/",),
     ("protocols/",),
@@ -60,7 +58,7 @@ A module imports from its own layer and from those below.
 """
 
 CORNERS: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("gateway/http/", "gateway/protocols/", "loadtest/targets/"),
+    "aiohttp": ("gateway/http/", "loadtest/targets/"),
     "lameenc": ("codecs/mp3.py",),
     "opentelemetry": ("gateway/observability/tracing.py",),
     "opuslib": ("codecs/opus.py",),

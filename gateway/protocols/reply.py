@@ -17,14 +17,11 @@ from voxgate.pipeline.errors import (
     VoxgateError,
 )
 
-from ..errors import Draining, Forbidden, KeyLimit, RateLimited, Unauthorized
+from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimited, Unauthorized
 from ..messages import ErrorMessage
 
 ReportableError = VoxgateError | ErrorMessage
 """An error as it was raised, or as a session reported it: both have code, message, retryable and retry_after_ms."""
-
-_QUOTED_CHARACTERS = 200
-"""Characters of a requested path that a refusal quotes, so that answers stay short."""
 
 _STATUS = {
     VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -88,4 +85,4 @@ def error_reply(error: ReportableError, overrides: Mapping[str, HTTPStatus] | No
 
 def not_found(path: str) -> Reply:
     """The 404 response for a path that nothing serves."""
-    return refusal(HTTPStatus.NOT_FOUND, "not_found", f"nothing at {path[:_QUOTED_CHARACTERS]}")
+    return refusal(HTTPStatus.NOT_FOUND, "not_found", f"nothing at {path[:QUOTED_CHARACTERS]}")
