@@ -24,8 +24,8 @@ _CONCURRENT = 2
 class ArrivalFigures:
     """Figures at one rate of arriving text.
 
-    `speech_words_per_s`: words per second from the first sound to the last; `heard_words_per_s`: including the waits of a
-    player without buffer. `waits`, `wait_s`: number and duration of its underruns per utterance.
+    `speech_words_per_s`: words per second from the first sound to the last; `heard_words_per_s`: including the waits
+    of a player without buffer. `waits`, `wait_s`: number and duration of its underruns per utterance.
     """
 
     words_per_s: float

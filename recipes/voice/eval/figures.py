@@ -194,9 +194,9 @@ def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
         words_per_s=_words_per_s([pair.measurement for pair in single]),
         source_words_per_s=_words_per_s([pair.source for pair in single]),
         failed=[
-            f"{pair.measurement.key.voice}, seed {pair.measurement.key.seed}: {pair.measurement.key.spoken} | {pair.measurement.transcript}"
+            f"{key.voice}, seed {key.seed}: {key.spoken} | {pair.measurement.transcript}"
             for pair in of
-            if pair.failed
+            if pair.failed and (key := pair.measurement.key)
         ],
     )
 
@@ -210,7 +210,7 @@ def _by_set(of: Sequence[Pair]) -> dict[str, WordErrors]:
 
 
 def word_errors(of: Sequence[Pair]) -> WordErrors:
-    """Word error rates of pairs; each text counts with the mean over its seeds and voices, as the bootstrap draws texts."""
+    """Word error rates; each text counts with the mean over its seeds and voices, since the bootstrap draws texts."""
     ours: dict[str, list[float]] = {}
     theirs: dict[str, dict[UtteranceKey, float]] = {}
     words: dict[str, int] = {}

@@ -30,7 +30,7 @@ SWEEP = EvaluationSize(stride=10, seeds=1, paragraphs=0)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One utterance to make and measure. `candidates`: the line's text first, then similar ones; none without choice."""
+    """One utterance to make and measure. `candidates`: the line's text first, then similar ones; may be empty."""
 
     line: EvaluationText
     key: UtteranceKey

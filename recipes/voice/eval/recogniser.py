@@ -17,7 +17,7 @@ from .texts import words
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """`text`: free transcription. `choice`: index of the candidate recognised, None without candidates or if none was."""
+    """`text`: free transcription. `choice`: index of the recognised candidate, None if there is none."""
 
     text: str
     choice: int | None = None

@@ -1,7 +1,8 @@
 """Step: makes the training text. `python -m train.text.corpus W`
 
 Reads W/debian; writes W/text/train.txt and W/text/held_out.txt, shuffled lines `source<TAB>sentence`. Sentences are in
-the spoken form that the gateway gives to the voice's tokenizer, without duplicates. The same packages give the same lines.
+the spoken form that the gateway gives to the voice's tokenizer, without duplicates. The same packages give the same
+lines.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def game(debian: Path, pattern: str, string: str) -> Iterator[str]:
 
 
 def described(debian: Path) -> Iterator[str]:
-    """Descriptions in Dungeon Crawl's database format: entries between lines of `%%%%`, with a key in the first line."""
+    """Descriptions in Dungeon Crawl's database format: entries between lines of `%%%%`, the first line a key."""
     for path in sorted((debian / "usr/share/crawl/dat/descript").glob("*.txt")):
         for entry in re.split(r"%{4}\n", _text(path)):
             for paragraph in _paragraphs(re.sub(r"^#.*\n", "", entry, flags=re.MULTILINE))[1:]:
