@@ -1,4 +1,4 @@
-"""A process that shares an engine: how it finds its way in, loses it, and finds it again."""
+"""A process that attaches to an engine, loses it, and attaches again."""
 
 from __future__ import annotations
 
@@ -27,123 +27,123 @@ SHAPE = TableShape(slots=2, prefix=64, text=64, frames=64, groups=16, hidden=8)
 REQUEST = SpeechRequest("slt")
 
 
-class Stage:
-    """A process, what it told the speech process, and an engine's way in."""
+class AttachScene:
+    """A process, the messages it sent to the speech process, and an engine's attachment."""
 
     def __init__(self, codec: SilentCodecWorker) -> None:
         self.codec = codec
-        self.said: list[Message] = []
-        self.voice = RemoteSynthesizer(DEMO, SynthesizerOptions(slots=2), self.said.append)
+        self.sent: list[Message] = []
+        self.voice = RemoteSynthesizer(DEMO, SynthesizerOptions(slots=2), self.sent.append)
         self.voice.reported_state = EngineState.READY
         self._tables, path = SlotTables.create(SHAPE)
         run = uuid.uuid4().hex
-        reports, self.bell = f"voxgate-test-reports-{run}", f"voxgate-test-bell-{run}"
-        self.attachment = Attach(1, 1, path, astuple(SHAPE), reports, self.bell, codec.address, 4, 8)
+        reports, self.wakeup_address = f"voxgate-test-reports-{run}", f"voxgate-test-wakeup-{run}"
+        self.attachment = Attach(1, 1, path, astuple(SHAPE), reports, self.wakeup_address, codec.address, 4, 8)
 
     @property
     def can_speak(self) -> bool:
-        """As a request without a place finds it."""
+        """Whether a request gets as far as needing leased slots."""
         try:
             self.voice.open(REQUEST)
         except EngineNotReady:
             return False
         except AtCapacity:
             return True
-        raise AssertionError("no place was lent")
+        raise AssertionError("no slots were leased")
 
-    async def told(self, done: Callable[[list[Message]], bool]) -> None:
-        await until(lambda: done(self.said))
+    async def until_sent(self, done: Callable[[list[Message]], bool]) -> None:
+        await until(lambda: done(self.sent))
 
 
 @contextlib.asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
+async def attach_scene() -> AsyncIterator[AttachScene]:
     async with SilentCodecWorker().open() as codec:
-        scene = Stage(codec)
+        scene = AttachScene(codec)
         try:
             yield scene
         finally:
             await scene.voice.close()
 
 
-async def test_a_process_cut_off_from_the_codec_says_so_and_is_let_in_again() -> None:
-    async with stage() as scene:
+async def test_lost_codec_connection_is_reported_and_next_attachment_restores() -> None:
+    async with attach_scene() as scene:
         assert not scene.can_speak
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [Attached(None)])
         assert scene.voice.state is EngineState.READY
         assert scene.can_speak
         scene.codec.disconnect()
-        await scene.told(lambda said: len(said) == 2)
-        cut = scene.said[1]
+        await scene.until_sent(lambda sent: len(sent) == 2)
+        cut = scene.sent[1]
         assert isinstance(cut, Attached)
         assert cut.error
         assert scene.voice.state is EngineState.STARTING
-        # The same engine: its frames still come where they came.
+        # The same engine: this process still receives its frames.
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said[2:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
         assert scene.can_speak
 
 
-async def test_to_be_let_in_twice_is_as_good_as_once() -> None:
-    async with stage() as scene:
+async def test_attaching_twice_is_harmless() -> None:
+    async with attach_scene() as scene:
         scene.voice.attach(scene.attachment)
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [Attached(None)])
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said == [Attached(None)] * 2)
+        await scene.until_sent(lambda sent: sent == [Attached(None)] * 2)
         assert len(scene.codec.connections) <= 2
         assert scene.can_speak
 
 
-async def test_an_engine_that_is_gone_is_told_and_another_found() -> None:
-    async with stage() as scene:
-        scene.voice.attach(replace_codec(scene.attachment, "voxgate-nobody"))
-        await scene.told(lambda said: len(said) == 1)
-        failed = scene.said[0]
+async def test_unreachable_engine_is_reported_and_next_one_used() -> None:
+    async with attach_scene() as scene:
+        scene.voice.attach(replace_codec(scene.attachment, "voxgate-absent"))
+        await scene.until_sent(lambda sent: len(sent) == 1)
+        failed = scene.sent[0]
         assert isinstance(failed, Attached)
         assert failed.error is not None
         assert "cannot be reached" in failed.error
         assert not scene.can_speak
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said[1:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[1:] == [Attached(None)])
 
 
-async def test_an_engine_lost_on_the_way_in_is_not_spoken_through() -> None:
-    async with stage() as scene:
+async def test_detach_during_attach_leaves_nothing_attached() -> None:
+    async with attach_scene() as scene:
         scene.voice.attach(scene.attachment)
         scene.voice.detach("it was lost")
         await scene.voice.close()
-        assert scene.said == []
+        assert scene.sent == []
         assert not scene.can_speak
 
 
-async def test_the_engine_is_woken_whether_or_not_the_speech_process_stirs() -> None:
+async def test_wake_reaches_engine_without_speech_process() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as engine:
         engine.setblocking(False)
-        async with stage() as scene:
-            engine.bind(f"\0{scene.bell}")
-            talker = RemoteTalkerEngine(scene.attachment, scene.said.append, lambda _: None)
+        async with attach_scene() as scene:
+            engine.bind(f"\0{scene.wakeup_address}")
+            talker = RemoteTalkerEngine(scene.attachment, scene.sent.append, lambda _: None)
             talker.wake()
             talker.wake()
             async with asyncio.timeout(DEADLINE_S):
                 assert await asyncio.get_running_loop().sock_recv(engine, 8) == b"!"
             with pytest.raises(BlockingIOError):
                 engine.recv(8)
-            assert scene.said == []
+            assert scene.sent == []
             talker.lose("the test is over")
 
 
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
-    async with stage() as scene:
+    async with attach_scene() as scene:
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [Attached(None)])
         assert scene.voice._talker is not None
         scene.voice._talker._receive(b"abc")
-        assert scene.said[1:] == [Attached("the talker's engine sent a malformed report")]
+        assert scene.sent[1:] == [Attached("the talker's engine sent a malformed report")]
         assert scene.voice.state is EngineState.STARTING
         assert not scene.can_speak
         scene.voice.attach(scene.attachment)
-        await scene.told(lambda said: said[2:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
         assert scene.can_speak
 
 

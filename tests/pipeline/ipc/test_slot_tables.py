@@ -1,4 +1,4 @@
-"""Slot tables: one memory seen by two processes, of the size that its shape says, leaving nothing behind."""
+"""Slot tables: memory that two processes share, of the size that its shape says, without a trace afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_tables_begin_empty() -> None:
+def test_tables_begin_zeroed() -> None:
     tables, _ = SlotTables.create(SHAPE)
     for array in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker):
         assert not array.any()
@@ -53,7 +53,7 @@ def test_each_table_has_its_shape() -> None:
     ]
 
 
-def test_the_tables_fill_their_memory_exactly_and_do_not_overlap() -> None:
+def test_tables_fill_memory_exactly_without_overlap() -> None:
     tables, path = SlotTables.create(SHAPE)
     arrays = (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)
     assert sum(array.nbytes for array in arrays) == SHAPE.nbytes == Path(path).stat().st_size
@@ -85,12 +85,12 @@ def test_another_process_reads_and_writes_the_same_memory() -> None:
     assert tables.control[0, Field.CREDIT] == 41
 
 
-def test_tables_have_no_name_on_any_disk() -> None:
+def test_tables_have_no_name_in_file_system() -> None:
     _tables, path = SlotTables.create(SHAPE)
     assert str(Path(path).readlink()).startswith("/memfd:")
 
 
-def test_tables_let_go_leave_no_open_file() -> None:
+def test_released_tables_leave_no_open_file() -> None:
     gc.collect()
     before = open_files()
     tables, path = SlotTables.create(SHAPE)
@@ -100,10 +100,10 @@ def test_tables_let_go_leave_no_open_file() -> None:
     assert open_files() == before
 
 
-def test_attaching_to_what_is_gone_is_an_error() -> None:
+def test_attaching_to_ended_process_raises() -> None:
     with pytest.raises(OSError, match="No such file"):
         SlotTables.attach(SHAPE, "/proc/self/fd/9999")
 
 
-def test_the_token_after_the_slots_means_end_of_speech() -> None:
+def test_end_token_follows_rows() -> None:
     assert SHAPE.end_token == 3

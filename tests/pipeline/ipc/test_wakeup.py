@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 from fakes.waiting import DEADLINE_S
-from voxgate.pipeline.ipc import wakeup as bell
+from voxgate.pipeline.ipc import wakeup
 from voxgate.pipeline.ipc.wakeup import SPIN_S, WakeupQueue, WakeupSender
 
 
@@ -17,46 +17,46 @@ def address() -> str:
     return f"voxgate-test-{uuid.uuid4().hex}"
 
 
-def test_many_rings_at_a_time_are_one(address: str) -> None:
-    rope = WakeupSender(address)
-    rope.notify()  # nobody listens yet
-    door = WakeupQueue(address, "look")
+def test_many_notifications_count_as_one(address: str) -> None:
+    sender = WakeupSender(address)
+    sender.notify()  # no engine listens yet
+    queued = WakeupQueue(address, "wake up")
     for _ in range(1000):
-        rope.notify()
-    assert door.empty()
-    assert door.get() == "look"
+        sender.notify()
+    assert queued.empty()
+    assert queued.get() == "wake up"
     with pytest.raises(queue.Empty):
-        door.get_nowait()
-    rope.notify()
-    assert door.get() == "look"
-    rope.close()
-    rope.close()
-    rope.notify()
+        queued.get_nowait()
+    sender.notify()
+    assert queued.get() == "wake up"
+    sender.close()
+    sender.close()
+    sender.notify()
 
 
-def test_what_is_put_in_comes_out_in_order_and_wakes_who_waits(address: str) -> None:
-    door, got = WakeupQueue(address, "look"), queue.Queue[str]()
-    threading.Thread(target=lambda: [got.put(door.get()) for _ in range(4)], daemon=True).start()
+def test_items_are_returned_in_order_and_end_the_wait(address: str) -> None:
+    queued, got = WakeupQueue(address, "wake up"), queue.Queue[str]()
+    threading.Thread(target=lambda: [got.put(queued.get()) for _ in range(4)], daemon=True).start()
     for item in ("one", "two", "three"):
-        door.put_nowait(item)
+        queued.put_nowait(item)
     assert [got.get(timeout=DEADLINE_S) for _ in range(3)] == ["one", "two", "three"]
     WakeupSender(address).notify()
-    assert got.get(timeout=DEADLINE_S) == "look"
+    assert got.get(timeout=DEADLINE_S) == "wake up"
 
 
-def test_after_a_ring_it_does_not_sleep_for_a_moment(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_polls_for_a_moment_after_notification(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, looks = [100.0], []
-    door, rope = WakeupQueue(address, "look"), WakeupSender(address)
+    queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)
 
     class Poll:
         def poll(self, timeout: float | None) -> list[tuple[int, int]]:
             looks.append(timeout)
             now_s[0] += SPIN_S / 4
             if timeout is None:
-                rope.notify()
+                sender.notify()
             return found.poll(timeout)
 
-    monkeypatch.setattr(bell.time, "monotonic", lambda: now_s[0])
-    found, door._poll = door._poll, Poll()
-    assert [door.get(), door.get()] == ["look", "look"]
+    monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
+    found, queued._poll = queued._poll, Poll()
+    assert [queued.get(), queued.get()] == ["wake up", "wake up"]
     assert looks == [None, 0, 0, 0, 0, None]

@@ -1,4 +1,4 @@
-"""What the engine decides without its process: the size of its slots, and whose a record is."""
+"""The engine without its process: sizes of slots, delivery of reports, prefilled prompts."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def shape_of(checkpoint: TalkerCheckpoint, max_frames: int) -> TableShape:
     return TalkerEngine(checkpoint, EngineOptions(slots=3, max_frames=max_frames)).shape
 
 
-def test_a_slot_takes_no_more_text_than_it_has_frames_for(checkpoint: TalkerCheckpoint) -> None:
+def test_slot_text_is_limited_by_its_frames(checkpoint: TalkerCheckpoint) -> None:
     assert shape_of(checkpoint, 400) == TableShape(3, 16 + 100, 100, 400, 16, 320)
 
 
-def test_long_slots_take_the_text_they_were_given_room_for(checkpoint: TalkerCheckpoint) -> None:
+def test_long_slot_text_is_limited_by_maximum(checkpoint: TalkerCheckpoint) -> None:
     assert shape_of(checkpoint, 8192) == TableShape(3, 16 + 512, 512, 8192, 16, 320)
 
 
-def test_prompts_have_room_for_what_the_model_takes(checkpoint: TalkerCheckpoint) -> None:
+def test_prefix_has_room_for_longest_prompt_of_model(checkpoint: TalkerCheckpoint) -> None:
     plain = shape_of(checkpoint, 400).prefix
     assert shape_of(replace(checkpoint, model_size="1b7"), 400).prefix == plain + MAX_INSTRUCTION_TOKENS
     reference = MAX_REFERENCE_TEXT_TOKENS + MAX_REFERENCE_FRAMES
     assert shape_of(replace(checkpoint, model_type="base"), 400).prefix == plain + reference
 
 
-def test_on_a_cpu_every_slot_can_be_full_at_once(checkpoint: TalkerCheckpoint) -> None:
+def test_cpu_cache_holds_all_slots_full_at_once(checkpoint: TalkerCheckpoint) -> None:
     options = TalkerEngine(checkpoint, EngineOptions(slots=3, max_frames=400)).options
     size = checkpoint.talker
     assert options.kv_cache_bytes is not None
@@ -64,7 +64,7 @@ def test_on_a_cpu_every_slot_can_be_full_at_once(checkpoint: TalkerCheckpoint) -
     assert TalkerEngine(checkpoint, EngineOptions(device="cuda")).options.kv_cache_bytes is None
 
 
-def test_nothing_can_be_opened_before_the_start(checkpoint: TalkerCheckpoint) -> None:
+def test_open_before_start_raises(checkpoint: TalkerCheckpoint) -> None:
     engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
     assert not engine.alive
     assert engine.free_slots == 3
@@ -72,7 +72,7 @@ def test_nothing_can_be_opened_before_the_start(checkpoint: TalkerCheckpoint) ->
         engine.open()
 
 
-def test_closing_what_was_never_started_is_harmless(checkpoint: TalkerCheckpoint) -> None:
+def test_close_before_start_is_harmless(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = TalkerEngine(checkpoint, EngineOptions())
         await engine.close()
@@ -90,7 +90,7 @@ def started(engine: TalkerEngine) -> TalkerEngine:
     return engine
 
 
-def test_with_the_process_every_generation_is_lost(checkpoint: TalkerCheckpoint) -> None:
+def test_process_loss_fails_all_generations(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
@@ -103,7 +103,7 @@ def test_with_the_process_every_generation_is_lost(checkpoint: TalkerCheckpoint)
     run(scene())
 
 
-def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
+def test_reports_reach_owner_and_step_times(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
@@ -124,7 +124,7 @@ def test_reports_reach_whom_they_concern(checkpoint: TalkerCheckpoint) -> None:
     run(scene())
 
 
-def test_a_first_frames_sound_goes_to_the_generation_that_it_is_of(checkpoint: TalkerCheckpoint) -> None:
+def test_first_frame_audio_reaches_its_generation_only(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
@@ -137,7 +137,7 @@ def test_a_first_frames_sound_goes_to_the_generation_that_it_is_of(checkpoint: T
     run(scene())
 
 
-def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerCheckpoint) -> None:
+def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint) -> None:
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, prefilled_prompts=2)))
         assert engine._tables is not None
@@ -175,7 +175,7 @@ def test_a_generation_goes_on_from_a_prompt_that_was_read(checkpoint: TalkerChec
     run(scene())
 
 
-def test_reports_are_for_the_process_whose_generation_it_is() -> None:
+def test_reports_are_split_by_process_of_generation() -> None:
     def record(slot: int, epoch: int, flags: int = 0) -> list[int]:
         return [slot, epoch, 0, flags, *range(16)]
 
@@ -190,13 +190,13 @@ def test_reports_are_for_the_process_whose_generation_it_is() -> None:
     assert split_by_process(pack_release(7, MAX_PROCESSES), 16).keys() == {0}
 
 
-def test_the_engine_is_rung_for_when_somebody_is_about_to_write(checkpoint: TalkerCheckpoint) -> None:
+def test_keep_awake_notifies_engine(checkpoint: TalkerCheckpoint) -> None:
     engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
     engine.keep_awake()  # there is none yet
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as door:
-        door.bind(f"\0{engine.wakeup_address}")
-        door.settimeout(5)
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
+        listener.bind(f"\0{engine.wakeup_address}")
+        listener.settimeout(5)
         engine._wakeup = WakeupSender(engine.wakeup_address)
         engine.keep_awake()
-        assert door.recv(1)
+        assert listener.recv(1)
         engine._wakeup.close()

@@ -164,7 +164,7 @@ async def late_end(generation: Generation, tokens: list[int], _: random.Random) 
 
 
 async def made(generation: Generation, frames: int) -> None:
-    """Until the engine has made so many frames or has ended."""
+    """Waits until the generation has made that many frames or has ended."""
     async with asyncio.timeout(DEADLINE_S):
         # Iterating would take the frames away from the test.
         while generation.frames < frames and generation.finish_reason is None:
@@ -190,7 +190,7 @@ async def speak(engine: TalkerEngine, case: Case, feed: Callable, salt: int) -> 
 FEEDS = (at_once, one_by_one, starving, short_of_credit, late_end)
 
 
-async def test_the_cases_cover_both_ways_to_end(cases: list[Case]) -> None:
+async def test_cases_cover_both_ways_to_end(cases: list[Case]) -> None:
     assert len(cases) == SLOTS
     assert {case.expected.ended for case in cases} == {True, False}
 
@@ -206,7 +206,7 @@ async def test_sixteen_at_once(engine: TalkerEngine, cases: list[Case], feed: Ca
     await asyncio.gather(*(speak(engine, case, feed, salt=2) for case in cases))
 
 
-async def test_every_feed_at_once_in_changing_company(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_every_feed_at_once_in_changing_batches(engine: TalkerEngine, cases: list[Case]) -> None:
     """Arrivals and departures at random moments: no two steps have the same batch."""
     rng, room = random.Random(5), asyncio.Semaphore(SLOTS)
 
@@ -218,7 +218,7 @@ async def test_every_feed_at_once_in_changing_company(engine: TalkerEngine, case
     await asyncio.gather(*(one(number) for number in range(48)))
 
 
-async def test_an_aborted_slot_serves_its_next_owner_untouched(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_aborted_slot_does_not_affect_its_next_generation(engine: TalkerEngine, cases: list[Case]) -> None:
     async def abort_then_speak(number: int) -> None:
         victim = begin(engine, cases[(number + 5) % SLOTS])
         victim.grant(1000)
@@ -232,7 +232,7 @@ async def test_an_aborted_slot_serves_its_next_owner_untouched(engine: TalkerEng
     assert engine.free_slots == SLOTS
 
 
-async def test_a_held_generation_makes_no_step_and_loses_nothing(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_held_generation_makes_no_step_and_loses_nothing(engine: TalkerEngine, cases: list[Case]) -> None:
     case = cases[0]
     held = begin(engine, case)
     held.grant(3)
@@ -247,7 +247,7 @@ async def test_a_held_generation_makes_no_step_and_loses_nothing(engine: TalkerE
     await held.aclose()
 
 
-async def test_another_seed_is_another_speech(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_another_seed_gives_other_codes(engine: TalkerEngine, cases: list[Case]) -> None:
     case = cases[0]
     other = begin(engine, replace(case, seed=case.seed + 1))
     await at_once(other, case.tokens, random.Random(0))
@@ -255,14 +255,14 @@ async def test_another_seed_is_another_speech(engine: TalkerEngine, cases: list[
     await other.aclose()
 
 
-async def test_speech_goes_on_from_a_prompt_that_had_been_read(engine: TalkerEngine, cases: list[Case]) -> None:
+async def test_speech_continues_from_prefilled_prompt(engine: TalkerEngine, cases: list[Case]) -> None:
     await speak(engine, cases[0], at_once, salt=5)
-    warm = engine._prompt_pool
-    assert warm is not None
-    await until(lambda: warm.ready)
-    ready = warm.ready
+    pool = engine._prompt_pool
+    assert pool is not None
+    await until(lambda: pool.ready)
+    ready = pool.ready
     generation = begin(engine, cases[1])
     await at_once(generation, cases[1].tokens, random.Random(0))
-    assert warm.ready == ready - 1
+    assert pool.ready == ready - 1
     assert await collect(generation) == cases[1].expected.frames
     await generation.aclose()

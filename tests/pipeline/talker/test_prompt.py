@@ -1,4 +1,4 @@
-"""The prompt, position by position, as sections B.3 and B.4 of the specification lay it out."""
+"""The prompt, position by position, as `docs/qwen3_tts.md`, sections 4.2 to 4.5, defines it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ TAGS = [
 
 
 @pytest.mark.parametrize(("speaker", "language", "tag", "row"), TAGS)
-def test_role_then_language_then_speaker_then_begin_of_text(
+def test_positions_are_role_language_speaker_begin_of_text(
     published: TalkerCheckpoint, speaker: str, language: str, tag: list[tuple[int, int]], row: int
 ) -> None:
     prompt = custom_voice_prompt(published, speaker, language)
@@ -75,7 +75,7 @@ def test_role_then_language_then_speaker_then_begin_of_text(
 
 
 @pytest.mark.parametrize(("speaker", "language", "tag", "row"), TAGS)
-def test_instructions_come_first_and_have_no_codec_side(
+def test_instructions_come_first_without_codec_side(
     published: TalkerCheckpoint, speaker: str, language: str, tag: list[tuple[int, int]], row: int
 ) -> None:
     instruct = [(token, -1) for token in INSTRUCT]
@@ -83,7 +83,7 @@ def test_instructions_come_first_and_have_no_codec_side(
     assert head(prompt) == [*instruct, *ROLE, *tag, (PAD, row), HEAD_END]
 
 
-def test_a_text_known_whole_meets_codec_padding(published: TalkerCheckpoint) -> None:
+def test_non_streaming_text_is_summed_with_codec_padding(published: TalkerCheckpoint) -> None:
     prompt = custom_voice_prompt(published, "ryan", "auto", (), WHOLE)
     assert prompt.text_needed is None
     # The text, its end, and then padding that meets begin-of-codec.
@@ -93,7 +93,7 @@ def test_a_text_known_whole_meets_codec_padding(published: TalkerCheckpoint) -> 
 
 @pytest.mark.parametrize("layout", list(TextLayout))
 @pytest.mark.parametrize(("language", "tag"), [("auto", NO_LANGUAGE), ("Chinese", tagged(2055))])
-def test_a_designed_voice_has_no_speaker(
+def test_designed_voice_has_no_speaker(
     published: TalkerCheckpoint, language: str, tag: list[tuple[int, int]], layout: TextLayout
 ) -> None:
     designing = replace(published, model_type="voice_design", speakers={}, dialects={})
@@ -113,7 +113,7 @@ def voice(base: TalkerCheckpoint, frames: int | None = None) -> ClonedVoice:
     return ClonedVoice("ada", vector, "Hello.", np.arange(frames * base.groups).reshape(frames, -1))
 
 
-def test_a_cloned_voice_has_its_vector_in_the_speakers_place(base: TalkerCheckpoint) -> None:
+def test_cloned_voice_has_vector_in_place_of_speaker(base: TalkerCheckpoint) -> None:
     ada = voice(base)
     prompt = cloned_voice_prompt(base, ada, "english")
     assert head(prompt) == [*ROLE, *tagged(2050), (PAD, SPEAKER), HEAD_END]
@@ -121,7 +121,7 @@ def test_a_cloned_voice_has_its_vector_in_the_speakers_place(base: TalkerCheckpo
     assert prompt.text_needed == 1
 
 
-def test_in_context_the_speech_goes_on_after_the_references_last_frame(base: TalkerCheckpoint) -> None:
+def test_speech_continues_after_last_reference_frame(base: TalkerCheckpoint) -> None:
     ada = voice(base, 6)
     prompt = cloned_voice_prompt(base, ada, "auto", [31, 32])
     at = len(prompt.head)
@@ -131,11 +131,11 @@ def test_in_context_the_speech_goes_on_after_the_references_last_frame(base: Tal
     assert codec[at].tolist() == [BEGIN] + [NO_ENTRY] * (base.groups - 1)
     assert ada.reference_codes is not None
     assert codec[at + 1 :].tolist() == ada.reference_codes.tolist()
-    # Begin-of-codec and six frames are read beside two tokens of the reference's and five of the text.
+    # Begin-of-codec and six frames are summed with two tokens of the reference's and five of the text.
     assert prompt.text_needed == 5
 
 
-def test_in_context_a_text_known_whole_follows_the_references(base: TalkerCheckpoint) -> None:
+def test_non_streaming_text_follows_reference_text(base: TalkerCheckpoint) -> None:
     ada = voice(base, 3)
     prompt = cloned_voice_prompt(base, ada, "auto", [31, 32], WHOLE)
     codec = prompt.codec(4)[len(prompt.head) :]
@@ -145,19 +145,19 @@ def test_in_context_a_text_known_whole_follows_the_references(base: TalkerCheckp
     assert codec[8:].tolist() == ada.reference_codes.tolist()
 
 
-def test_a_reference_text_may_be_longer_than_its_frames(base: TalkerCheckpoint) -> None:
+def test_reference_text_may_be_longer_than_its_frames(base: TalkerCheckpoint) -> None:
     prompt = cloned_voice_prompt(base, voice(base, 2), "auto", range(9))
     assert prompt.text_needed == 1
     assert prompt.positions(1) == len(prompt.text) == len(prompt.head) + 9
 
 
-def test_names_are_taken_in_any_case(published: TalkerCheckpoint) -> None:
+def test_names_are_case_insensitive(published: TalkerCheckpoint) -> None:
     assert head(custom_voice_prompt(published, "Eric", "Chinese")) == head(
         custom_voice_prompt(published, "eric", "chinese")
     )
 
 
-def test_the_demo_voice_has_ids_of_its_own(checkpoint: TalkerCheckpoint) -> None:
+def test_demo_voice_uses_its_own_ids(checkpoint: TalkerCheckpoint) -> None:
     assert head(custom_voice_prompt(checkpoint, "slt", "auto")) == [
         (1, -1),
         (3, -1),
@@ -170,18 +170,18 @@ def test_the_demo_voice_has_ids_of_its_own(checkpoint: TalkerCheckpoint) -> None
     ]
 
 
-def test_a_voice_that_is_not_there_is_answered_with_those_that_are(published: TalkerCheckpoint) -> None:
+def test_unknown_voice_error_lists_voices(published: TalkerCheckpoint) -> None:
     with pytest.raises(UnknownVoice, match="unknown voice 'bob'; the model has: dylan, eric, ryan"):
         custom_voice_prompt(published, "bob", "auto")
 
 
 @pytest.mark.parametrize("language", ["klingon", "", "sichuan_dialect"])
-def test_a_language_that_is_not_offered_is_refused(published: TalkerCheckpoint, language: str) -> None:
+def test_unknown_language_is_refused(published: TalkerCheckpoint, language: str) -> None:
     with pytest.raises(UnknownLanguage, match=r"the model has: auto, chinese, english$"):
         custom_voice_prompt(published, "eric", language)
 
 
-def test_who_takes_instructions(published: TalkerCheckpoint, base: TalkerCheckpoint) -> None:
+def test_models_that_take_instructions(published: TalkerCheckpoint, base: TalkerCheckpoint) -> None:
     small = replace(published, model_size="0b6")
     assert takes_instructions(published)
     assert takes_instructions(replace(published, model_type="voice_design"))
@@ -192,5 +192,5 @@ def test_who_takes_instructions(published: TalkerCheckpoint, base: TalkerCheckpo
     assert caught.value.param == "instructions"
 
 
-def test_dialects_are_not_languages_to_choose(published: TalkerCheckpoint) -> None:
+def test_dialects_are_not_offered_as_languages(published: TalkerCheckpoint) -> None:
     assert offered_languages(published) == ("auto", "chinese", "english")

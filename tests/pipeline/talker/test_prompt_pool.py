@@ -1,4 +1,4 @@
-"""Prompts that are read before they are needed: which, how many, and who goes on from them."""
+"""The prefilled-prompt pool: which prefixes it keeps, in how many rows, and how they are claimed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPE = TableShape(slots=8, prefix=100, text=4, frames=4, groups=2, hidden=3, pr
 
 
 class Engine:
-    """Reads prompts when it is told to; requests end when they are cancelled."""
+    """Takes prefill requests, which end when they are cancelled."""
 
     def __init__(self) -> None:
         self.tables, _ = SlotTables.create(SHAPE)
@@ -55,21 +55,21 @@ class Engine:
         return taken
 
 
-def test_the_next_utterance_finds_its_prompt_read() -> None:
+def test_next_utterance_claims_prefilled_prompt() -> None:
     async def scene() -> None:
         engine = Engine()
-        assert await engine.begin(0, 7) is None, "nobody knew of it"
+        assert await engine.begin(0, 7) is None, "the pool is empty"
         assert engine.reading == [8, 9, 10, 11]
         assert engine.tables.prefix[8, :5].tolist() == engine.tables.prefix[0, :5].tolist()
         engine.write(1, 7)
-        assert engine.pool.claim(1) is None, "it is still being read"
+        assert engine.pool.claim(1) is None, "still computing"
         engine.read_all()
         request = engine.pool.claim(1)
         assert request is not None
         assert not request.done()
         assert engine.tables.control[8:, Field.SUCCESSOR].tolist() == [2, 0, 0, 0]
         await asyncio.sleep(2 * REFILL_DELAY_S)
-        assert not engine.reading, "the row is read by its heir's first step"
+        assert not engine.reading, "the successor's first step still reads the row"
         engine.pool.on_report(8)
         await asyncio.sleep(2 * REFILL_DELAY_S)
         assert engine.reading == [8]
@@ -78,7 +78,7 @@ def test_the_next_utterance_finds_its_prompt_read() -> None:
     run(scene())
 
 
-def test_rows_are_shared_as_prompts_came_lately() -> None:
+def test_rows_are_divided_by_frequency_of_recent_prompts() -> None:
     async def scene() -> None:
         engine = Engine()
         await engine.begin(0, 7)
@@ -96,7 +96,7 @@ def test_rows_are_shared_as_prompts_came_lately() -> None:
     run(scene())
 
 
-def test_more_than_there_are_rows_begin_as_ever() -> None:
+def test_utterances_beyond_ready_rows_start_without_prefill() -> None:
     async def scene() -> None:
         engine = Engine()
         await engine.begin(0, 7)
@@ -111,7 +111,7 @@ def test_more_than_there_are_rows_begin_as_ever() -> None:
     run(scene())
 
 
-def test_what_needs_its_text_or_is_long_is_not_read_before() -> None:
+def test_prefix_that_depends_on_text_or_is_long_is_not_prefilled() -> None:
     engine = Engine()
     engine.write(0, 7, lead=1)
     assert PromptPrefix.of(engine.tables, 0) is None
@@ -122,7 +122,7 @@ def test_what_needs_its_text_or_is_long_is_not_read_before() -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_voices_made_of_recordings_differ_by_their_vector(named: bool) -> None:
+def test_prefixes_of_cloned_voices_differ_by_speaker_vector(named: bool) -> None:
     engine = Engine()
     for slot, value in ((0, 1.0), (1, 2.0)):
         engine.write(slot, 7)
@@ -137,7 +137,7 @@ def test_voices_made_of_recordings_differ_by_their_vector(named: bool) -> None:
     assert np.array_equal(engine.tables.prefix[9, :5], engine.tables.prefix[0, :5])
 
 
-def test_a_closed_pool_reads_nothing() -> None:
+def test_closed_pool_computes_nothing() -> None:
     async def scene() -> None:
         engine = Engine()
         engine.write(0, 7)
@@ -151,7 +151,7 @@ def test_a_closed_pool_reads_nothing() -> None:
     run(scene())
 
 
-def test_what_was_read_for_nobody_ends_with_the_pool() -> None:
+def test_unclaimed_requests_are_aborted_on_close() -> None:
     async def scene() -> None:
         engine = Engine()
         await engine.begin(0, 7)

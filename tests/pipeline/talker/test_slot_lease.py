@@ -1,4 +1,4 @@
-"""A slot lent to another process: free again only on the engine's word."""
+"""A leased slot is free again only once the engine has confirmed it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Engine:
         self.freed.append(owner.slot)
 
 
-def test_generations_follow_each_other_and_the_slot_is_free_when_it_is_left() -> None:
+def test_generations_follow_each_other_until_release_frees_slot() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
         lease = TalkerSlotLease(5, engine)
@@ -48,12 +48,12 @@ def test_generations_follow_each_other_and_the_slot_is_free_when_it_is_left() ->
         lease.release()
         assert engine.freed == [5]
         lease.submit(193, 30, over.append)
-        assert over[-1] is None, "nobody has it any more"
+        assert over[-1] is None, "the lease has ended"
 
     run(scene())
 
 
-def test_what_is_stopped_is_free_when_the_engine_says_so() -> None:
+def test_aborted_slot_is_free_when_engine_confirms() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
         lease = TalkerSlotLease(5, engine)
@@ -71,7 +71,7 @@ def test_what_is_stopped_is_free_when_the_engine_says_so() -> None:
     run(scene())
 
 
-def test_a_stop_that_crosses_with_the_end_is_answered_too() -> None:
+def test_abort_after_end_is_confirmed_too() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
         lease = TalkerSlotLease(5, engine)
@@ -84,7 +84,7 @@ def test_a_stop_that_crosses_with_the_end_is_answered_too() -> None:
     run(scene())
 
 
-def test_a_lost_engine_is_told_and_a_prompt_is_read_some_time() -> None:
+def test_engine_loss_ends_generation_and_prompt_counts_as_computed_in_time() -> None:
     async def scene() -> None:
         engine, over = Engine(), []
         lease = TalkerSlotLease(5, engine)

@@ -68,7 +68,7 @@ def frame(number: int) -> np.ndarray:
 
 
 def began() -> tuple[ScriptedEngine, Generation]:
-    """A generation under way, with two tokens read."""
+    """A running generation with two text tokens."""
     engine = ScriptedEngine()
     generation = engine.generation
     generation.prepare(PROMPT, SAMPLING, 9)

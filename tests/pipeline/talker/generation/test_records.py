@@ -1,4 +1,4 @@
-"""What it makes of the engine's records."""
+"""How a generation handles records of its frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voxgate.pipeline.talker.generation import DRAIN_TIMEOUT_S
 from .scripted_engine import END, began, collect, frame
 
 
-def test_frames_come_out_in_order_and_then_the_reason() -> None:
+def test_frames_are_iterated_in_order_then_finish_reason_is_set() -> None:
     async def play() -> None:
         engine, generation = began()
         for number in range(3):
@@ -30,7 +30,7 @@ def test_frames_come_out_in_order_and_then_the_reason() -> None:
     run(play())
 
 
-def test_speech_cut_at_the_cap_says_so() -> None:
+def test_capped_speech_finishes_with_length() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, END | RecordFlag.CAPPED, frame(0))
@@ -41,7 +41,7 @@ def test_speech_cut_at_the_cap_says_so() -> None:
     run(play())
 
 
-def test_each_frame_is_handed_out_when_it_comes() -> None:
+def test_each_frame_is_available_when_it_arrives() -> None:
     async def play() -> None:
         _engine, generation = began()
         for number in range(3):
@@ -56,7 +56,7 @@ def test_each_frame_is_handed_out_when_it_comes() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 2, 7])
-def test_a_frame_out_of_order_fails_the_generation(number: int) -> None:
+def test_frame_out_of_order_fails_generation(number: int) -> None:
     async def play() -> None:
         _engine, generation = began()
         generation.on_record(0, 0, frame(0))
@@ -68,7 +68,7 @@ def test_a_frame_out_of_order_fails_the_generation(number: int) -> None:
     run(play())
 
 
-def test_an_engine_lost_is_told_after_the_frames_already_here() -> None:
+def test_engine_loss_raises_after_frames_that_arrived() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, 0, frame(0))
@@ -82,7 +82,7 @@ def test_an_engine_lost_is_told_after_the_frames_already_here() -> None:
     run(play())
 
 
-def test_an_engine_lost_ends_a_wait_for_frames() -> None:
+def test_engine_loss_ends_wait_for_frames() -> None:
     async def play() -> None:
         engine, generation = began()
         waiting = asyncio.create_task(anext(generation))
@@ -94,7 +94,7 @@ def test_an_engine_lost_ends_a_wait_for_frames() -> None:
     run(play())
 
 
-def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
+def test_engine_loss_after_end_of_speech_is_ignored() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, 0, frame(0))
@@ -107,7 +107,7 @@ def test_speech_that_is_complete_is_not_failed_by_a_loss_after_it() -> None:
     run(play())
 
 
-def test_frames_that_trail_the_finish_are_waited_for() -> None:
+def test_frames_arriving_after_request_end_are_awaited() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, 0, frame(0))
@@ -122,7 +122,7 @@ def test_frames_that_trail_the_finish_are_waited_for() -> None:
     run(play())
 
 
-def test_frames_that_never_come_are_not_waited_for_forever() -> None:
+def test_missing_last_frames_fail_after_timeout() -> None:
     async def play() -> None:
         engine, generation = began()
         engine.outcome.set_result(3)
@@ -133,7 +133,7 @@ def test_frames_that_never_come_are_not_waited_for_forever() -> None:
     run(play())
 
 
-def test_a_request_that_ends_without_end_of_speech_failed() -> None:
+def test_request_end_without_end_of_speech_fails() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, 0, frame(0))
@@ -145,7 +145,7 @@ def test_a_request_that_ends_without_end_of_speech_failed() -> None:
     run(play())
 
 
-def test_cancelling_a_wait_loses_no_frame() -> None:
+def test_cancelling_wait_loses_no_frame() -> None:
     async def play() -> None:
         _engine, generation = began()
         waiting = asyncio.create_task(anext(generation))

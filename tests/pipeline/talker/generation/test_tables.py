@@ -12,7 +12,7 @@ from voxgate.pipeline.ipc.slot_tables import SPEAKER, Field, Option
 from .scripted_engine import PROMPT, SAMPLING, SHAPE, ScriptedEngine, began
 
 
-async def test_preparing_fills_the_tables_and_starts_nothing() -> None:
+async def test_prepare_fills_tables_without_starting() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(PROMPT, SAMPLING, 5)
     options = engine.tables.options[1]
@@ -25,7 +25,7 @@ async def test_preparing_fills_the_tables_and_starts_nothing() -> None:
     assert engine.calls == []
 
 
-async def test_a_prompt_that_does_not_fit_is_refused() -> None:
+async def test_prompt_that_does_not_fit_is_refused() -> None:
     engine = ScriptedEngine()
     with pytest.raises(ValueError, match="the prompt has 10 positions, more than 9"):
         engine.generation.prepare(replace(PROMPT, text=(1,) * 10), SAMPLING, 5)
@@ -34,7 +34,7 @@ async def test_a_prompt_that_does_not_fit_is_refused() -> None:
         engine.generation.prepare(replace(PROMPT, layout=TextLayout.NON_STREAMING), SAMPLING, 5)
 
 
-async def test_the_first_tokens_start_the_generation() -> None:
+async def test_first_tokens_start_generation() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(PROMPT, SAMPLING, 5)
     engine.generation.feed([])
@@ -50,7 +50,7 @@ async def test_the_first_tokens_start_the_generation() -> None:
     assert engine.tables.text[1, :2].tolist() == [3, 4]
 
 
-async def test_a_text_known_whole_stands_before_the_speech() -> None:
+async def test_non_streaming_layout_puts_text_before_speech() -> None:
     engine = ScriptedEngine()
     head = np.array([[9, -1]], np.int32)
     engine.generation.prepare(replace(PROMPT, text=(7,), head=head, layout=TextLayout.NON_STREAMING), SAMPLING, 5)
@@ -64,7 +64,7 @@ async def test_a_text_known_whole_stands_before_the_speech() -> None:
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (4, 3, 5)
 
 
-async def test_text_that_is_read_beside_a_reference_must_be_there_first() -> None:
+async def test_text_read_along_with_reference_is_needed_before_start() -> None:
     engine = ScriptedEngine()
     frames = np.array([[2, -1], [1, 1], [1, 2], [1, 3]], np.int32)
     engine.generation.prepare(replace(PROMPT, text=(7, 8, 5, 0), context=frames), SAMPLING, 5)
@@ -75,7 +75,7 @@ async def test_text_that_is_read_beside_a_reference_must_be_there_first() -> Non
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD], engine.prompt_len) == (6, 2, 7)
 
 
-async def test_a_text_that_ends_sooner_is_enough() -> None:
+async def test_closed_text_shorter_than_needed_starts_generation() -> None:
     engine = ScriptedEngine()
     frames = np.array([[2, -1], [1, 1], [1, 2], [1, 3]], np.int32)
     engine.generation.prepare(replace(PROMPT, context=frames), SAMPLING, 5)
@@ -85,7 +85,7 @@ async def test_a_text_that_ends_sooner_is_enough() -> None:
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (6, 3)
 
 
-async def test_a_reference_text_may_outlast_its_frames() -> None:
+async def test_reference_text_longer_than_frames_gives_negative_lead() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(replace(PROMPT, text=(7, 8, 5, 0, 1, 2)), SAMPLING, 5)
     engine.generation.feed([3])
@@ -93,14 +93,14 @@ async def test_a_reference_text_may_outlast_its_frames() -> None:
     assert (engine.row[Field.PREFIX_LEN], engine.row[Field.TEXT_LEAD]) == (3, -3)
 
 
-async def test_closing_a_text_that_never_began_starts_nothing() -> None:
+async def test_closing_empty_text_starts_nothing() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(PROMPT, SAMPLING, 5)
     engine.generation.close_text()
     assert "run" not in engine.calls
 
 
-async def test_a_speaker_vector_goes_to_the_slot() -> None:
+async def test_speaker_vector_is_written_to_slot() -> None:
     engine = ScriptedEngine()
     head = PROMPT.head.copy()
     head[1, 0] = SPEAKER
@@ -109,13 +109,13 @@ async def test_a_speaker_vector_goes_to_the_slot() -> None:
     assert engine.tables.speaker[1].tolist() == [0.5, -1, 2]
 
 
-async def test_speech_may_be_allowed_to_end_before_its_text() -> None:
+async def test_early_end_is_written_to_slot() -> None:
     engine = ScriptedEngine()
     engine.generation.prepare(PROMPT, replace(SAMPLING, early_end=True), 5)
     assert engine.row[Field.EARLY_END] == 1
 
 
-async def test_later_tokens_are_appended_and_wake_the_engine() -> None:
+async def test_later_tokens_are_appended_and_wake_engine() -> None:
     engine, generation = began()
     generation.feed([5])
     assert engine.calls == ["run", "wake"]
@@ -123,7 +123,7 @@ async def test_later_tokens_are_appended_and_wake_the_engine() -> None:
     assert (generation.tokens, generation.text_room) == (3, 3)
 
 
-async def test_text_beyond_the_slot_is_refused_whole() -> None:
+async def test_text_beyond_slot_is_refused_entirely() -> None:
     engine, generation = began()
     with pytest.raises(ValueError, match="7 text tokens do not fit into 6"):
         generation.feed([1] * 5)
@@ -133,7 +133,7 @@ async def test_text_beyond_the_slot_is_refused_whole() -> None:
     assert engine.row[Field.TEXT_LEN] == 6
 
 
-async def test_closing_the_text_wakes_the_engine() -> None:
+async def test_closing_text_wakes_engine() -> None:
     engine, generation = began()
     generation.close_text()
     assert engine.row[Field.CLOSED] == 1
@@ -148,7 +148,7 @@ async def test_credit_only_grows() -> None:
     assert engine.calls == ["run", "wake", "wake"]
 
 
-async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> None:
+async def test_complete_text_starts_generation_with_one_call() -> None:
     engine = ScriptedEngine()
     generation = engine.generation
     generation.prepare(PROMPT, SAMPLING, 9)
@@ -160,7 +160,7 @@ async def test_the_engine_is_told_once_of_a_text_that_was_there_at_once() -> Non
     assert engine.row[Field.CLOSED] == 1
 
 
-async def test_the_cap_lies_within_the_slot() -> None:
+async def test_frame_cap_is_limited_by_slot() -> None:
     engine, generation = began()
     generation.cap(1000)
     assert engine.row[Field.FRAME_CAP] == SHAPE.frames - 1

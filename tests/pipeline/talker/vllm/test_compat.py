@@ -23,7 +23,7 @@ INTERNAL_ATTRIBUTES = {"_all_token_ids", "_output_token_ids", "cudagraph_manager
 
 FILES = sorted(
     path
-    for package in ("gateway", "pipeline", "codecs", "cli", "benchmarks", "loadtest")
+    for package in ("gateway", "pipeline", "codecs", "cli", "harnessmarks", "loadtest")
     for path in (ROOT / package).rglob("*.py")
     if path.relative_to(ROOT).as_posix() != COMPAT
 )

@@ -1,4 +1,4 @@
-"""The process that runs ahead: what is forked from it finds its imports and settings; who owns an engine may go."""
+"""The fork server: its children have its imports and settings."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ if __name__ == "__main__":
 """
 
 
-def test_a_process_with_the_same_settings_is_forked_from_the_one_ahead(tmp_path: Path) -> None:
+def test_process_with_same_settings_is_forked_and_others_spawned(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(SCRIPT)
     ran = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.splitlines() == ["same True True 1", "other False False 2"]
 
 
-def test_an_interrupt_from_the_terminal_does_not_end_the_imports(tmp_path: Path) -> None:
+def test_interrupt_does_not_end_imports(tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text(SLOW)
     (script := tmp_path / "main.py").write_text(AHEAD)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -40,13 +40,13 @@ def test_preloaded_modules_exist(device: str) -> None:
     assert not missing
 
 
-def test_a_cache_that_fits_is_all_that_is_taken() -> None:
+def test_cache_that_fits_determines_share() -> None:
     memory = plan_gpu_memory(total=140 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB)
     assert memory.cache_bytes == 20 * GB
     assert memory.share == pytest.approx(28 / 140)
 
 
-def test_where_it_does_not_fit_the_rest_of_the_share_is_taken() -> None:
+def test_cache_that_does_not_fit_takes_rest_of_share() -> None:
     assert plan_gpu_memory(total=24 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB) == GpuMemoryPlan(None, 0.7)
     assert plan_gpu_memory(total=34 * GB, max_share=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == GpuMemoryPlan(
         None, 0.9
@@ -66,12 +66,12 @@ def test_weights_are_linked_not_copied(checkpoint: TalkerCheckpoint, tmp_path: P
     assert link.resolve() == (checkpoint.folder / "model.safetensors").resolve()
 
 
-def test_nothing_but_configuration_and_weights_is_there(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_folder_contains_configuration_and_weights_only(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_the_backbone_has_the_talkers_sizes(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_configuration_has_talker_sizes(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == [ARCHITECTURE]
@@ -83,12 +83,12 @@ def test_the_backbone_has_the_talkers_sizes(checkpoint: TalkerCheckpoint, tmp_pa
     assert config["max_position_embeddings"] == 900
 
 
-def test_the_vocabulary_is_the_slots_and_end_of_speech(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_vocabulary_is_slots_and_end_of_speech(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     write_engine_folder(checkpoint, config_of(checkpoint), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 17
 
 
-def test_what_vllm_would_read_besides_is_left_out(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_other_weight_files_are_left_out(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     source, folder = tmp_path / "source", tmp_path / "engine"
     source.mkdir()
     folder.mkdir()
@@ -98,7 +98,7 @@ def test_what_vllm_would_read_besides_is_left_out(checkpoint: TalkerCheckpoint, 
     assert [path.name for path in folder.iterdir() if path.is_symlink()] == ["model.safetensors"]
 
 
-def test_weights_of_other_sizes_are_refused_before_vllm_sees_them(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
+def test_weights_of_other_sizes_are_refused(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:
     wider = replace(checkpoint, text_vocab=checkpoint.text_vocab + 1)
     with pytest.raises(CheckpointError, match=r"talker\.model\.text_embedding\.weight \[2048, 256\] instead of \[2049"):
         write_engine_folder(wider, config_of(checkpoint), tmp_path)
@@ -118,7 +118,7 @@ def _few_left() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_with_enough_left_nothing_stays_open() -> None:
+def test_descriptor_check_leaves_nothing_open() -> None:
     before = set(open_files())
     check_descriptor_limit()
     # Fewer may be: what others have left open goes when it is collected.
@@ -126,7 +126,7 @@ def test_with_enough_left_nothing_stays_open() -> None:
 
 
 @pytest.mark.usefixtures("_few_left")
-def test_without_the_engine_is_not_started() -> None:
+def test_too_few_descriptors_raise_engine_error() -> None:
     before = set(open_files())
     with pytest.raises(EngineError, match="too many files are open"):
         check_descriptor_limit()

@@ -1,4 +1,4 @@
-"""An engine whose process is a fake: watched, asked, told, given up."""
+"""The engine's process, with vLLM replaced by a fake: watching, markers, loss."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ....fakes.virtual_time import run
 
 
 class FakeVllm:
-    """vLLM's front, its channel and its process in one; answers a pulse while it `answers`."""
+    """vLLM's front, its channel and its process in one; answers heartbeats while `answers` is set."""
 
     def __init__(self, process: EngineProcess) -> None:
         self.errored = False
         self.answers = True
-        self.told: list[str] = []
+        self.markers: list[str] = []
         self.killed = 0
         self.engine_core = self
         process.llm, process._processes = self, {self}  # type: ignore[assignment] # a fake
         self._process = process
 
     async def abort_requests_async(self, names: list[str]) -> None:
-        self.told += names
+        self.markers += names
         if self.answers:
             self._process.on_message()
 
@@ -38,7 +38,7 @@ class FakeVllm:
         self.killed += 1
 
 
-def test_a_silent_process_is_asked_and_then_taken_for_dead() -> None:
+def test_silent_process_is_probed_then_declared_lost() -> None:
     async def scene() -> None:
         losses: list[str] = []
         process = EngineProcess(lambda: 0.0, losses.append)
@@ -46,7 +46,7 @@ def test_a_silent_process_is_asked_and_then_taken_for_dead() -> None:
         watching = asyncio.create_task(process._watch())
         await asyncio.sleep(60)
         assert process.alive
-        assert 60 <= vllm.told.count(HEARTBEAT_MARKER) <= 240
+        assert 60 <= vllm.markers.count(HEARTBEAT_MARKER) <= 240
         vllm.answers = False
         hangs_s = asyncio.get_running_loop().time()
         await watching
@@ -56,7 +56,7 @@ def test_a_silent_process_is_asked_and_then_taken_for_dead() -> None:
     run(scene())
 
 
-def test_a_long_step_is_waited_for() -> None:
+def test_long_step_extends_the_limit() -> None:
     async def scene() -> None:
         process = EngineProcess(lambda: 20.0, lambda _: None)
         FakeVllm(process).answers = False
@@ -66,7 +66,7 @@ def test_a_long_step_is_waited_for() -> None:
     run(scene())
 
 
-def test_it_is_lost_once_and_for_the_first_reason() -> None:
+def test_loss_is_reported_once_with_first_reason() -> None:
     losses: list[str] = []
     process = EngineProcess(lambda: 0.0, losses.append)
     process.declare_lost("before it was there")
@@ -76,14 +76,14 @@ def test_it_is_lost_once_and_for_the_first_reason() -> None:
     assert (losses, vllm.killed, process.alive) == (["first"], 1, False)
 
 
-def test_marks_travel_as_aborts_and_one_that_cannot_be_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_markers_are_sent_as_aborts_and_failures_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         process = EngineProcess(lambda: 0.0, lambda _: None)
-        process.send_marker(release_marker(1, 17))  # nobody is there
+        process.send_marker(release_marker(1, 17))  # no process runs
         vllm = FakeVllm(process)
         process.send_marker(release_marker(2, 18))
         await asyncio.sleep(0)
-        assert vllm.told == [release_marker(2, 18)]
+        assert vllm.markers == [release_marker(2, 18)]
 
         async def broken(_: list[str]) -> None:
             raise OSError("gone")
@@ -97,7 +97,7 @@ def test_marks_travel_as_aborts_and_one_that_cannot_be_sent_is_told(caplog: pyte
     run(scene())
 
 
-async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_engine_loaded_after_timeout_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     shut_down: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     monkeypatch.setattr("voxgate.pipeline.talker.vllm.compat.shut_down", shut_down.set_result)
     may_load, loaded = threading.Event(), object()
@@ -115,7 +115,7 @@ async def test_what_starts_too_late_is_shut_down_when_it_is_there(monkeypatch: p
     assert await asyncio.wait_for(shut_down, DEADLINE_S) is loaded
 
 
-async def test_nobody_is_asked_where_nothing_runs() -> None:
+async def test_asking_without_process_raises() -> None:
     process = EngineProcess(lambda: 0.0, lambda _: None)
     with pytest.raises(EngineLost, match="not running"):
         await process.ask_worker(lambda worker: worker)
@@ -131,7 +131,7 @@ class Template:
     sampling_params: str = "the engine's"
 
 
-def test_requests_differ_in_what_is_their_own_and_share_the_rest() -> None:
+def test_copied_requests_differ_in_three_fields() -> None:
     template = Template()
     one, other = copy_request(template, "17", [3] * 4, 7.0), copy_request(template, "18", [5] * 2, 8.0)
     assert (one.request_id, one.prompt_token_ids) == ("17", [3, 3, 3, 3])

@@ -1,4 +1,4 @@
-"""What vLLM leaves behind: whose it is, and when it goes."""
+"""Temporary folders of vLLM: kept while their process lives, removed afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sys.stdin.read()
 """
 
 
-def test_a_living_process_keeps_its_own_and_a_killed_one_s_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_folder_of_living_process_is_kept_and_of_killed_process_removed(tmp_path: Path) -> None:
     (tmp_path / "voxgate.txt").touch()
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -48,7 +48,7 @@ def test_a_living_process_keeps_its_own_and_a_killed_one_s_goes_at_the_next_star
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "voxgate.txt", ours, next_one])
 
 
-def test_nothing_is_followed_out_of_the_folder(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     elsewhere, temporary = tmp_path / "elsewhere", tmp_path / "temporary"
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
@@ -59,9 +59,7 @@ def test_nothing_is_followed_out_of_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("usual", [None, "/var/tmp"])
-def test_the_temporary_folder_is_another_only_meanwhile(
-    usual: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tmpdir_is_restored_afterwards(usual: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
     if usual is not None:
         monkeypatch.setenv("TMPDIR", usual)
@@ -70,7 +68,7 @@ def test_the_temporary_folder_is_another_only_meanwhile(
     assert os.environ.get("TMPDIR") == usual
 
 
-def test_a_temporary_folder_of_too_long_a_name_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_parent_with_too_long_path_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     long = tmp_path / ("n" * 60)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
@@ -80,7 +78,7 @@ def test_a_temporary_folder_of_too_long_a_name_is_not_used(monkeypatch: pytest.M
     assert len(str(Path("x" * MAX_PARENT_BYTES, folder.name, str(uuid.uuid4())))) <= 107
 
 
-def test_a_file_system_without_locks_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_system_without_locks_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(descriptor: int, operation: int) -> None:  # noqa: ARG001 - as flock's
         raise OSError(errno.EBADF, "as NFS says of a folder")
 
@@ -90,7 +88,7 @@ def test_a_file_system_without_locks_will_do(monkeypatch: pytest.MonkeyPatch, tm
     assert ours.exists()
 
 
-def test_a_folder_somebody_takes_for_left_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_locked_by_another_start_is_abandoned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     busy = [True, False]
 
     def lock(descriptor: int, operation: int) -> None:  # noqa: ARG001 - as flock's
@@ -103,7 +101,7 @@ def test_a_folder_somebody_takes_for_left_is_given_up(monkeypatch: pytest.Monkey
     assert ours.exists()
 
 
-def test_no_place_for_temporary_files_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_temporary_folder_raises_engine_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     # Within what a name may have, whatever pytest's own folder is called.
     monkeypatch.setattr("voxgate.pipeline.talker.vllm.temporary_folder.MAX_PARENT_BYTES", 4096)

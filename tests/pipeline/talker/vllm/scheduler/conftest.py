@@ -1,4 +1,4 @@
-"""A bench for each test."""
+"""A harness for each test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from .plain_scheduler import Bench
+from .scheduler_harness import SchedulerHarness
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.close()
+def harness() -> Iterator[SchedulerHarness]:
+    harness = SchedulerHarness()
+    yield harness
+    harness.close()

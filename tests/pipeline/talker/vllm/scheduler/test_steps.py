@@ -1,4 +1,4 @@
-"""What is told of a step, who goes first when there is too little time, and how late it is ordered."""
+"""Reports of steps, priority when not all generations fit, and just-in-time scheduling."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from voxgate.pipeline.talker.vllm import scheduler as scheduling
 from voxgate.pipeline.talker.vllm.scheduler import JustInTimeScheduling
 from voxgate.pipeline.talker.vllm.step_timing import MARGIN_S
 
-from .plain_scheduler import PREFIX, SHAPE, Bench, FakeRequest, Order, PlainScheduler
+from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
 
 
-def outcome(bench: Bench, *tokens: int) -> list[int]:
-    """Flags and fields of what is reported of a step with so many tokens of each generation."""
+def outcome(harness: SchedulerHarness, *tokens: int) -> list[int]:
+    """The first record reported of a step with the given number of tokens per generation."""
     order = SimpleNamespace(num_scheduled_tokens={f"{n}": count for n, count in enumerate(tokens)})
-    assert bench.scheduler.update_from_output(order, None) is bench.scheduler.outputs
-    bench.scheduler.finish_requests([HEARTBEAT_MARKER], "aborted")
-    record: list[int] = unpack_records(bench.report(), 16)[0].tolist()
+    assert harness.scheduler.update_from_output(order, None) is harness.scheduler.outputs
+    harness.scheduler.finish_requests([HEARTBEAT_MARKER], "aborted")
+    record: list[int] = unpack_records(harness.report(), 16)[0].tolist()
     return record
 
 
 def vllm_outputs(*ends: bool) -> SimpleNamespace:
-    """vLLM's message of a step of so many requests, and which of them it ended."""
+    """vLLM's outputs of a step with one request per argument, which says whether the request ended."""
     outputs = [
         SimpleNamespace(request_id=f"{n}", new_token_ids=[n], finish_reason="stop" if end else None)
         for n, end in enumerate(ends)
@@ -33,92 +33,94 @@ def vllm_outputs(*ends: bool) -> SimpleNamespace:
     return SimpleNamespace(outputs=outputs, finished_requests=None, scheduler_stats=None)
 
 
-def test_the_gateway_is_told_of_ends_alone_and_of_all_their_tokens(bench: Bench) -> None:
-    bench.scheduler.requests = {f"{n}": SimpleNamespace(num_output_tokens=10 + n) for n in range(3)}
-    bench.scheduler.outputs = {0: vllm_outputs(False, False, True), 1: vllm_outputs(False)}
-    outcome(bench, 1, 1, 1)
-    (told,) = bench.scheduler.outputs[0].outputs
-    assert (told.request_id, len(told.new_token_ids)) == ("2", 12)
-    # A step that ended nobody is no message at all.
-    assert list(bench.scheduler.outputs) == [0]
+def test_outputs_keep_ended_requests_with_all_their_tokens(harness: SchedulerHarness) -> None:
+    harness.scheduler.requests = {f"{n}": SimpleNamespace(num_output_tokens=10 + n) for n in range(3)}
+    harness.scheduler.outputs = {0: vllm_outputs(False, False, True), 1: vllm_outputs(False)}
+    outcome(harness, 1, 1, 1)
+    (output,) = harness.scheduler.outputs[0].outputs
+    assert (output.request_id, len(output.new_token_ids)) == ("2", 12)
+    # A step that ended no request sends nothing.
+    assert list(harness.scheduler.outputs) == [0]
 
 
-def test_steps_that_make_frames_are_reported_with_their_time(bench: Bench) -> None:
-    batch, micros, _, flags = outcome(bench, 1, 1, 1)
+def test_steps_of_frames_are_reported_with_duration(harness: SchedulerHarness) -> None:
+    batch, micros, _, flags = outcome(harness, 1, 1, 1)
     assert (batch, flags) == (3, RecordFlag.STEP)
     assert 0 <= micros < 10**7
 
 
 @pytest.mark.parametrize("tokens", [(), (1, 9), (12,)])
-def test_steps_that_read_a_prompt_or_nothing_are_not(bench: Bench, tokens: tuple[int, ...]) -> None:
-    assert outcome(bench, *tokens)[3] == RecordFlag.HEARTBEAT, "the mark behind it is answered first"
+def test_steps_with_prompts_or_without_rows_are_not_reported(
+    harness: SchedulerHarness, tokens: tuple[int, ...]
+) -> None:
+    assert outcome(harness, *tokens)[3] == RecordFlag.HEARTBEAT, "the marker sent after it is answered first"
 
 
-def short_of_time(bench: Bench, largest: int) -> None:
-    bench.scheduler._largest_batch = lambda _: largest
-    bench.scheduler._max_batch = largest
+def limit_batch(harness: SchedulerHarness, largest: int) -> None:
+    harness.scheduler._largest_batch = lambda _: largest
+    harness.scheduler._max_batch = largest
 
 
-def listeners(bench: Bench, **leads: int) -> list[FakeRequest]:
-    """One running generation for each name, in slots 0, 1, ..., so many frames ahead of its listener."""
-    bench.tables.control[:, Field.CREDIT] = 100
+def run_generations(harness: SchedulerHarness, **leads: int) -> list[FakeRequest]:
+    """A running generation per name, in slots 0, 1, ..., with the given number of frames ahead of its listener."""
+    harness.tables.control[:, Field.CREDIT] = 100
     requests = []
     for slot, (name, lead) in enumerate(leads.items()):
-        bench.tables.control[slot, Field.HEARD] = 20 - lead
+        harness.tables.control[slot, Field.HEARD] = 20 - lead
         requests.append(FakeRequest(name, slot, PREFIX + 20))
-    bench.run(*requests)
+    harness.run(*requests)
     return requests
 
 
-def test_short_of_time_the_closest_to_running_dry_go_first(bench: Bench) -> None:
-    listeners(bench, calm=20, dry=0, uneasy=3, fine=9)
-    short_of_time(bench, 2)
-    assert bench.scheduler.schedule() == ["dry", "uneasy"]
-    assert sorted(bench.running()) == ["calm", "dry", "fine", "uneasy"]
+def test_most_urgent_generations_go_first_when_not_all_fit(harness: SchedulerHarness) -> None:
+    run_generations(harness, relaxed=20, urgent=0, pressed=3, fine=9)
+    limit_batch(harness, 2)
+    assert harness.scheduler.schedule() == ["urgent", "pressed"]
+    assert sorted(harness.running()) == ["fine", "pressed", "relaxed", "urgent"]
 
 
-def test_with_time_enough_all_go_as_they_stand(bench: Bench) -> None:
-    listeners(bench, calm=20, dry=0, uneasy=3, fine=9)
-    assert bench.scheduler.schedule() == ["calm", "dry", "uneasy", "fine"]
+def test_all_generations_step_in_order_when_all_fit(harness: SchedulerHarness) -> None:
+    run_generations(harness, relaxed=20, urgent=0, pressed=3, fine=9)
+    assert harness.scheduler.schedule() == ["relaxed", "urgent", "pressed", "fine"]
 
 
-def test_short_of_time_nobody_starves(bench: Bench) -> None:
-    """All are heard in real time while two of four fit a step: they take turns."""
-    requests = listeners(bench, a=5, b=5, c=5, d=5)
-    short_of_time(bench, 2)
+def test_generations_take_turns_when_not_all_fit(harness: SchedulerHarness) -> None:
+    """Four generations of equal urgency, of which two fit into a step."""
+    requests = run_generations(harness, a=5, b=5, c=5, d=5)
+    limit_batch(harness, 2)
     for _ in range(8):
-        for name in bench.scheduler.schedule():
+        for name in harness.scheduler.schedule():
             next(request for request in requests if request.name == name).num_computed_tokens += 1
     assert [request.num_computed_tokens - PREFIX - 20 for request in requests] == [4, 4, 4, 4]
 
 
-def test_short_of_time_a_prompt_under_way_is_not_left_behind(bench: Bench) -> None:
-    _, new = listeners(bench, calm=4, new=0)
+def test_prompt_in_progress_is_most_urgent(harness: SchedulerHarness) -> None:
+    _, new = run_generations(harness, relaxed=4, new=0)
     new.num_computed_tokens = 3
-    short_of_time(bench, 1)
-    assert bench.scheduler.schedule() == ["new"]
+    limit_batch(harness, 1)
+    assert harness.scheduler.schedule() == ["new"]
 
 
-def test_the_time_of_a_step_decides_how_many_fit(bench: Bench) -> None:
-    scheduler = bench.scheduler
-    assert scheduler._largest_batch(10.0) == SHAPE.slots, "nothing is known yet"
+def test_step_duration_limits_batch(harness: SchedulerHarness) -> None:
+    scheduler = harness.scheduler
+    assert scheduler._largest_batch(10.0) == SHAPE.slots, "nothing was measured yet"
     for batch, seconds in ((1, 0.050), (3, 0.090)):
         for _ in range(10):
             scheduler._times.record(batch, seconds, 20.0)
     assert scheduler._largest_batch(20.0) == 2
 
 
-class OrderingPlainScheduler(PlainScheduler):
+class GrammarPlainScheduler(PlainScheduler):
     def get_grammar_bitmask(self, scheduler_output: Any) -> None:
-        """There is none."""
+        """As vLLM's, without a grammar."""
 
 
-class LatePlainScheduler(JustInTimeScheduling, OrderingPlainScheduler):
+class JustInTimePlainScheduler(JustInTimeScheduling, GrammarPlainScheduler):
     pass
 
 
-def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+def test_next_step_is_scheduled_late_and_includes_new_request(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of 10 ms, each prepared in 1 ms."""
     clock = [0.0]
@@ -131,7 +133,7 @@ def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
 
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(scheduling.time, "sleep", sleep)
-    scheduler = LatePlainScheduler(SimpleNamespace(additional_config=bench.config.as_additional_config()))
+    scheduler = JustInTimePlainScheduler(SimpleNamespace(additional_config=harness.config.as_additional_config()))
     scheduler.running = [FakeRequest("a", 0)]
 
     def launch() -> Order:
@@ -148,7 +150,7 @@ def test_the_next_step_is_ordered_late_and_who_came_meanwhile_is_in_it(
     launch()
     assert scheduler.has_requests()
     assert slept == [pytest.approx(0.010 - 0.001 - MARGIN_S)]
-    assert scheduler.has_requests(), "it has waited"
+    assert scheduler.has_requests(), "it waits once per step"
     assert len(slept) == 1
     assert launch() == ["a", "new"]
     scheduler._reports.close()

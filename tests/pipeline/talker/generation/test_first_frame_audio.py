@@ -11,7 +11,7 @@ from voxgate.pipeline.ipc.slot_tables import Field
 from .scripted_engine import ScriptedEngine, collect, frame
 
 
-async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
+async def test_first_frame_audio_is_delivered() -> None:
     engine = ScriptedEngine()
     heard: list[np.ndarray] = []
     engine.generation.decode_first(5, heard.append)
@@ -25,7 +25,7 @@ async def test_a_first_frames_sound_goes_where_it_was_asked_to() -> None:
     assert [pcm.tolist() for pcm in heard] == [[1, 1, 1]]
 
 
-async def test_sound_that_did_not_come_is_missed() -> None:
+async def test_missing_first_frame_audio_fails_generation() -> None:
     engine = ScriptedEngine()
     engine.generation.decode_first(5, lambda _: None)
     engine.generation.on_record(0, RecordFlag.DECODED, frame(0))
@@ -34,7 +34,7 @@ async def test_sound_that_did_not_come_is_missed() -> None:
         await collect(engine.generation)
 
 
-async def test_an_engine_that_decodes_nothing_owes_no_sound() -> None:
+async def test_engine_without_decoder_delivers_no_audio() -> None:
     engine = ScriptedEngine()
     engine.generation.decode_first(5, lambda _: None)
     engine.generation.on_record(0, 0, frame(0))

@@ -1,4 +1,4 @@
-"""A scheduler over a plain one that runs whatever it finds, and the gateway that it reports to."""
+"""The scheduler under test over a fake of vLLM's, with slot tables and a receiver of its reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FakeRequest:
 
 
 class Order(list[str]):
-    """What vLLM's scheduler returns, as far as it is looked at."""
+    """The part of vLLM's SchedulerOutput that is read."""
 
     @property
     def num_scheduled_tokens(self) -> dict[str, int]:
@@ -51,7 +51,7 @@ class Order(list[str]):
 
 @dataclass
 class PlainScheduler:
-    """What vLLM's scheduler is to the one under test: it runs whatever it finds in `running`."""
+    """Stands for vLLM's scheduler: schedules everything in `running` and `waiting`."""
 
     vllm_config: Any
     running: list[FakeRequest] = field(default_factory=list)
@@ -89,34 +89,34 @@ class PlainScheduler:
         return "done"
 
 
-class HeldPlainScheduler(CreditScheduling, PlainScheduler):
+class CreditPlainScheduler(CreditScheduling, PlainScheduler):
     pass
 
 
-class Bench:
+class SchedulerHarness:
     def __init__(self) -> None:
         self.tables, path = SlotTables.create(SHAPE)
         address = f"voxgate-test-{uuid.uuid4().hex}"
-        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.door.settimeout(5)
-        self.door.bind(f"\0{address}")
-        self.door.listen()
-        self.told: socket.socket | None = None
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.settimeout(5)
+        self.listener.bind(f"\0{address}")
+        self.listener.listen()
+        self.connection: socket.socket | None = None
         self.config = EngineConfig("nowhere", EngineOptions(), SHAPE, path, (address,), "", os.getpid())
-        self.scheduler = HeldPlainScheduler(SimpleNamespace(additional_config=self.config.as_additional_config()))
+        self.scheduler = CreditPlainScheduler(SimpleNamespace(additional_config=self.config.as_additional_config()))
         for slot in range(SHAPE.slots):
             self.tables.control[slot] = row(tokens=5, closed=True, credit=5)
 
     def report(self) -> bytes:
-        """The next thing that it tells the gateway."""
-        if self.told is None:
-            self.told, _ = self.door.accept()
-            self.told.settimeout(5)
-        return self.told.recv(1 << 16)
+        """The next report."""
+        if self.connection is None:
+            self.connection, _ = self.listener.accept()
+            self.connection.settimeout(5)
+        return self.connection.recv(1 << 16)
 
     def close(self) -> None:
         self.scheduler._reports.close()
-        for sock in (self.told, self.door):
+        for sock in (self.connection, self.listener):
             if sock is not None:
                 sock.close()
 
@@ -130,12 +130,12 @@ class Bench:
         return [request.name for request in self.scheduler.running]
 
 
-def told(bench: Bench) -> list[list[int]]:
-    """What it has told the gateway up to now, without codes."""
-    bench.scheduler.finish_requests([HEARTBEAT_MARKER], "aborted")
+def reported(harness: SchedulerHarness) -> list[list[int]]:
+    """The releases and prefills reported so far, without codes."""
+    harness.scheduler.finish_requests([HEARTBEAT_MARKER], "aborted")
     records: list[list[int]] = []
     while not records or records[-1][3] != RecordFlag.HEARTBEAT:
-        records += unpack_records(bench.report(), 16).tolist()
+        records += unpack_records(harness.report(), 16).tolist()
     return [record for record in records[:-1] if record[3] & (RecordFlag.RELEASED | RecordFlag.PREFILL)]
 
 

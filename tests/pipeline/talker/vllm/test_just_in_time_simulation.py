@@ -1,4 +1,4 @@
-"""A GPU's steps and those who come between them, simulated: how long until somebody's first frame is made.
+"""Simulation of a GPU's steps and of utterances that arrive between them: latency of first frames.
 
 Times are those of an engine on one H200, 1.7B: a step's on the device, its preparation by the host.
 """
@@ -23,7 +23,7 @@ SECONDS = 20.0
 
 @dataclass
 class Speech:
-    came_s: float
+    arrived_s: float
     offset_s: float
     made: int = 0
     first_s: float = math.inf
@@ -39,7 +39,7 @@ class Speech:
 
 @dataclass
 class Device:
-    """`firsts_s`: how long each waited for his first frame; `steps`; `idle_s`: without work while there was some."""
+    """`firsts_s`: latency of each first frame; `idle_s`: time without work while generations could step."""
 
     firsts_s: list[float]
     steps: int = 0
@@ -50,8 +50,8 @@ class Device:
         return 1000 * sorted(self.firsts_s)[int(0.95 * len(self.firsts_s))]
 
 
-def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
-    """vLLM's loop: order a step while one runs, then wait for the older one's outcome."""
+def simulate(rate_per_s: float, *, just_in_time: bool, groups: int) -> Device:
+    """vLLM's loop: schedules a step while another runs, then waits for the older one."""
     chance, device = random.Random(1), Device([])
     timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
     arrivals, due_s = [], 0.0
@@ -61,7 +61,7 @@ def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
     flying: list[tuple[float, list[Speech]]] = []
     now_s = free_s = 0.0
     while now_s < SECONDS:
-        if late and (wait_s := order_wait_s(timer, now_s)):
+        if just_in_time and (wait_s := order_wait_s(timer, now_s)):
             now_s += wait_s + 0.0005 * chance.random()
         while arrivals[0] <= now_s:
             speeches.append(Speech(arrivals.pop(0), INTERVAL_S / groups * chance.randrange(groups)))
@@ -89,19 +89,19 @@ def simulate(rate_per_s: float, *, late: bool, groups: int) -> Device:
         for speech in made:
             if speech.first_s > over_s:
                 speech.first_s = over_s
-                device.firsts_s.append(over_s - speech.came_s)
+                device.firsts_s.append(over_s - speech.arrived_s)
         speeches = [speech for speech in speeches if speech.made < FRAMES]
     return device
 
 
-def test_who_comes_waits_less_for_a_step_that_is_ordered_late() -> None:
+def test_just_in_time_scheduling_shortens_first_frame_latency() -> None:
     for rate_per_s in (10, 60):
-        early, late = (simulate(rate_per_s, late=late, groups=GPU_GROUPS) for late in (False, True))
+        early, late = (simulate(rate_per_s, just_in_time=late, groups=GPU_GROUPS) for late in (False, True))
         assert late.p95_ms < early.p95_ms - 0.4
-        # The device pays little for it.
+        # The device idles hardly longer.
         assert late.idle_s < early.idle_s + 0.02 * SECONDS
 
 
-def test_who_comes_waits_less_where_the_others_take_turns() -> None:
-    together, in_turn = (simulate(60, late=True, groups=groups) for groups in (1, GPU_GROUPS))
+def test_staggered_credit_shortens_first_frame_latency() -> None:
+    together, in_turn = (simulate(60, just_in_time=True, groups=groups) for groups in (1, GPU_GROUPS))
     assert in_turn.p95_ms < 0.8 * together.p95_ms

@@ -1,4 +1,4 @@
-"""How it ends, and when its slot is free."""
+"""How a generation ends, and when its slot is free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from voxgate.pipeline.talker.generation import DRAIN_TIMEOUT_S
 from .scripted_engine import END, PROMPT, SAMPLING, ScriptedEngine, began, frame
 
 
-def test_closing_what_never_began_frees_the_slot_at_once() -> None:
+def test_closing_unstarted_generation_frees_slot_at_once() -> None:
     async def play() -> None:
         engine = ScriptedEngine()
         engine.generation.prepare(PROMPT, SAMPLING, 5)
@@ -23,7 +23,7 @@ def test_closing_what_never_began_frees_the_slot_at_once() -> None:
     run(play())
 
 
-def test_closing_after_the_end_frees_the_slot_when_the_request_is_over() -> None:
+def test_closing_finished_generation_frees_slot_when_request_ends() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(0, END, frame(0))
@@ -38,7 +38,7 @@ def test_closing_after_the_end_frees_the_slot_when_the_request_is_over() -> None
     run(play())
 
 
-def test_an_aborted_generation_keeps_its_slot_until_the_engine_confirms() -> None:
+def test_aborted_generation_keeps_slot_until_engine_confirms() -> None:
     async def play() -> None:
         engine, generation = began()
         closing = asyncio.create_task(generation.aclose())
@@ -54,7 +54,7 @@ def test_an_aborted_generation_keeps_its_slot_until_the_engine_confirms() -> Non
     run(play())
 
 
-def test_the_release_is_asked_for_only_after_the_abort() -> None:
+def test_release_is_requested_after_abort() -> None:
     async def play() -> None:
         engine, generation = began()
         closing = asyncio.create_task(generation.aclose())
@@ -68,7 +68,7 @@ def test_the_release_is_asked_for_only_after_the_abort() -> None:
     run(play())
 
 
-def test_a_release_that_does_not_come_is_not_waited_for_forever() -> None:
+def test_close_returns_after_timeout_without_release() -> None:
     async def play() -> None:
         engine, generation = began()
         await generation.aclose()
@@ -81,7 +81,7 @@ def test_a_release_that_does_not_come_is_not_waited_for_forever() -> None:
     run(play())
 
 
-def test_closing_twice_frees_once() -> None:
+def test_closing_twice_frees_slot_once() -> None:
     async def play() -> None:
         engine, generation = began()
         closing = asyncio.create_task(generation.aclose())
@@ -96,7 +96,7 @@ def test_closing_twice_frees_once() -> None:
     run(play())
 
 
-def test_closing_after_the_engine_was_lost_waits_for_nothing() -> None:
+def test_closing_after_engine_loss_returns_at_once() -> None:
     async def play() -> None:
         engine, generation = began()
         engine.outcome.set_exception(EngineLost("gone"))
@@ -108,7 +108,7 @@ def test_closing_after_the_engine_was_lost_waits_for_nothing() -> None:
     run(play())
 
 
-def test_closing_a_generation_that_failed_alone_asks_for_its_release() -> None:
+def test_closing_failed_generation_requests_release() -> None:
     async def play() -> None:
         engine, generation = began()
         generation.on_record(5, 0, frame(5))
@@ -122,7 +122,7 @@ def test_closing_a_generation_that_failed_alone_asks_for_its_release() -> None:
     run(play())
 
 
-def test_cancelling_the_close_only_stops_the_waiting() -> None:
+def test_cancelling_close_ends_the_wait_only() -> None:
     async def play() -> None:
         engine, generation = began()
         closing = asyncio.create_task(generation.aclose())
