@@ -1,6 +1,7 @@
-"""The speech tokenizer's `config.json`: reading it, and the values of one of its sections by their types."""
-# TODO-DOC Which tensors a checkpoint folder holds and where, from the files' headers: one safetensors file, or
-# TODO-DOC shards.
+"""Reads the speech tokenizer's `config.json`, and finds the tensors of a checkpoint folder by its files' headers.
+
+Imports no torch: the gateway's start checks checkpoints with it.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +16,15 @@ from safetensors import SafetensorError, safe_open
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-
-SUPPORTED_RATE_HZ = 24_000
-
 N = TypeVar("N", int, float)
 
 
 class CodecFormatError(ValueError):
-    """The checkpoint is not one this codec can load; the message names what is missing or different."""
+    """The checkpoint cannot be loaded; the message names what is missing or different."""
 
 
 def read_codec_config(checkpoint_dir: Path) -> Mapping[str, Any]:
-    """The speech tokenizer's `config.json`, parsed. Raises CodecFormatError."""
+    """Reads and parses the speech tokenizer's `config.json`. Raises CodecFormatError."""
     path = checkpoint_dir / "config.json"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -40,7 +38,7 @@ def read_codec_config(checkpoint_dir: Path) -> Mapping[str, Any]:
 
 
 def config_section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section of the document. Raises CodecFormatError when there is none."""
+    """Returns a section of the document. Raises CodecFormatError when there is none."""
     section = document.get(name)
     if not isinstance(section, Mapping):
         raise CodecFormatError(f"the codec configuration has no {name}")
@@ -48,7 +46,7 @@ def config_section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def config_values(name: str, section: Mapping[str, Any], cls: type[DataclassInstance]) -> dict[str, Any]:
-    """The values that `section` has for the fields of `cls`. Raises CodecFormatError for the first unusable one."""
+    """Returns the values in `section` for the fields of `cls`. Raises CodecFormatError for the first unusable one."""
     values: dict[str, Any] = {}
     for field in fields(cls):
         if field.name in section:
@@ -56,7 +54,7 @@ def config_values(name: str, section: Mapping[str, Any], cls: type[DataclassInst
             try:
                 values[field.name] = _read(str(field.type), value)
             except (TypeError, ValueError) as error:
-                raise CodecFormatError(f"{name}.{field.name} cannot be {value!r}") from error
+                raise CodecFormatError(f"{name}.{field.name} must be {field.type}, got {value!r}") from error
     return values
 
 
@@ -77,69 +75,70 @@ def _positive(value: N) -> N:
 
 
 Shape = tuple[int, ...]
+"""Shape of a tensor."""
 
 
 def find_tensors(
     folder: Path,
     prefix: str,
     expected: Mapping[str, Shape],
-    is_ignored: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - the shape of the callback
+    is_ignored: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - the signature of the callback
 ) -> dict[Path, list[str]]:
-    """The files that hold the tensors under `prefix`, with their names without it; reads the files' headers only.
+    """Returns the files that hold the tensors under `prefix`, with their names without it; reads headers only.
 
     Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
     """
-    places: dict[Path, list[str]] = {}
+    files: dict[Path, list[str]] = {}
     shapes: dict[str, Shape] = {}
     for path in weight_files(folder, prefix):
         with _opened(path) as shard:
-            for name in shard.keys():  # noqa: SIM118 - a safe_open handle is no mapping
+            for name in shard.keys():  # noqa: SIM118 - a safe_open handle is not a mapping
                 short = name.removeprefix(prefix)
                 if name.startswith(prefix) and not is_ignored(short):
                     shapes[short] = tuple(shard.get_slice(name).get_shape())
-                    places.setdefault(path, []).append(short)
+                    files.setdefault(path, []).append(short)
     if not shapes:
         raise CodecFormatError(f"the weights in {folder} have no tensors named {prefix}...")
-    complaints = []
+    problems = []
     if missing := sorted(expected.keys() - shapes.keys()):
-        complaints.append(f"missing {_some(missing, prefix)}")
+        problems.append(f"missing {_shorten(missing, prefix)}")
     if surplus := sorted(shapes.keys() - expected.keys()):
-        complaints.append(f"surplus {_some(surplus, prefix)}")
+        problems.append(f"surplus {_shorten(surplus, prefix)}")
     if misshapen := [
         f"{prefix}{name} {list(shape)} instead of {list(expected[name])}"
         for name, shape in shapes.items()
         if name in expected and shape != expected[name]
     ]:
-        complaints.append(f"wrong shape: {_some(misshapen)}")
-    if complaints:
-        raise CodecFormatError(f"the weights in {folder} do not fit: {'; '.join(complaints)}")
-    return places
+        problems.append(f"wrong shape: {_shorten(misshapen)}")
+    if problems:
+        raise CodecFormatError(f"the weights in {folder} do not fit: {'; '.join(problems)}")
+    return files
 
 
 def weight_files(folder: Path, prefix: str = "") -> list[Path]:
-    """`model.safetensors`, or the shards that its index names for tensors under `prefix`. Raises CodecFormatError."""
+    """Returns `model.safetensors`, or the shards that the index names for `prefix`. Raises CodecFormatError."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists():
         return [single]
     if not index.exists():
         raise CodecFormatError(f"no weights in {folder}: neither {single.name} nor {index.name}")
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = {file for name, file in places.items() if name.startswith(prefix)}
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = {file for name, file in shards.items() if name.startswith(prefix)}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CodecFormatError(f"{index} has no usable weight_map") from error
     return [folder / name for name in sorted(names)]
 
 
 def _opened(path: Path) -> Any:
-    """A handle that is its own context. Raises CodecFormatError."""
-    # Nothing is read but names and shapes, and NumPy is there already where torch would take seconds to load.
+    """Opens a file as a context manager. Raises CodecFormatError."""
+    # Only names and shapes are read, and NumPy is loaded already, where torch would take seconds.
     try:
         return safe_open(str(path), framework="np")
     except (OSError, SafetensorError) as error:
         raise CodecFormatError(f"cannot read the weights {path}: {error}") from error
 
 
-def _some(names: list[str], prefix: str = "", limit: int = 8) -> str:
-    shown = ", ".join(prefix + name for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+def _shorten(names: list[str], prefix: str = "", limit: int = 8) -> str:
+    listed = ", ".join(prefix + name for name in names[:limit])
+    return listed + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,5 +1,4 @@
-"""The codec decoder's dimensions, read from `config.json` of the speech tokenizer."""
-# TODO-DOC The codec encoder's dimensions, read from `config.json` of the speech tokenizer.
+"""Dimensions of the codec's decoder and encoder, read from `config.json` of the speech tokenizer. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from .checkpoint import SUPPORTED_RATE_HZ, CodecFormatError, config_section, config_values, read_codec_config
+from ..pcm import SAMPLE_RATE_HZ
+from .checkpoint import CodecFormatError, config_section, config_values, read_codec_config
 
 CodecMode = Literal["stateful", "overlap"]
 """How streams are decoded chunk by chunk; see `streaming.py`."""
@@ -17,7 +17,7 @@ CodecMode = Literal["stateful", "overlap"]
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """`decoder_config` of the published format; every value is read, none has a default of its own."""
+    """`decoder_config` of the published format (docs/qwen3_tts.md, section 8.1); no value has a default."""
 
     codebook_size: int
     codebook_dim: int
@@ -38,23 +38,23 @@ class DecoderConfig:
 
     @property
     def frame_samples(self) -> int:
-        """Samples a frame: the product of all upsampling."""
+        """Samples per frame: the product of all upsampling factors."""
         return math.prod(self.upsampling_ratios) * math.prod(self.upsample_rates)
 
     @property
     def block_widths(self) -> tuple[int, ...]:
-        """Channels entering each vocoder block, and those leaving the last: halved at every block."""
+        """Input channels of each vocoder block, and output channels of the last; each block halves them."""
         return tuple(self.decoder_dim >> block for block in range(len(self.upsample_rates) + 1))
 
     @property
     def exact_left_context(self) -> int:
-        """Frames before a chunk that its audio depends on: by pre_conv, attention and vocoder."""
+        """Frames before a chunk on which its audio depends: by pre_conv, attention and vocoder (section 8.3)."""
         return 2 + self.num_hidden_layers * (self.sliding_window - 1) + self.vocoder_left_context
 
     @property
     def vocoder_left_context(self) -> int:
-        """Frames of hidden states before a chunk that the vocoder still hears: 10 in the published codec."""
-        reach = 0.0  # in frames: each layer adds what it looks back, at its own rate
+        """Frames of hidden states before a chunk on which the vocoder depends: 10 in the published codec."""
+        reach = 0.0  # in frames; each layer adds its own left context, at its own rate
         rate = 1
         for ratio in self.upsampling_ratios:
             rate *= ratio
@@ -69,12 +69,12 @@ class DecoderConfig:
 
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path) -> DecoderConfig:
-        """Read `config.json`. Raises CodecFormatError, also when the file is absent."""
+        """Reads `config.json`. Raises CodecFormatError, also when there is no such file."""
         return cls.from_document(read_codec_config(checkpoint_dir))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecoderConfig:
-        """Read the parsed document. Raises CodecFormatError naming every missing or unusable value."""
+        """Reads the parsed document. Raises CodecFormatError naming every missing or unsupported value."""
         section = config_section(document, "decoder_config")
         missing = [f.name for f in fields(cls) if f.name not in section]
         if missing:
@@ -84,28 +84,23 @@ class DecoderConfig:
         return config
 
     def _refuse_unsupported(self, document: Mapping[str, Any], section: Mapping[str, Any]) -> None:
-        complaints = []
-        if section.get("hidden_act", "silu") != "silu":
-            complaints.append(f"hidden_act {section['hidden_act']!r} (only 'silu')")
-        if section.get("attention_bias", False):
-            complaints.append("attention_bias")
+        problems = _differences(section, {"hidden_act": "silu", "attention_bias": False})
+        problems += _differences(
+            document, {"output_sample_rate": SAMPLE_RATE_HZ, "decode_upsample_rate": self.frame_samples}
+        )
         if self.num_attention_heads % self.num_key_value_heads:
-            complaints.append("num_attention_heads that is no multiple of num_key_value_heads")
+            problems.append("num_attention_heads must be a multiple of num_key_value_heads")
         if self.decoder_dim % (1 << len(self.upsample_rates)):
-            complaints.append(f"decoder_dim {self.decoder_dim} that cannot be halved at every block")
+            problems.append(f"decoder_dim must be divisible by 2 at every block, got {self.decoder_dim}")
         if self.codebook_dim % 2 or self.head_dim % 2:
-            complaints.append("odd codebook_dim or head_dim")
-        if (rate := document.get("output_sample_rate", SUPPORTED_RATE_HZ)) != SUPPORTED_RATE_HZ:
-            complaints.append(f"output_sample_rate {rate} (only {SUPPORTED_RATE_HZ})")
-        if (samples := document.get("decode_upsample_rate", self.frame_samples)) != self.frame_samples:
-            complaints.append(f"decode_upsample_rate {samples} where the rates multiply to {self.frame_samples}")
-        if complaints:
-            raise CodecFormatError(f"this codec decoder does not support {'; '.join(complaints)}")
+            problems.append("codebook_dim and head_dim must be even")
+        if problems:
+            raise CodecFormatError(f"unsupported codec decoder: {'; '.join(problems)}")
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """`encoder_config` of the published format, which is that of Mimi; what it leaves out has Mimi's value."""
+    """`encoder_config` of the published format, which is that of Mimi; absent values are Mimi's."""
 
     num_filters: int = 64
     kernel_size: int = 7
@@ -122,26 +117,26 @@ class EncoderConfig:
     norm_eps: float = 1e-5
     rope_theta: float = 10_000.0
     sliding_window: int | None = 250
-    """Positions of 40 ms that attention sees, its own included; None is all that were before."""
+    """Positions of 40 ms that attention sees, its own included; None: all earlier ones."""
     codebook_size: int = 2048
     codebook_dim: int = 256
     num_quantizers: int = 32
     """Codebooks in the file."""
     num_semantic_quantizers: int = 1
     valid_quantizers: int = 16
-    """Codebooks that make a frame."""
+    """Codebooks of a frame."""
 
     DOWNSAMPLING = 2
-    """From the transformer's positions to frames."""
+    """Positions of the transformer per frame."""
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The convolutions' strides in the order they are run."""
+        """Strides of the convolutions in their order."""
         return tuple(reversed(self.upsampling_ratios))
 
     @property
     def frame_samples(self) -> int:
-        """Samples a frame."""
+        """Samples per frame."""
         return math.prod(self.upsampling_ratios) * self.DOWNSAMPLING
 
     @property
@@ -150,12 +145,12 @@ class EncoderConfig:
 
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path) -> EncoderConfig:
-        """Read `config.json`. Raises CodecFormatError, also when the file is absent."""
+        """Reads `config.json`. Raises CodecFormatError, also when there is no such file."""
         return cls.from_document(read_codec_config(checkpoint_dir))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> EncoderConfig:
-        """Read the parsed document. Raises CodecFormatError naming every unusable value."""
+        """Reads the parsed document. Raises CodecFormatError naming every unsupported value."""
         section = config_section(document, "encoder_config")
         values = config_values("encoder_config", section, cls)
         if "encoder_valid_num_quantizers" in document:
@@ -165,7 +160,7 @@ class EncoderConfig:
         return config
 
     def _refuse_unsupported(self, document: Mapping[str, Any], section: Mapping[str, Any]) -> None:
-        supported = {
+        required = {
             "audio_channels": 1,
             "use_causal_conv": True,
             "use_conv_shortcut": False,
@@ -175,18 +170,24 @@ class EncoderConfig:
             "num_key_value_heads": self.num_attention_heads,
             "vector_quantization_hidden_dimension": self.codebook_dim,
         }
-        complaints = [
-            f"{name} {section[name]!r} (only {value!r})"
-            for name, value in supported.items()
-            if section.get(name, value) != value
-        ]
+        problems = _differences(section, required)
+        problems += _differences(
+            document, {"input_sample_rate": SAMPLE_RATE_HZ, "encode_downsample_rate": self.frame_samples}
+        )
         if section.get("head_dim") not in (None, self.head_dim) or self.hidden_size % (2 * self.num_attention_heads):
-            complaints.append("attention heads that do not share out hidden_size")
+            problems.append(
+                "hidden_size must be a multiple of two times num_attention_heads, and head_dim the quotient"
+            )
         if not self.num_semantic_quantizers < self.valid_quantizers <= self.num_quantizers:
-            complaints.append(f"{self.valid_quantizers} codes a frame out of {self.num_quantizers} codebooks")
-        if (rate := document.get("input_sample_rate", SUPPORTED_RATE_HZ)) != SUPPORTED_RATE_HZ:
-            complaints.append(f"input_sample_rate {rate} (only {SUPPORTED_RATE_HZ})")
-        if (samples := document.get("encode_downsample_rate", self.frame_samples)) != self.frame_samples:
-            complaints.append(f"encode_downsample_rate {samples} where the strides multiply to {self.frame_samples}")
-        if complaints:
-            raise CodecFormatError(f"this codec encoder does not support {'; '.join(complaints)}")
+            problems.append(f"{self.valid_quantizers} codes per frame do not fit {self.num_quantizers} codebooks")
+        if problems:
+            raise CodecFormatError(f"unsupported codec encoder: {'; '.join(problems)}")
+
+
+def _differences(section: Mapping[str, Any], required: Mapping[str, Any]) -> list[str]:
+    """Describes the values of `section` that differ from the required ones; absent values do not."""
+    return [
+        f"{name} must be {value!r}, got {section[name]!r}"
+        for name, value in required.items()
+        if section.get(name, value) != value
+    ]

@@ -18,17 +18,17 @@ from .weights import load_tensors
 
 
 class CodecDecoder:
-    """Qwen3-TTS 12 Hz decoder (spec sections D.3 and E.2), one frame of 16 codes to 1920 samples at 24 kHz.
+    """The Qwen3-TTS 12 Hz decoder on a CPU: one frame of 16 codes to 1920 samples at 24 kHz.
 
-    It is causal without look-ahead: the audio of a frame is final once the frame is known. All that a later
-    frame needs of earlier ones is its `StreamState`, so a chunked decode equals a single pass up to rounding,
-    in any chunking and any batch.
+    Defined in docs/qwen3_tts.md, sections 8.2 and 11.3. It is causal without look-ahead: the audio of a frame is final
+    once the frame is known. A `StreamState` holds all that later frames need of earlier ones, so a decode in chunks
+    equals a single pass up to rounding, in any chunking and any batch.
     """
 
     def __init__(
         self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32
     ) -> None:
-        """`tensors`: by their names without `decoder.`; scales and adjoining linear maps are folded."""
+        """`tensors`: by their names without `decoder.`. Scales and adjacent linear maps are folded into one another."""
         self.config = config
         self.dtype = dtype
         self.codebooks, self.codebook_size = config.num_quantizers, config.codebook_size
@@ -46,28 +46,27 @@ class CodecDecoder:
 
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path, dtype: torch.dtype = torch.float32) -> CodecDecoder:
-        """Load the `speech_tokenizer` folder of a voice. Raises CodecFormatError."""
+        """Loads the `speech_tokenizer` folder of a checkpoint. Raises CodecFormatError."""
         config = DecoderConfig.from_checkpoint(checkpoint_dir)
         return cls(config, load_tensors(checkpoint_dir, config), dtype)
 
     def initial_state(self, rows: int) -> StreamState:
-        """The state of `rows` streams of which nothing was decoded yet."""
+        """Returns the state of `rows` new streams."""
         return StreamState(
             torch.zeros(rows, self.history_width, dtype=self.dtype), torch.zeros(rows, dtype=torch.int64)
         )
 
     def decode_all(self, codes: Tensor) -> Tensor:
-        """Decode whole utterances in a single pass: int64 [B, T, 16] -> float [B, T * 1920] in [-1, 1]."""
+        """Decodes whole utterances in a single pass: int64 [B, T, 16] -> float [B, T * 1920] in [-1, 1]."""
         pcm, _ = self.decode(codes, self.initial_state(len(codes)))
         return pcm
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """Decode the next n frames of B streams, each at its own position.
+        """Decodes the next n frames of B streams, each at its own position.
 
-        `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and
-        the state behind the chunk; `state` is left as it was. Raises ValueError for codes outside the
-        codebooks.
+        `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and the state
+        after the chunk; `state` is not changed. Raises ValueError for codes outside the codebooks.
         """
         history = ChunkHistory.over(state)
         hidden = self.hidden(codes, history)
@@ -88,10 +87,10 @@ class CodecDecoder:
         return select_steps(pcm.unsqueeze(2), kept * size, frames * size).squeeze(2)
 
     def hidden(self, codes: Tensor, history: ChunkHistory) -> Tensor:
-        """[B, n, 16] -> [n, B, hidden], after the transformer's last norm."""
+        """Maps codes [B, n, 16] to [n, B, hidden], after the transformer's last norm."""
         rows, steps, codebooks = codes.shape
         lowest, highest = codes.aminmax()
-        if lowest < 0 or highest >= self.config.codebook_size:  # would read another codebook's entries
+        if lowest < 0 or highest >= self.config.codebook_size:  # they would select entries of another codebook
             raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, codebooks)
         x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
@@ -102,7 +101,7 @@ class CodecDecoder:
         return rms_norm(x, self.config.rms_norm_eps)
 
     def vocode(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """[n, B, hidden] -> [B, n * 1920]."""
+        """Maps hidden states [n, B, hidden] to audio [B, n * 1920]."""
         for upsampling, refine in self.upsampling:
             x = refine(upsampling.over(x, history), history)
         x = self.widening.over(x, history)
@@ -112,14 +111,14 @@ class CodecDecoder:
 
 
 class _WeightFolding:
-    """Builds the layers in the order they run, each with what can be computed once already in its weights."""
+    """Builds the layers in the order in which they run, with everything folded into weights that can be."""
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
         self.layout = HistoryLayout()
 
     def exact(self, name: str) -> Tensor:
-        """A tensor as float64, so that folding does not round twice."""
+        """Returns a tensor as float64, so that folding does not round twice."""
         return self.tensors[name].double()
 
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
@@ -134,7 +133,7 @@ class _WeightFolding:
         return Snake(frequency.to(self.dtype), gain.to(self.dtype), steps_per_frame)
 
     def codebooks(self) -> tuple[Tensor, Tensor]:
-        """All codebooks, projected, in one table: dequantising is a sum of one entry of each."""
+        """Returns all codebooks, projected, in one table, and their offsets: a frame is the sum of one entry of each."""
         tables = []
         for stack, layers in (("first", 1), ("rest", self.config.num_quantizers - 1)):
             project = self.exact(f"quantizer.rvq_{stack}.output_proj.weight")[:, :, 0]
@@ -147,7 +146,7 @@ class _WeightFolding:
         return torch.cat(tables), offsets
 
     def input_conv(self) -> CausalConv:
-        """pre_conv and the transformer's input projection, as one convolution."""
+        """Returns pre_conv and the transformer's input projection as one convolution."""
         project = self.exact("pre_transformer.input_proj.weight")
         weight = torch.einsum("hl,lck->hck", project, self.exact("pre_conv.conv.weight"))
         bias = project @ self.exact("pre_conv.conv.bias") + self.exact("pre_transformer.input_proj.bias")
@@ -163,7 +162,7 @@ class _WeightFolding:
         return layers
 
     def upsampling(self) -> list[tuple[CausalUpsampling, ConvNext]]:
-        """The two gentle stages; the first also holds the transformer's output projection."""
+        """Returns the two stages before the vocoder; the first includes the transformer's output projection."""
         stages = []
         for stage, ratio in enumerate(self.config.upsampling_ratios):
             weight, bias = (self.exact(f"upsample.{stage}.0.conv.{x}") for x in ("weight", "bias"))
@@ -174,7 +173,7 @@ class _WeightFolding:
         return stages
 
     def _after_projection(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Exact because these taps do not overlap: every output sees one whole input, never the padding."""
+        """Folds the output projection in: exact, because taps do not overlap and every output depends on one input."""
         norm = self.exact("pre_transformer.norm.weight")
         project = self.exact("pre_transformer.output_proj.weight") * norm
         constant = self.exact("pre_transformer.output_proj.bias")

@@ -1,4 +1,4 @@
-"""The decoder's tensors: which the format names, and with which shapes."""
+"""Names and shapes of the decoder's tensors in the published format (docs/qwen3_tts.md, section 11.3)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RESIDUAL_DILATIONS = (1, 3, 9)
 
 
 def check_tensors(checkpoint_dir: Path, config: DecoderConfig) -> None:
-    """Raises CodecFormatError naming what is missing, surplus or misshapen; reads the files' headers only."""
+    """Checks the decoder's tensors by the files' headers. Raises CodecFormatError naming all that do not fit."""
     find_tensors(checkpoint_dir, DECODER_PREFIX, tensor_shapes(config), is_ignored=is_encoder_only_tensor)
 
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, Shape]:
-    """Every tensor that decoding needs, by its name without `decoder.`, with its shape."""
+    """Returns the shapes of all tensors that decoding needs, by their names without `decoder.`."""
     return dict(_tensor_shapes(config))
 
 
@@ -88,5 +88,5 @@ def _snake(name: str, channels: int) -> Iterator[tuple[str, Shape]]:
 
 
 def is_encoder_only_tensor(name: str) -> bool:
-    """The quantizer's input projections: in the file, but only encoding uses them."""
+    """Returns whether a tensor is an input projection of the quantizer, which only encoding uses."""
     return name.startswith("quantizer.") and ".input_proj." in name

@@ -1,6 +1,7 @@
-"""Residual vector quantization as the codec's encoder does it: one semantic codebook beside acoustic ones."""
-# TODO-DOC The codec encoder: 24 kHz audio to codes, Mimi's encoder as Qwen3-TTS uses it. Modules are named as in the
-# TODO-DOC published weights, so that their own shapes are the check of a checkpoint.
+"""The codec encoder: 24 kHz audio to codes, Mimi's encoder as Qwen3-TTS uses it (docs/qwen3_tts.md, section 9).
+
+Modules have the names of the published weights, so that their parameters' names and shapes check a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from .weights import load_module_weights
 
 
 class SplitResidualQuantizer(nn.Module):
-    """Both stacks quantize the same vectors; of the acoustic one only the first stages make codes."""
+    """One semantic and several acoustic codebooks, which quantize the same vectors.
+
+    Only the first acoustic stages produce codes.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -25,28 +29,28 @@ class SplitResidualQuantizer(nn.Module):
         self.acoustic_residual_vector_quantizer = ResidualVectorQuantizer(config, config.num_quantizers - semantic)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> int64 [B, T, 16], the semantic codes first."""
+        """Maps [B, T, hidden] to int64 [B, T, 16], the semantic codes first."""
         semantic = self.semantic_residual_vector_quantizer
         codes = [*semantic(x, len(semantic.layers)), *self.acoustic_residual_vector_quantizer(x, self.acoustic_codes)]
         return torch.stack(codes, dim=2)
 
 
 class ResidualVectorQuantizer(nn.Module):
-    """Every stage quantizes what the stages before it left over."""
+    """A stack of stages, each of which quantizes the residual of those before it."""
 
     def __init__(self, config: EncoderConfig, stages: int) -> None:
         super().__init__()
         self.input_proj = nn.Conv1d(config.hidden_size, config.codebook_dim, 1, bias=False)
-        # In the file, but only decoding uses it.
+        # A parameter of the file that only decoding uses.
         self.output_proj = nn.Conv1d(config.codebook_dim, config.hidden_size, 1, bias=False)
         self.layers = nn.ModuleList(_QuantizerStage(config) for _ in range(stages))
 
     def forward(self, x: Tensor, stages: int) -> list[Tensor]:
-        """[B, T, hidden] -> int64 [B, T] for each of the first `stages` stages."""
+        """Maps [B, T, hidden] to int64 [B, T] for each of the first `stages` stages."""
         residual = self.input_proj(x.transpose(1, 2)).transpose(1, 2)
         codes = []
         for layer in list(self.layers)[:stages]:
-            assert isinstance(layer, _QuantizerStage)
+            assert isinstance(layer, _QuantizerStage)  # for the type checker: a ModuleList holds any module
             table = layer.codebook.table()
             nearest = torch.cdist(residual, table[None]).argmin(dim=2)
             residual = residual - table[nearest]
@@ -61,7 +65,7 @@ class _QuantizerStage(nn.Module):
 
 
 class EuclideanCodebook(nn.Module):
-    """Entries as training left them: the sum of the vectors that chose an entry, and how many did."""
+    """A codebook as training stores it: the sum of the vectors assigned to each entry, and their number."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -70,7 +74,7 @@ class EuclideanCodebook(nn.Module):
         self.initialized = nn.Parameter(torch.ones(1))
 
     def table(self) -> Tensor:
-        """[codebook_size, codebook_dim]"""
+        """Returns the entries, [codebook_size, codebook_dim]."""
         return self.embed_sum / self.cluster_usage.clamp(min=1e-5)[:, None]
 
 
@@ -78,9 +82,9 @@ ENCODER_PREFIX = "encoder."
 
 
 class CodecEncoder(nn.Module):
-    """Qwen3-TTS 12 Hz encoder (spec sections D.4 and F.1): 1920 samples at 24 kHz to one frame of 16 codes.
+    """The Qwen3-TTS 12 Hz encoder: 1920 samples at 24 kHz to one frame of 16 codes.
 
-    It is causal, so what follows an audio changes none of its whole frames.
+    Defined in docs/qwen3_tts.md, sections 9 and 11.4. It is causal: audio that follows changes no complete frame.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -96,13 +100,13 @@ class CodecEncoder(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path) -> CodecEncoder:
-        """Load the `speech_tokenizer` folder of a voice model. Raises CodecFormatError."""
+        """Loads the `speech_tokenizer` folder of a checkpoint. Raises CodecFormatError."""
         config = EncoderConfig.from_checkpoint(checkpoint_dir)
         return load_module_weights(lambda: cls(config), checkpoint_dir, ENCODER_PREFIX)
 
     @torch.inference_mode()
     def encode(self, pcm: Tensor) -> Tensor:
-        """Encode a whole audio: float [n] in [-1, 1], 24 kHz mono -> int64 [ceil(n / 1920), 16]."""
+        """Encodes a whole recording: float [n] in [-1, 1], 24 kHz mono -> int64 [ceil(n / 1920), 16]."""
         x = self.encoder(pcm[None, None])
         x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
         codes: Tensor = self.quantizer(self.downsample(x).transpose(1, 2))
@@ -110,8 +114,10 @@ class CodecEncoder(nn.Module):
 
 
 class PaddedConv(nn.Module):
-    """A strided convolution of ceil(n / stride) outputs: padded in front by what it looks back, and behind
-    to complete its last step."""
+    """A causal strided convolution with ceil(n / stride) outputs.
+
+    It pads its left context in front, and behind what completes the last step.
+    """
 
     pad_mode = "constant"
 
@@ -123,13 +129,13 @@ class PaddedConv(nn.Module):
         self.stride, self.reach = stride, (kernel - 1) * dilation + 1 - stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, inputs, n] -> [B, outputs, ceil(n / stride)]."""
+        """Maps [B, inputs, n] to [B, outputs, ceil(n / stride)]."""
         result: Tensor = self.conv(pad(x, (self.reach, -x.shape[2] % self.stride), mode=self.pad_mode))
         return result
 
 
 class EncoderResidualUnit(nn.Module):
-    """x + conv1(elu(conv3(elu(x)))), narrower in between."""
+    """x + conv1(elu(conv3(elu(x)))), with fewer channels in between."""
 
     def __init__(self, config: EncoderConfig, width: int, dilation: int) -> None:
         super().__init__()
@@ -144,7 +150,7 @@ class EncoderResidualUnit(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, width, n] -> the same shape."""
+        """Maps [B, width, n] to the same shape."""
         branch = x
         for layer in self.block:
             branch = layer(branch)
@@ -152,7 +158,7 @@ class EncoderResidualUnit(nn.Module):
 
 
 class SeanetEncoder(nn.Module):
-    """SEANet's encoder: samples at 24 kHz to vectors at 25 Hz."""
+    """The encoder of SEANet: samples at 24 kHz to vectors at 25 Hz."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -167,14 +173,14 @@ class SeanetEncoder(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, 1, n] -> [B, hidden, n / 960]."""
+        """Maps [B, 1, n] to [B, hidden, n / 960]."""
         for layer in self.layers:
             x = layer(x)
         return x
 
 
 class EncoderTransformer(nn.Module):
-    """Causal attention over a sliding window."""
+    """Transformer with causal attention over a sliding window."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -182,23 +188,23 @@ class EncoderTransformer(nn.Module):
         self.layers = nn.ModuleList(EncoderTransformerLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> the same shape."""
+        """Maps [B, T, hidden] to the same shape."""
         steps, config = x.shape[1], self.config
         now = torch.arange(steps)
         age = now[:, None] - now
-        seen = age >= 0
+        mask = age >= 0
         if config.sliding_window is not None:
-            seen &= age < config.sliding_window
+            mask &= age < config.sliding_window
         pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
         angles = (now[:, None] * config.rope_theta**-pairs).repeat(1, 2)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
-            x = layer(x, cos, sin, seen)
+            x = layer(x, cos, sin, mask)
         return x
 
 
 class EncoderTransformerLayer(nn.Module):
-    """LayerNorm, attention, LayerNorm, MLP, each branch scaled channel by channel."""
+    """LayerNorm, attention, LayerNorm, MLP, with a scale per channel on each branch."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -209,15 +215,15 @@ class EncoderTransformerLayer(nn.Module):
         self.mlp = EncoderMlp(config)
         self.mlp_layer_scale = ChannelScale(config.hidden_size)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor) -> Tensor:
-        """[B, T, hidden] -> the same shape; `seen`: bool [T, T]."""
-        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), cos, sin, seen))
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        """Maps [B, T, hidden] to the same shape; `mask`: bool [T, T], positions that attention sees."""
+        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), cos, sin, mask))
         branch: Tensor = self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
         return x + branch
 
 
 class EncoderAttention(nn.Module):
-    """Multi-head attention, rotary positions pairing channel i with i + head_dim / 2."""
+    """Multi-head attention; the rotary embedding pairs channel i with i + head_dim / 2."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -226,15 +232,15 @@ class EncoderAttention(nn.Module):
             nn.Linear(config.hidden_size, config.hidden_size, bias=False) for _ in range(4)
         )
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, seen: Tensor) -> Tensor:
-        """[B, T, hidden] -> the same shape."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        """Maps [B, T, hidden] to the same shape."""
         query, key, value = (
             project(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = (y * cos + _quarter_turn(y) * sin for y in (query, key))
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        result: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        query, key = (y * cos + _rotate_half(y) * sin for y in (query, key))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
         return result
 
 
@@ -247,23 +253,23 @@ class EncoderMlp(nn.Module):
         self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, hidden] -> the same shape."""
+        """Maps [B, T, hidden] to the same shape."""
         result: Tensor = self.fc2(gelu(self.fc1(x)))
         return result
 
 
 class ChannelScale(nn.Module):
-    """Multiplies every channel by a learnt number."""
+    """Multiplies every channel by a learned factor."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., channels] -> the same shape."""
+        """Maps [..., channels] to the same shape."""
         return x * self.scale
 
 
-def _quarter_turn(x: Tensor) -> Tensor:
+def _rotate_half(x: Tensor) -> Tensor:
     left, right = x.chunk(2, dim=3)
     return torch.cat((-right, left), dim=3)

@@ -1,4 +1,4 @@
-"""What a stream remembers between chunks: one row of numbers, in which every layer has its stretch."""
+"""State of streams between chunks: one row of numbers per stream, in which every layer has its range."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """Streams at a chunk boundary, one row each: what the layers remember, and how far each stream is.
+    """State of streams at a chunk boundary, one row each.
 
-    `history`: [rows, width]; `frames`: int64 [rows], frames decoded so far. A stream at its start is all
-    zeros. The same type holds the slab of a service (one row a slot) and the rows of one batch.
+    `history`: [rows, width], what the layers keep; `frames`: int64 [rows], frames decoded so far. A stream at its
+    start is all zeros. The type holds the slab of a decoder (one row per slot) as well as the rows of one batch.
     """
 
     history: Tensor
@@ -24,25 +24,25 @@ class StreamState:
         return len(self.frames)
 
     def take(self, slots: Tensor) -> StreamState:
-        """Copy the rows `slots` (int64 [B], distinct) out of the slab."""
+        """Returns copies of the rows `slots`, int64 [B]."""
         return StreamState(self.history.index_select(0, slots), self.frames.index_select(0, slots))
 
     def put(self, slots: Tensor, state: StreamState) -> None:
-        """Write the rows of `state` back to `slots`."""
+        """Writes the rows of `state` to `slots`, int64 [B], distinct if their states matter."""
         self.history.index_copy_(0, slots, state.history)
         self.frames.index_copy_(0, slots, state.frames)
 
     def reset(self, slots: Tensor) -> None:
-        """Put `slots` at the start of a stream."""
+        """Resets `slots` to the start of a stream."""
         self.history.index_fill_(0, slots, 0)
         self.frames.index_fill_(0, slots, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkHistory:
-    """One pass over a chunk: the layers read `before` and leave in `after` what the next chunk needs.
+    """State during one pass over a chunk: layers read `before` and write to `after` what the next chunk needs.
 
-    `frames`: int64 [rows], the stream position of the chunk's first frame in every row.
+    `frames`: int64 [rows], position in its stream of each row's first frame.
     """
 
     before: Tensor
@@ -60,25 +60,25 @@ class ChunkHistory:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A stretch of the history: the last `steps` inputs of a layer, `width` numbers each, kept row by row."""
+    """A layer's range of the history: its last `steps` inputs, `width` numbers each, for every row."""
 
     offset: int
     steps: int
     width: int
 
     def load(self, history: ChunkHistory, into: Tensor) -> None:
-        """Copy the remembered inputs to `into` [steps, rows, width]."""
+        """Copies the kept inputs to `into` [steps, rows, width]."""
         into.copy_(self._view(history.before))
 
     def store(self, history: ChunkHistory, inputs: Tensor) -> None:
-        """Remember the last steps of `inputs` [>= steps, rows, width]."""
+        """Keeps the last steps of `inputs` [>= steps, rows, width]."""
         self._view(history.after).copy_(inputs[inputs.shape[0] - self.steps :])
 
     def _view(self, history: Tensor) -> Tensor:
-        """[steps, rows, width] of the history, in one operation instead of three."""
-        line = history.stride(0)
+        """Returns the range as [steps, rows, width], in one operation instead of three."""
+        row_stride = history.stride(0)
         offset = history.storage_offset() + self.offset
-        return history.as_strided((self.steps, len(history), self.width), (self.width, line, 1), offset)
+        return history.as_strided((self.steps, len(history), self.width), (self.width, row_stride, 1), offset)
 
 
 def select_steps(x: Tensor, first: Tensor, length: int) -> Tensor:
@@ -91,13 +91,13 @@ def select_steps(x: Tensor, first: Tensor, length: int) -> Tensor:
 
 
 class HistoryLayout:
-    """Hands out the stretches of the history row while the layers are being built."""
+    """Assigns ranges of the history row to layers while they are built."""
 
     def __init__(self) -> None:
         self.width = 0
 
     def reserve(self, steps: int, width: int) -> Tail:
-        """A stretch for `steps` inputs of `width` numbers."""
+        """Assigns a range for `steps` inputs of `width` numbers."""
         tail = Tail(self.width, steps, width)
         self.width += steps * width
         return tail

@@ -1,5 +1,4 @@
-"""Reading exactly the tensors a module expects out of a checkpoint folder."""
-# TODO-DOC The decoder's weights, read or made up.
+"""Reads from a checkpoint folder exactly the tensors that a module expects; random weights for tests."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ def read_tensors(
     folder: Path,
     prefix: str,
     expected: Mapping[str, Shape],
-    is_ignored: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - the shape of the callback
+    is_ignored: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - the signature of the callback
 ) -> dict[str, Tensor]:
-    """Read every tensor under `prefix`, by its name without it, as stored; other tensors are not touched.
+    """Reads every tensor under `prefix` as stored, by its name without the prefix; ignores other tensors.
 
     Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
     """
@@ -36,9 +35,9 @@ def read_tensors(
 
 
 def load_module_weights(build: Callable[[], M], folder: Path, prefix: str) -> M:
-    """The module that `build` makes, in float32, with the weights stored under `prefix` and ready to infer.
+    """Builds a module in float32 with the weights stored under `prefix`, ready for inference.
 
-    The module's own names and shapes are those that the format has to have. Raises CodecFormatError.
+    The names and shapes of the module's parameters are those that the file must have. Raises CodecFormatError.
     """
     with torch.device("meta"):
         module = build()
@@ -49,7 +48,7 @@ def load_module_weights(build: Callable[[], M], folder: Path, prefix: str) -> M:
 
 
 def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tensor]:
-    """Read every tensor under `decoder.` (prefix removed), as stored; encoder tensors are not touched.
+    """Reads the decoder's tensors as stored, by their names without `decoder.`; ignores the encoder's.
 
     Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
     """
@@ -57,7 +56,7 @@ def load_tensors(checkpoint_dir: Path, config: DecoderConfig) -> dict[str, Tenso
 
 
 def random_tensors(config: DecoderConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Weights of plausible scale for trying out a configuration without a checkpoint; float64."""
+    """Returns float64 weights of plausible scale, for a configuration without a checkpoint."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in tensor_shapes(config).items():
@@ -67,7 +66,7 @@ def random_tensors(config: DecoderConfig, seed: int = 0) -> dict[str, Tensor]:
         elif name.endswith((".alpha", ".beta", ".bias", ".scale", ".gamma")):
             values = 0.1 * values + name.endswith(".beta")
         elif "embedding_sum" not in name:
-            # Snake only ever adds, so weights of the usual scale would drive the output into its limits.
+            # Snake only adds to its input, so weights of the usual scale would saturate the output.
             values = 0.8 * values / values[0].numel() ** 0.5
         tensors[name] = values
     return tensors

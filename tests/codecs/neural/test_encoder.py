@@ -92,10 +92,10 @@ def test_a_checkpoint_without_an_encoder(tmp_path: Path) -> None:
         ({"use_causal_conv": False}, "use_causal_conv"),
         ({"pad_mode": "reflect"}, "pad_mode"),
         ({"num_key_value_heads": 2}, "num_key_value_heads"),
-        ({"hidden_size": 30}, "attention heads"),
-        ({"num_quantizers": 8}, "16 codes a frame out of 8"),
-        ({"upsampling_ratios": [8, 6, 5]}, "encode_downsample_rate 1920"),
-        ({"num_filters": "many"}, "num_filters cannot be 'many'"),
+        ({"hidden_size": 30}, "num_attention_heads"),
+        ({"num_quantizers": 8}, "16 codes per frame do not fit 8 codebooks"),
+        ({"upsampling_ratios": [8, 6, 5]}, "encode_downsample_rate must be 480, got 1920"),
+        ({"num_filters": "many"}, "num_filters must be int, got 'many'"),
     ],
 )
 def test_what_is_not_supported_is_named(change: dict[str, Any], complaint: str) -> None:
