@@ -1,4 +1,4 @@
-"""The clients that are tested: which library, in which environment, how it is driven."""
+"""The clients under test: library, environment and capabilities."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ ENVIRONMENTS = Path(os.environ.get("VOXGATE_TEST_COMPAT_VENVS", ROOT / "build" /
 
 @dataclass(frozen=True, slots=True)
 class ClientUnderTest:
-    """A client: `library` names its environment and driver, `package` the distribution whose version counts."""
+    """A client. `library` names its environment and driver, `package` the distribution whose version is reported."""
 
-    __test__ = False  # no test class, for all its name
+    __test__ = False  # not a test class, in spite of its name
 
     library: str
     package: str
     what: str
-    """As its users call it."""
+    """The name for users."""
     arguments: tuple[str, ...] = ()
     words: bool = False
-    """Whether it tells when words are spoken."""
+    """Whether it reports word times."""
     tls: bool = False
     http: bool = False
-    """Plain HTTP: audio comes as fast as it is made, and no limit of sockets refuses it."""
+    """Whether it uses plain HTTP: audio is not paced, and the limit of sockets does not apply."""
     interrupts_without_message: bool = False
-    """It stops listening without a word to the server, which speaks to the end, at playback pace."""
+    """Whether it stops playback without a message; the gateway then speaks to the end at playback pace."""
 
     reports_spoken_text: bool = False
-    """Whether an interrupt is answered with the text that was heard and the text that was not."""
+    """Whether an interrupt is answered with the spoken and the remaining text."""
 
     @property
     def id(self) -> str:

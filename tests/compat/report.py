@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md to standard output, of what tests/compat/test_compat.py has found."""
+"""Writes docs/compatibility.md to standard output, from the results of tests/compat/test_compat.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _cell(said: str, notes: list[str]) -> str:
-    """Yes, no or n/a, with the number of its note."""
+    """The cell of a result: yes, no or n/a, with the number of its note."""
     if said in ("ok", "none"):
         return {"ok": "yes", "none": "n/a"}[said]
     note = said.removeprefix("ok ")

@@ -1,4 +1,4 @@
-"""What every client has to live through.
+"""Scenarios that every client has to pass.
 
 Each scenario raises AssertionError with what its user would complain of, and may return a remark on how it went well.
 """
@@ -22,14 +22,14 @@ LONG = (
     "In the evening, when the wind died down, they sat on the porch and talked."
 )
 SECONDS_PER_CHARACTER = (0.045, 0.095)
-"""The demo voice's pace, with room on both sides."""
+"""Speaking rate of the demo voice, with a margin on both sides."""
 WITHOUT_ERROR = "The library tells its user of no error: the utterance just ends."
 SPOKEN_UNHEARD = (
     "Once it has sent all its text, the library stops listening without a word to the server. The rest is spoken "
     "unheard, at playback pace, and takes up a talker until then; the next utterance does not wait for it."
 )
 QUIET_S = 6
-"""By then nothing may be spoken any more for a client that has barged in."""
+"""Within this time after an interruption no utterance of the client may be active."""
 
 
 @dataclass
@@ -41,21 +41,21 @@ class Scene:
 
 
 class Unsupported(Exception):
-    """The client has nothing of the kind; the table shows it as such."""
+    """The client lacks this capability; the report shows n/a."""
 
 
 async def whole(scene: Scene) -> None:
-    """An utterance comes whole."""
+    """An utterance is received completely."""
     _whole(await scene.driver.ask("say", text=TEXT), TEXT)
 
 
 async def second(scene: Scene) -> None:
-    """So does the next on the same instance."""
+    """The next utterance of the same instance is received completely."""
     _whole(await scene.driver.ask("say", text=LONG), LONG)
 
 
 async def barge_in(scene: Scene) -> str | None:
-    """Speech can be broken off; nothing is spoken on unheard, and the next utterance is whole."""
+    """Speech can be interrupted; the gateway stops, and the next utterance is received completely."""
     heard = await scene.driver.ask("say", text=LONG, stop_after_s=1.0)
     assert not heard["errors"], heard["errors"]
     assert 0.9 <= heard["audio_s"] <= 4, f"{heard['audio_s']:.1f} s were heard"
@@ -73,7 +73,7 @@ async def barge_in(scene: Scene) -> str | None:
 
 
 async def words(scene: Scene) -> None:
-    """Every word comes, in order, with a time within the audio."""
+    """Every word is reported in order, with a time within the audio."""
     if not scene.client.words:
         raise Unsupported
     heard = await scene.driver.ask("say", text=LONG)
@@ -90,7 +90,7 @@ async def words(scene: Scene) -> None:
 
 
 async def busy(scene: Scene) -> str | None:
-    """With every talker busy the client is told in time, and speaks again when one is free."""
+    """With every slot in use the client gets an error in time, and speaks once a slot is free."""
     async with scene.running.hold_talkers():
         heard = await scene.driver.ask("say", text=TEXT, within_s=25)
         _refused(heard)
@@ -99,7 +99,7 @@ async def busy(scene: Scene) -> str | None:
 
 
 async def full(scene: Scene) -> None:
-    """With every socket taken a new client is told in time, and speaks when one is free."""
+    """With every socket in use a new client gets an error in time, and speaks once a socket is free."""
     if scene.client.http:
         raise Unsupported
     async with driver(scene.client, scene.running, scene.folder) as newcomer:
@@ -110,8 +110,8 @@ async def full(scene: Scene) -> None:
 
 
 async def engine_lost(scene: Scene) -> str | None:
-    """The engine dies in mid-speech: the client is told, and speaks again when it is back."""
-    # Unpaced audio is made many times faster than it is played.
+    """The engine is lost during speech: the client gets an error, and speaks again after the restart."""
+    # Unpaced audio is generated faster than it is played.
     text, after_s = (LONG * 4, 0.3) if scene.client.http else (LONG, 1.2)
     speaking = asyncio.create_task(scene.driver.ask("say", text=text, within_s=25))
     await scene.running.until_active(1, 10)
@@ -126,12 +126,12 @@ async def engine_lost(scene: Scene) -> str | None:
 
 
 async def drained(scene: Scene) -> None:
-    """On shutdown the speech under way is heard to its end."""
+    """A shutdown finishes active speech."""
     speaking = asyncio.create_task(scene.driver.ask("say", text=LONG))
     await scene.running.until_active(1, 10)
     await asyncio.sleep(0.2 if scene.client.http else 0.8)
     drain(scene.running)
-    # That the socket closes then may be told as an error, which can overtake the end of the audio inside the library.
+    # The library may report the closed socket as an error, and that error may come before the end of the audio.
     _complete(await speaking, LONG)
     async with asyncio.timeout(25):
         assert await scene.running.process.wait() == 0
@@ -147,7 +147,7 @@ SCENARIOS: dict[str, Callable[[Scene], Awaitable[str | None]]] = {
     "engine lost": engine_lost,
     "drain": drained,
 }
-"""In this order: the last one ends the gateway."""
+"""In order: the last scenario ends the gateway."""
 
 
 def _whole(heard: dict[str, Any], text: str) -> None:
@@ -168,7 +168,7 @@ def _refused(heard: dict[str, Any]) -> None:
 
 
 async def _recovers(its: DriverProcess) -> None:
-    """Allow for a library's own pause before it connects again."""
+    """Wait out the pause of a library before it reconnects."""
     heard: dict[str, Any] = {}
     for _ in range(3):
         heard = await its.ask("say", text=TEXT, within_s=20)

@@ -1,4 +1,4 @@
-"""The libraries that people's agents are built on, unmodified, against the real gateway with the demo voice.
+"""Unmodified client libraries of voice agents against the real gateway with the demo voice.
 
 Run by scripts/test-compat, which makes their environments and writes docs/compatibility.md of what comes out here.
 """

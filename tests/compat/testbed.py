@@ -1,4 +1,4 @@
-"""A real gateway with the demo voice, and a client library in its own process beside it."""
+"""A real gateway with the demo voice, and a client library in another process and environment."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CompatGateway:
                 await asyncio.sleep(0.2)
 
     async def active(self) -> int:
-        """Utterances under way."""
+        """Number of active utterances."""
         return int((await self._http.get(f"{self.url}/v1/limits")).json()["utterances"]["active"])
 
     async def until_active(self, count: int, within_s: float) -> None:
@@ -58,7 +58,7 @@ class CompatGateway:
                 await asyncio.sleep(0.05)
 
     def kill_engine(self) -> None:
-        """The process of the talker, as if it had crashed."""
+        """Kill the process of the talker."""
         family = psutil.Process(self.process.pid).children(recursive=True)
         engines = [each for each in family if "EngineCore" in f"{each.name()} {' '.join(each.cmdline())}"]
         assert engines, [each.cmdline() for each in family]
@@ -67,7 +67,7 @@ class CompatGateway:
 
     @asynccontextmanager
     async def hold_talkers(self) -> AsyncIterator[None]:
-        """Every talker slot is taken by somebody who has begun to write."""
+        """Holds every talker slot with an utterance whose text stays open."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(connect(self.url, tls=self.tls))
             for _ in range(SLOTS):
@@ -78,7 +78,7 @@ class CompatGateway:
 
     @asynccontextmanager
     async def hold_sockets(self) -> AsyncIterator[None]:
-        """Every socket is taken."""
+        """Holds every socket."""
         async with AsyncExitStack() as stack:
             for _ in range(SOCKETS):
                 try:
@@ -100,7 +100,7 @@ class CompatGateway:
 
 @dataclass
 class DriverProcess:
-    """The client's process. Answers are those of drivers/remote.py."""
+    """The process of the client; drivers/remote.py defines its answers."""
 
     process: Process
 
@@ -123,7 +123,7 @@ class DriverProcess:
 
 @asynccontextmanager
 async def gateway(folder: Path, *, tls: bool) -> AsyncIterator[CompatGateway]:
-    """Start one; its log goes into `folder`. It has two talkers, a few sockets and no queue, to be full soon."""
+    """Runs a gateway with its log in `folder`. Two slots, a few sockets and no queue make it full soon."""
     certificate = await _certificate(folder) if tls else None
     port = _free_port()
     command = [
@@ -154,8 +154,8 @@ async def gateway(folder: Path, *, tls: bool) -> AsyncIterator[CompatGateway]:
 
 @asynccontextmanager
 async def driver(client: ClientUnderTest, running: CompatGateway, folder: Path) -> AsyncIterator[DriverProcess]:
-    """One instance of a client library, opened."""
-    # A client finds nothing of this environment, and no proxy on its way to the loopback.
+    """Opens one instance of a client library."""
+    # The client must not see this environment, nor a proxy between it and the loopback interface.
     environment = {
         name: value for name, value in os.environ.items() if "PYTHON" not in name and "proxy" not in name.lower()
     }

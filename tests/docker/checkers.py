@@ -1,4 +1,4 @@
-"""The programs that read our configuration in earnest; each is used where it is installed."""
+"""Programs that check configuration files: HAProxy, promtool and linters. Each is used where it is installed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 
 
 def tool(name: str) -> str:
-    """Its path: on the PATH, or beside this Python. Skips the test where it is not installed."""
+    """The path of a program, from PATH or from the folder of this Python. Skips the test where it is not installed."""
     found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if found is None:
         pytest.skip(f"{name} is not installed")
@@ -22,7 +23,7 @@ def tool(name: str) -> str:
 
 
 def accepts(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    """Run a checker; its complaint is the test's."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+    """Run a checker. Fails the test with its output."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -2,7 +2,7 @@
 
 Needs to be root, and a folder with a minimal Debian (debootstrap --variant=minbase) to stand for the base image:
 
-    python tests/docker/dockerfile_runner.py docker/Dockerfile.cpu DEBIAN WORK [--mount /opt/wheels]... [--env NAME=VALUE]...
+    python tests/docker/dockerfile_runner.py docker/Dockerfile.cpu DEBIAN WORK [--mount FOLDER]... [--env NAME=VALUE]...
 
 leaves the last stage's root in WORK/stage1 (or whatever its number is). What a container engine isolates, this does
 not; it shows that the steps work on what they say they need, and on nothing else.
@@ -26,7 +26,7 @@ SEEN_BY_ALL = ("/proc", "/sys", "/dev")
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """(keyword, rest) of each instruction, continued lines joined, comments left out."""
+    """(keyword, arguments) of each instruction, with continued lines joined and without comments."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     for line in joined.splitlines():
@@ -36,7 +36,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def ignored(text: str) -> list[str]:
-    """What `.dockerignore` lets through: it refuses everything, and names the exceptions."""
+    """Paths that `.dockerignore` allows: it excludes everything and names the exceptions."""
     kept = [line.removeprefix("!") for line in text.splitlines() if line.startswith("!")]
     assert "*" in text.splitlines()
     return kept
@@ -44,7 +44,7 @@ def ignored(text: str) -> list[str]:
 
 @dataclass
 class BuildStage:
-    """The root of one stage, and the settings in force in it."""
+    """The root folder of one stage and its settings."""
 
     root: Path
     env: dict[str, str] = field(default_factory=lambda: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"})
@@ -61,7 +61,7 @@ class BuildStage:
 
 
 class DockerfileBuild:
-    """Interprets FROM, ENV, WORKDIR, COPY and RUN; notes the rest."""
+    """Runs FROM, ENV, WORKDIR, COPY and RUN; records the other instructions."""
 
     def __init__(self, debian: Path, work: Path, mounts: list[str], env: dict[str, str]) -> None:
         self._debian, self._work, self._mounts, self._env = debian, work, mounts, env

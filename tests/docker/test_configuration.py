@@ -1,4 +1,4 @@
-"""HAProxy, Prometheus, Grafana, Compose and Kubernetes files: read by the real programs, and true of this gateway."""
+"""HAProxy, Prometheus, Grafana, Compose and Kubernetes files: valid for the real programs and for this gateway."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .checkers import DOCKER, accepts, tool
 BOARD = DOCKER / "grafana/voxgate.json"
 MANIFESTS = sorted([*(DOCKER / "k8s/base").glob("[!k]*.yaml"), DOCKER / "k8s/gpu/claim.yaml"])
 FOREIGN = frozenset({"up", "process_cpu_seconds_total", "process_resident_memory_bytes"})
-"""Metrics that Prometheus itself or its client library makes."""
+"""Metrics of Prometheus itself and of its client library."""
 RANGE = "$__rate_interval"
 
 
 def exposed() -> dict[str, set[str]]:
-    """Every series the gateway has once it has worked, with its labels."""
+    """Every series of a gateway that has served, with its labels."""
     metrics = Metrics(lambda: STATE)
     metrics.utterance_ended(RECORD)
     metrics.handshake_refused("x")
@@ -45,7 +45,7 @@ def board() -> dict[str, Any]:
 
 
 def expressions() -> list[tuple[str, str]]:
-    """(where, PromQL) of the board's panels and of the alerts."""
+    """(place, PromQL) of every panel and alert."""
     panels = [panel for panel in board()["panels"] if panel["type"] != "row"]
     found = [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
     rules = yaml.safe_load((DOCKER / "alerts.yml").read_text("utf-8"))
@@ -138,7 +138,7 @@ def test_compose_mounts_what_exists_and_names_only_real_options() -> None:
 
 
 def check_environment(environment: dict[str, str]) -> None:
-    """Every VOXGATE_ name is a setting, with a value it takes."""
+    """Assert that every VOXGATE_ variable is a setting with a valid value."""
     names = {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
     Settings.model_validate(names)
 

@@ -1,4 +1,4 @@
-"""The Dockerfiles: linted, and what they copy, run and promise is there."""
+"""The Dockerfiles: linted, and every file that they copy or run exists."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_builder_gets_every_package_and_nothing_private() -> None:
 
 
 def test_pins_are_found_where_the_image_looks() -> None:
-    """The image reads two pins out of the list of requirements."""
+    """The image installs two packages with the versions of the list of requirements."""
     pins = (ROOT / "requirements/cpu.txt").read_text("utf-8")
     run = " ".join(rest for keyword, rest in steps("cpu") if keyword == "RUN")
     names = re.findall(r"s/\^\\\((\w+)==\[\^ ;\]\*\\\)", run)

@@ -1,4 +1,4 @@
-"""The real Prometheus, with the configuration that ships, looking at a gateway that speaks."""
+"""The real Prometheus with the shipped configuration scrapes a gateway that speaks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import yaml
 from acceptance.testbed.gateway_process import tone_gateway
 from acceptance.testbed.listeners import UNLIMITED, speech_text
+from fakes.waiting import until
 from voxgate.benchmarks.fleet import free_port
 from voxgate.client import connect
 
@@ -22,7 +23,6 @@ from .test_configuration import RANGE, expressions
 
 pytestmark = pytest.mark.nightly
 
-READY_S = 20.0
 EMPTY = {
     "Step time of the talker, p90",
     "Step time of the codec, p90",
@@ -35,12 +35,12 @@ EMPTY = {
     "VoxgateTurnsAway",
     "VoxgateBusyLoop",
 }
-"""Panels and alerts that have nothing to show while all is well and no model is there to be timed."""
+"""Panels and alerts without data in a healthy gateway without a model."""
 
 
 @asynccontextmanager
 async def prometheus(port: int, folder: Path) -> AsyncIterator[str]:
-    """Prometheus watching a gateway at `port`, from its own configuration but for addresses and pace."""
+    """Prometheus scraping the gateway at `port`, with the shipped configuration except for addresses and intervals."""
     configuration = yaml.safe_load((DOCKER / "prometheus.yml").read_text("utf-8"))
     configuration["global"]["scrape_interval"] = "1s"
     job = configuration["scrape_configs"][0]
@@ -72,7 +72,7 @@ async def query(http: aiohttp.ClientSession, url: str, expression: str) -> list[
 
 
 async def scrapes(http: aiohttp.ClientSession, url: str) -> int:
-    """How often the gateway was looked at."""
+    """Number of scrapes of the gateway so far."""
     try:
         seen = await query(http, url, 'count_over_time(up{job="voxgate"}[5m]) * up{job="voxgate"}')
     except aiohttp.ClientError:
@@ -81,11 +81,13 @@ async def scrapes(http: aiohttp.ClientSession, url: str) -> int:
 
 
 async def until_scraped(http: aiohttp.ClientSession, url: str, more: int) -> None:
-    """Until the gateway was looked at so often again. Raises TimeoutError."""
-    async with asyncio.timeout(READY_S):
-        goal = await scrapes(http, url) + more
-        while await scrapes(http, url) < goal:
-            await asyncio.sleep(0.1)
+    """Wait for `more` further scrapes of the gateway. Raises TimeoutError."""
+    goal = await scrapes(http, url) + more
+
+    async def reached() -> bool:
+        return await scrapes(http, url) >= goal
+
+    await until(reached)
 
 
 async def speak(url: str) -> None:
@@ -96,7 +98,7 @@ async def speak(url: str) -> None:
             pass
 
 
-async def test_every_panel_is_answered(tmp_path: Path) -> None:
+async def test_every_panel_has_data(tmp_path: Path) -> None:
     async with (
         tone_gateway(**UNLIMITED) as gateway,
         prometheus(gateway.port, tmp_path) as url,

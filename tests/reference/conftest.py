@@ -1,4 +1,4 @@
-"""What the reference said, and our side of the comparison: the same small models, written from our own shapes.
+"""Recordings of the reference implementation, and the same small models for this project, written from its own shapes.
 
 Each test runs on what was recorded with the project, and, marked `reference`, on what scripts/test-reference has just
 made.
@@ -36,12 +36,12 @@ from voxgate.pipeline.voices import DESIGNED, ModelVoices
 ReferenceRecording = Mapping[str, np.ndarray]
 
 FRESH = "VOXGATE_TEST_REFERENCE_RECORDINGS"
-"""Names the folder that scripts/test-reference recorded to."""
+"""Environment variable with the folder to which scripts/test-reference recorded."""
 
 
 @pytest.fixture(scope="session", params=["recorded", pytest.param("fresh", marks=pytest.mark.reference)])
 def said(request: pytest.FixtureRequest) -> Callable[[str], ReferenceRecording]:
-    """What the reference said of a subject."""
+    """The recording of the reference for a subject."""
     if request.param == "recorded":
         folder = Path(__file__).parent / "recorded"
     elif FRESH in os.environ:
@@ -53,7 +53,7 @@ def said(request: pytest.FixtureRequest) -> Callable[[str], ReferenceRecording]:
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A small model as we see it."""
+    """A small model as this project loads it."""
 
     variant: Variant
     folder: Path
@@ -71,7 +71,7 @@ class LocalModel:
         return load_file(self.folder / "model.safetensors")
 
     def prompt(self, case: ReferenceCase) -> Prompt:
-        """What we make of the case, the way a client's request goes."""
+        """The prompt of a case, made in the way of a client's request."""
         catalog = ModelVoices(self.checkpoint, VoiceConfig(), self.tokenizer)
         name = case.speaker or DESIGNED
         if case.family.model_type == "base":
@@ -83,7 +83,7 @@ class LocalModel:
         return catalog.prompt(SpeechRequest(name, case.language, case.instructions or None, layout))
 
     def tokens(self, text: str) -> list[int]:
-        """Of the text to be spoken, the way a client's text goes."""
+        """Token ids of a text, made in the way of a client's text."""
         utterance = UtteranceText(TextRules(), self.tokenizer, 1000)
         return [token.id for token in [*utterance.push(text), *utterance.end()]]
 
@@ -107,7 +107,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalModel
 
 
 def model_shapes(folder: Path, variant: Variant) -> Shapes:
-    """Every tensor of `model.safetensors`, by our own modules."""
+    """Every tensor of `model.safetensors`, from the modules of this project."""
     shapes = {f"talker.{name}": shape for name, shape in talker_shapes(load_checkpoint(folder)).items()}
     if variant.model_type == "base":
         with torch.device("meta"):
@@ -117,13 +117,13 @@ def model_shapes(folder: Path, variant: Variant) -> Shapes:
 
 
 def codec_shapes(folder: Path) -> Shapes:
-    """Every tensor of `speech_tokenizer/model.safetensors`, by our own modules."""
+    """Every tensor of `speech_tokenizer/model.safetensors`, from the modules of this project."""
     codec = folder / "speech_tokenizer"
     config = DecoderConfig.from_checkpoint(codec)
     shapes = {f"decoder.{name}": shape for name, shape in decoder_shapes(config).items()}
     half = config.codebook_dim // 2
     for stack in ("first", "rest"):
-        # In the file, but decoding does not need it.
+        # In the file, and not needed for decoding.
         shapes[f"decoder.quantizer.rvq_{stack}.input_proj.weight"] = (half, config.codebook_dim, 1)
     with torch.device("meta"):
         encoder = CodecEncoder(EncoderConfig.from_checkpoint(codec))

@@ -1,4 +1,4 @@
-"""What is asked of both sides: every task and layout, in few words."""
+"""The cases of the comparison: every task and layout, with short texts."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ SPOKEN = (
     ReferenceCase("0b6-base", LONG, penalty=1.3),
     ReferenceCase("0b6-base", LONG, "german", frames=6, penalty=1.3),
     ReferenceCase("1b7-base", language="english"),
-    # A reference shorter than its text, of its length, and longer than all text.
+    # Reference audio shorter than its text, equally long, and longer than all text.
     ReferenceCase("1b7-base", LONG, frames=2, penalty=1.3),
     ReferenceCase("1b7-base", LONG, "english", frames=9, penalty=1.3, seed=1),
     ReferenceCase("1b7-base", SHORT, frames=40, penalty=1.3, seed=2),
 )
-"""Greedy, in the streaming layout; each is also spoken in the other one."""
+"""Greedy, in the streaming layout; each case is also spoken in the other layout."""
 
 CASES = tuple(replace(case, streaming=streaming) for case in SPOKEN for streaming in (True, False))
 
 HEARD = tuple(case.name for case in CASES if case.variant == "1b7-base" and case.frames in (2, 9) and case.streaming)
-"""Those whose audio is compared, cut off behind the reference."""
+"""Cases whose audio is compared, after the part of the reference audio is cut off."""
 
 DECODED_FRAMES = (1, 7)
 
@@ -92,11 +92,11 @@ RECORDINGS = (
     ("1b7-base", 16_000, 20_000),
     ("1b7-base", 44_100, 66_150),
 )
-"""What encoders listen to: a model, and a recording's rate in Hz and number of samples."""
+"""Inputs of the encoders: model, sample rate in Hz and number of samples."""
 
 
 def recording(samples: int) -> np.ndarray:
-    """float32 [samples]: noise, louder and softer in turn."""
+    """float32 [samples]: noise whose loudness varies."""
     noise = np.random.RandomState(400 + samples).standard_normal(samples)
     swell = 0.06 + 0.05 * np.sin(np.arange(samples) / 2000)
     return (noise * swell).clip(-1, 1).astype(np.float32)
@@ -112,4 +112,4 @@ TOKENIZED = (
     "THE TRAIN LEAVES aT nInE",
     "\u0928\u092e\u0938\u094d\u0924\u0947 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
 )
-"""Texts that the two patterns cut differently, and some that they do not."""
+"""Texts that the two patterns split differently, and some that both split alike."""

@@ -1,4 +1,4 @@
-"""Write down what the reference says: `python record.py FOLDER SUBJECT...`, in the reference's environment."""
+"""Records the output of the reference implementation: `python record.py FOLDER SUBJECT...`, in the reference's environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def main(folder: str, *subjects: str) -> None:
-    """Record subjects, those of all files in `oracles` that can when none are named, as FOLDER/SUBJECT.npz."""
+    """Record subjects as FOLDER/SUBJECT.npz; without names, those of every file in `oracles` that can record."""
     here, out = Path(__file__).parent, Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     known = sorted(path.stem for path in (here / "oracles").glob("*.py") if path.stem not in ("__init__", "qwen"))

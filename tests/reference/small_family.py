@@ -1,4 +1,4 @@
-"""A very small model of each kind, in the published format: the same on both sides of the comparison.
+"""A very small model of each kind, in the published format, the same on both sides of the comparison.
 
 Weights are a function of their name and shape, so that neither side has to be given them. Needs NumPy alone, since the
 reference's environment has little else in common with ours.
@@ -22,12 +22,12 @@ SPEAKERS = {"ryan": 1077, "eric": 891, "dylan": 894}
 DIALECTS = {"ryan": False, "eric": "sichuan_dialect", "dylan": "beijing_dialect"}
 LANGUAGES = {"english": 66, "german": 69, "chinese": 71, "sichuan_dialect": 78, "beijing_dialect": 90}
 NARROW = 32
-"""The code predictor's width."""
+"""Width of the code predictor."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """`hidden` is the talker's width: that of the code predictor, or another."""
+    """A kind of model. `hidden`: width of the talker, which may differ from that of the code predictor."""
 
     model_type: str
     model_size: str
@@ -210,7 +210,7 @@ FEATURES = {
 
 
 def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 [shape]: values of plausible scale that depend on the name and the shape alone."""
+    """float32 [shape]: values of plausible scale determined by name and shape."""
     noise = np.random.RandomState(zlib.crc32(f"{name} {shape}".encode())).standard_normal(shape)
     if name.endswith("initialized"):
         values = np.ones(shape)
@@ -221,12 +221,12 @@ def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
     elif "embed" in name:
         values = noise
     elif name.startswith("codec encoder.encoder."):
-        # So much that a recording is still heard behind its many layers, whose biases would drown it.
+        # Large, so that the recording still has an effect behind many layers with biases.
         values = 1.6 * noise * np.prod(shape[1:]) ** -0.5
     else:
         values = 0.8 * noise * np.prod(shape[1:]) ** -0.5
     if name == "talker.codec_head.weight":
-        # So that speech ends now and then, as it does not by chance among so many codes.
+        # Lets speech end sometimes, which does not happen by chance among so many codes.
         values[EOS] *= 2
     return values.astype(np.float32)
 
@@ -238,7 +238,7 @@ Save = Callable[[dict[str, np.ndarray], Path], None]
 def write_checkpoint(
     folder: Path, variant: Variant, shapes: Callable[[Path], tuple[Shapes, Shapes]], save: Save
 ) -> None:
-    """A whole checkpoint folder.
+    """Write a whole checkpoint folder.
 
     `shapes`: given the folder with its configuration, every tensor's shape by its name in the talker's and the codec's
     file.

@@ -1,4 +1,4 @@
-"""A byte-level BPE of a few words, in the published files: the same on both sides of the comparison."""
+"""A byte-level BPE of a few words, in the published file format, the same on both sides of the comparison."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def byte_symbols() -> list[str]:
 
 
 def vocabulary(size: int = 0) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Byte-level BPE that builds each of WORDS from the left; filled up to `size` with tokens that no text has."""
+    """Byte-level BPE that builds each of WORDS from the left, padded to `size` with tokens that no text contains."""
     symbols, merges = byte_symbols(), []
     tokens = dict.fromkeys(symbols)
     for word in (*WORDS, *(f"\u0120{word}" for word in WORDS), "\u0120\u0120", "'t", "\u010a\u010a"):
@@ -55,7 +55,7 @@ def control_ids(vocabulary_size: int) -> dict[str, int]:
 
 
 def write_tokenizer(folder: Path, size: int = 0) -> dict[str, int]:
-    """vocab.json, merges.txt and tokenizer_config.json as published; returns the whole vocabulary."""
+    """Write vocab.json, merges.txt and tokenizer_config.json as published. Returns the whole vocabulary."""
     tokens, merges = vocabulary(size)
     control = control_ids(len(tokens))
     flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}

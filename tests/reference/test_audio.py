@@ -1,4 +1,4 @@
-"""The codec's audio, and how a reference recording is cut off in front of speech (sections B.7 and E)."""
+"""The audio of the codec, and how the part of a reference recording is cut off (docs/qwen3_tts.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decoder(ours: Callable[[str], LocalModel]) -> CodecDecoder:
 
 @torch.inference_mode()
 def decode(decoder: CodecDecoder, codes: np.ndarray, chunks: list[int]) -> np.ndarray:
-    """float32 [frames * 1920], decoded in chunks of these sizes, the last again and again."""
+    """float32 [frames * 1920], decoded in chunks of these sizes; the last size repeats."""
     state, audio, at = decoder.initial_state(1), [], 0
     rows = torch.from_numpy(codes.astype(np.int64))[None]
     while at < len(codes):
@@ -50,7 +50,7 @@ def test_after_a_reference_its_frames_are_cut_off(
 ) -> None:
     audio, codes = (said("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
     made = decode(decoder, np.concatenate([case.reference_codes, codes]), [8])[-1920 * len(codes) :]
-    # The reference cuts at a fraction of the whole, which may round to a sample less.
+    # The reference cuts at a fraction of the whole, which may round down by one sample.
     assert len(audio) - len(made) in (0, 1)
     assert np.abs(made - audio[-len(made) :]).max() < TOLERANCE
     unwarmed = decode(decoder, codes, [8])

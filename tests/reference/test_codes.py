@@ -20,7 +20,7 @@ from ..pipeline.talker.plain_talker import Options, PlainTalker, Spoken, Voice
 from .conftest import LocalModel, ReferenceRecording
 
 NEAREST = 1e-5
-"""How near a draw may be to a tie; rounding differs by some 1e-6."""
+"""Smallest margin of a draw; rounding differs by about 1e-6."""
 
 
 def codes_of(said: ReferenceRecording, case: ReferenceCase) -> list[list[int]]:
@@ -29,12 +29,12 @@ def codes_of(said: ReferenceRecording, case: ReferenceCase) -> list[list[int]]:
 
 
 def frame_cap(case: ReferenceCase) -> int:
-    """The reference draws one code more than it makes frames of when speech does not end by itself."""
+    """Frames of a case that reaches its limit: the reference draws one more code than it makes frames."""
     return case.max_new_tokens - 1
 
 
-def plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = True) -> Spoken:
-    """Spoken by the loop that shares no code with the product."""
+def speak_plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = True) -> Spoken:
+    """The codes of the plain loop, which shares no code with the pipeline."""
     prompt = ours.prompt(case)
     reference = prompt.text[len(prompt.head) :]
     encode = ours.tokenizer.tokenizer.encode
@@ -54,18 +54,18 @@ def plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = True) ->
     return talker.speak(ours.tokens(case.text), 0, options, voice, frame_cap(case), early_end=early_end)
 
 
-def test_the_cases_are_of_both_widths_and_both_ways_to_end(said: Callable[[str], ReferenceRecording]) -> None:
+def test_cases_cover_both_widths_and_both_ways_to_end(said: Callable[[str], ReferenceRecording]) -> None:
     lengths = {(case.family.hidden, len(codes_of(said("speech"), case)) == frame_cap(case)) for case in CASES}
     assert lengths >= {(48, True), (48, False), (32, False)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_plain_loop_speaks_as_the_reference(
+def test_plain_loop_gives_the_codes_of_the_reference(
     said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], case: ReferenceCase
 ) -> None:
-    spoken = plainly(ours(case.variant), case)
+    spoken = speak_plainly(ours(case.variant), case)
     assert spoken.frames == codes_of(said("speech"), case)
-    # Else another machine's rounding could decide it differently.
+    # With a smaller margin the rounding of another machine could change the draw.
     assert spoken.margin > NEAREST
 
 
@@ -73,7 +73,7 @@ def test_the_plain_loop_speaks_as_the_reference(
     scope="module", loop_scope="module", params=[pytest.param("0b6-base", marks=pytest.mark.nightly), "1b7-base"]
 )
 async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalModel]) -> AsyncIterator[TalkerEngine]:
-    """All tasks have the same weights at the same width, so one engine speaks them all, at once."""
+    """Every task has the same weights at the same width, so one engine speaks all cases at the same time."""
     options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
     engine = TalkerEngine(ours(request.param).checkpoint, options)
     await engine.start()
@@ -83,7 +83,7 @@ async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalMode
 
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_speaks_as_the_reference(
+async def test_engine_gives_the_codes_of_the_reference(
     engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
@@ -91,17 +91,17 @@ async def test_it_speaks_as_the_reference(
     for case, (codes, reason) in zip(cases, made, strict=True):
         expected = codes_of(said("speech"), case)
         assert codes == expected, case.name
-        # The reference does not tell an end at the cap from one by it.
-        assert (reason is FinishReason.END) == plainly(ours(case.variant), case).ended, case.name
+        # The reference does not distinguish an end at the limit from one by the limit.
+        assert (reason is FinishReason.END) == speak_plainly(ours(case.variant), case).ended, case.name
 
 
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
-async def test_text_that_comes_token_by_token_is_spoken_no_differently(
+async def test_text_pushed_token_by_token_gives_the_same_codes(
     engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
-    # The cap is looked at once the text has ended, which here may be later.
+    # The limit is checked after the text has ended, which may be later here.
     cases = [case for case, codes in expected.items() if len(codes) < frame_cap(case)]
     made = await asyncio.gather(*(speak(engine, ours(case.variant), case, one_by_one=True) for case in cases))
     for case, (codes, _) in zip(cases, made, strict=True):
@@ -110,11 +110,11 @@ async def test_text_that_comes_token_by_token_is_spoken_no_differently(
 
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
-async def test_by_default_speech_does_not_end_before_its_text(
+async def test_speech_does_not_end_before_its_text_by_default(
     engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
-    masked = [plainly(ours(case.variant), case, early_end=False) for case in cases]
+    masked = [speak_plainly(ours(case.variant), case, early_end=False) for case in cases]
     made = await asyncio.gather(*(speak(engine, ours(case.variant), case, early_end=False) for case in cases))
     longer = 0
     for case, spoken, (codes, _) in zip(cases, masked, made, strict=True):

@@ -1,4 +1,4 @@
-"""A recording's codes and speaker vector, from the file on (specification, section F)."""
+"""A recording's codes and speaker vector, from the file on (docs/qwen3_tts.md)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_codes_are_the_references(
 ) -> None:
     expected = said("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
     pcm = torch.from_numpy(read_recording(sound_file(rate_hz, samples)))
-    # Without flash attention the reference sees all that was before, not the window that its configuration names.
+    # Without flash attention the reference attends to everything before, not to the window of its configuration.
     codes = encoder(ours(variant), window=None).encode(pcm)
     np.testing.assert_array_equal(codes.numpy(), expected)
     assert len({tuple(frame) for frame in expected.tolist()}) > len(expected) / 2
@@ -63,7 +63,7 @@ def test_vectors_are_the_references(
     draft = VoiceDraft("ada", REFERENCE_TEXT, trailing_silence_ms=0)
     made = voice_from_recording(ours(variant).folder, variant, draft, sound_file(rate_hz, samples), RecordingLimits())
     np.testing.assert_allclose(made.voice.speaker_vector, expected, atol=TOLERANCE * np.abs(expected).max())
-    # The window begins to matter behind its own length only.
+    # The window matters only for recordings longer than it.
     codes = said("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
     assert made.voice.reference_codes is not None
     assert made.voice.reference_codes.shape == codes.shape

@@ -1,4 +1,4 @@
-"""The talker's input, position by position, for every task and layout (specification, section B.4)."""
+"""The talker's input, position by position, for every task and layout (docs/qwen3_tts.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLING = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0, seed=0)
 
 
 class NoEngine:
-    """Takes a generation and never steps it."""
+    """Accepts a generation and never steps it."""
 
     def __init__(self) -> None:
         self.prompt_len = 0
@@ -67,7 +67,7 @@ async def test_prompts_are_the_references(
     prompt, text = await embedded(ours(case.variant), case, more=len(trailing) + 2)
     assert prompt.shape == expected.shape
     assert np.abs(prompt.numpy() - expected).max() < TOLERANCE
-    # A frame was taken away again, which leaves its rounding.
+    # A frame was added and subtracted, which leaves its rounding.
     assert np.abs(text[: len(trailing)].numpy() - trailing).max() < 5 * TOLERANCE
-    # What follows is padding, for good.
+    # Only padding follows.
     assert torch.allclose(text[-2], text[-1], atol=5 * TOLERANCE)

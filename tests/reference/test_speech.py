@@ -1,4 +1,4 @@
-"""From a request to audio, through the real talker and codec: what the reference gives for the same voice and text."""
+"""Audio of the real talker and codec for a request, compared with that of the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ frames_per_token = 0
 silent_frames = 0
 early_end = true
 """
-"""The voice file with which speech is the reference's (docs/models.md)."""
+"""Settings of a voice under which speech equals that of the reference (docs/models.md)."""
 
 TOLERANCE = 2e-5
 
@@ -33,7 +33,7 @@ async def synthesizer(ours: Callable[[str], LocalModel]) -> AsyncIterator[QwenSy
     folder = ours("1b7-base").folder
     (folder / "voice.toml").write_text(UNGUARDED)
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2, kv_cache_bytes=64 << 20))
-    # No voice is there yet to measure the machine with.
+    # There is no voice yet to calibrate with.
     await synthesizer.start()
     yield synthesizer
     await synthesizer.close()
@@ -45,7 +45,7 @@ def request(case: ReferenceCase, name: str) -> SpeechRequest:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
-async def test_a_voice_in_context_sounds_as_the_references(
+async def test_voice_in_context_gives_the_audio_of_the_reference(
     said: Callable[[str], ReferenceRecording], synthesizer: QwenSynthesizer, case: ReferenceCase
 ) -> None:
     expected = said("audio")[f"{case.name}/audio"]
@@ -60,7 +60,7 @@ async def test_a_voice_in_context_sounds_as_the_references(
         speech.end()
         audio = np.concatenate([chunk.pcm async for chunk in speech])
         await speech.aclose()
-        # The reference cuts its recording off at a fraction of the whole, which may round to a sample less.
+        # The reference cuts at a fraction of the whole, which may round down by one sample.
         assert len(expected) - len(audio) in (0, 1), paced
         assert np.abs(audio - expected[-len(audio) :]).max() < TOLERANCE
     synthesizer.remove_voice(name)

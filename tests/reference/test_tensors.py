@@ -1,4 +1,4 @@
-"""Our modules name the same tensors, of the same shapes, as the reference's own classes."""
+"""The modules of this project have the tensors of the reference's classes, with the same names and shapes."""
 
 from __future__ import annotations
 

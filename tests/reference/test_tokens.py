@@ -1,4 +1,4 @@
-"""Token ids of whole prompts, in both of the reference's settings (specification, section G.2)."""
+"""Token ids of whole prompts, in both settings of the reference (docs/qwen3_tts.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several gateways behind a real HAProxy: who gets the sessions, and who loses them."""
+"""Several gateways behind a real HAProxy: distribution, drain and loss of sessions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from voxgate.client.events import Audio, Done, Queued
 
 HAPROXY = shutil.which("haproxy") or ""
 FRAME = {"frame_s": 0.03}
-"""The talker makes a frame in less than the 80 ms it lasts, and not at once, so that slots stay taken."""
+"""A frame takes less than the 80 ms of its audio, and long enough for slots to stay in use."""
 
 pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed")]
 
 
 @dataclass
 class ListenerOutcome:
-    """What one listener got."""
+    """What one listener received."""
 
     gateway: str
-    """The run that his session's name begins with."""
+    """The prefix of the session's name: the run of its gateway."""
     samples: int = 0
     queued: bool = False
     done: Done | None = None
@@ -42,7 +42,7 @@ class ListenerOutcome:
 
 @asynccontextmanager
 async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tuple[Balancer, list[GatewayProcess]]]:
-    """A tone gateway with each number of slots, behind HAProxy."""
+    """Tone gateways with these numbers of slots, behind HAProxy."""
     async with AsyncExitStack() as stack:
         served = await asyncio.gather(
             *(
@@ -57,7 +57,7 @@ async def fleet(folder: Path, *slots: int, **settings: Any) -> AsyncIterator[tup
 
 
 async def listen(url: str, seconds: float, heard: list[ListenerOutcome]) -> ListenerOutcome:
-    """One session with one utterance; notes itself in `heard` as soon as it is connected."""
+    """One session with one utterance; its outcome is in `heard` from the handshake on."""
     async with connect(url) as session:
         mine = ListenerOutcome(session.info.session.partition("-")[0])
         heard.append(mine)
@@ -82,7 +82,7 @@ async def listen(url: str, seconds: float, heard: list[ListenerOutcome]) -> List
 async def arrive(
     url: str, count: int, seconds: float, pause_s: float
 ) -> tuple[list[asyncio.Task[ListenerOutcome]], list[ListenerOutcome]]:
-    """So many listeners, one after another; returns when all of them hear something, or were lost."""
+    """Start `count` listeners one after another. Returns when each has received audio or lost its session."""
     heard: list[ListenerOutcome] = []
     tasks = []
     for _ in range(count):
@@ -96,18 +96,18 @@ async def arrive(
     return tasks, heard
 
 
-async def test_sessions_go_where_there_is_room(tmp_path: Path) -> None:
+async def test_sessions_go_to_gateways_with_free_slots(tmp_path: Path) -> None:
     async with fleet(tmp_path, 3, 9) as (front, served):
         tasks, heard = await arrive(front.url, 11, 12.0, pause_s=0.45)
         by_gateway = Counter(each.gateway for each in heard)
         states = [await each.ask("state") for each in served]
         assert [state["most_speeches"] for state in states] == sorted(by_gateway.values())
-        assert not any(each.queued for each in heard), "somebody waited beside a free slot"
+        assert not any(each.queued for each in heard), "an utterance was queued while another gateway had a free slot"
         await asyncio.gather(*tasks)
         assert all(each.done is not None for each in heard)
 
 
-async def test_a_drained_replica_loses_none(tmp_path: Path) -> None:
+async def test_drained_replica_loses_no_session(tmp_path: Path) -> None:
     async with fleet(tmp_path, 16, 16, shutdown_grace_s=30) as (front, served):
         tasks, heard = await arrive(front.url, 10, 6.0, pause_s=0.02)
         assert len({each.gateway for each in heard}) == 2
@@ -122,15 +122,15 @@ async def test_a_drained_replica_loses_none(tmp_path: Path) -> None:
         everyone = heard + newcomers
         assert [each.lost for each in everyone] == [None] * len(everyone)
         assert all(each.done is not None and each.samples == each.done.samples for each in everyone)
-        assert len({each.gateway for each in newcomers}) == 1, "none of them went to the one that drains"
+        assert len({each.gateway for each in newcomers}) == 1, "a new session went to the gateway that drains"
 
 
-async def test_a_killed_replica_loses_only_its_own(tmp_path: Path) -> None:
+async def test_killed_replica_loses_only_its_sessions(tmp_path: Path) -> None:
     async with fleet(tmp_path, 16, 16) as (front, served):
         tasks, heard = await arrive(front.url, 10, 5.0, pause_s=0.02)
         before = {each.gateway for each in heard}
         served[0].signal(signal.SIGKILL)
-        # Nobody has told the balancer yet; the connection that fails is tried again at the other.
+        # The balancer does not know yet; it retries a failed connection at the other gateway.
         after: list[ListenerOutcome] = []
         await asyncio.gather(*(listen(front.url, 0.5, after) for _ in range(6)))
         await asyncio.gather(*tasks)
@@ -144,7 +144,7 @@ async def test_a_killed_replica_loses_only_its_own(tmp_path: Path) -> None:
         assert all(each.done is not None for each in after)
 
 
-async def test_a_handshake_that_one_refuses_is_taken_by_another(tmp_path: Path) -> None:
+async def test_handshake_refused_by_one_replica_is_retried_at_another(tmp_path: Path) -> None:
     async with fleet(tmp_path, 8, 8, sockets=3) as (front, _), AsyncExitStack() as sessions:
         opened = [await sessions.enter_async_context(connect(front.url)) for _ in range(6)]
         assert Counter(Counter(each.info.session.partition("-")[0] for each in opened).values()) == {3: 2}
@@ -170,7 +170,7 @@ async def test_throughput_grows_with_replicas(tmp_path: Path) -> None:
     assert carried == [4, 8, 12]
 
 
-async def test_outsiders_see_no_metrics(tmp_path: Path) -> None:
+async def test_metrics_are_not_public(tmp_path: Path) -> None:
     import aiohttp
 
     async with fleet(tmp_path, 2) as (front, served), aiohttp.ClientSession() as http:

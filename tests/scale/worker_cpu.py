@@ -1,7 +1,7 @@
-"""What a frame costs the gateway's processes: `python -m scale.worker_cpu --workers 2 --listeners 100 --frames 200 [...]`.
+"""Measures the processor time per frame of worker processes: `python -m scale.worker_cpu --workers 2 [...]`.
 
-Workers are the real ones, before a tone engine that makes frames as fast as it is told to. What counts is their
-processor time for a frame, which other work on the machine hardly changes; run it twice in a row and compare.
+The workers are the real ones; a tone engine makes the frames at a given rate. Processor time per frame hardly depends
+on other load of the machine: run it twice and compare.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONTINUATION, TEXT_FRAME, BINARY_FRAME, CLOSE, PING = 0, 1, 2, 8, 9
 
 
 class MinimalClient:
-    """A WebSocket client that does no more than it must: a library's would need more processor than the gateway."""
+    """A minimal WebSocket client: that of a library would need more processor time than the gateway."""
 
     def __init__(self, port: int, options: argparse.Namespace) -> None:
         self._port, self._options = port, options
@@ -60,7 +60,7 @@ class MinimalClient:
         self._writer.close()
 
     async def _read(self, began_s: float) -> bool:
-        """A frame; whether there is more to come."""
+        """Read one frame. Returns whether more frames follow."""
         first, length = await self._reader.readexactly(2)
         if length == 126:
             (length,) = struct.unpack("!H", await self._reader.readexactly(2))
@@ -78,13 +78,13 @@ class MinimalClient:
         return opcode != CLOSE
 
     def _send(self, opcode: int, payload: bytes) -> None:
-        """Masked with zeros: the mask of a client on the loopback protects nobody."""
+        """Send a frame masked with zeros, which costs no time."""
         length = bytes([0x80 | len(payload)]) if len(payload) < 126 else bytes([0xFE]) + struct.pack("!H", len(payload))
         self._writer.write(bytes([0x80 | opcode]) + length + b"\0\0\0\0" + payload)
 
 
 async def listen(port: int, options: argparse.Namespace) -> None:
-    """The listeners, in a process of their own; prints what they heard."""
+    """Run the listeners, in a process of their own, and print their figures."""
     listeners = [MinimalClient(port, options) for _ in range(options.listeners)]
     await asyncio.gather(*(each.listen() for each in listeners))
     firsts = sorted(each.first_s for each in listeners if each.first_s is not None)
@@ -115,7 +115,7 @@ async def measure(options: argparse.Namespace, arguments: list[str]) -> None:
             "seconds": round(time.monotonic() - began_s, 1),
             "cpu_s_of_workers": spent,
             "worker_us_a_frame": round(1e6 * sum(spent) / engine.frames, 1),
-            # The engine and the codec of this measurement are in this process too.
+            # The tone engine and its codec run in this process.
             "rest_us_a_frame": round(1e6 * (_cpu_s([os.getpid()])[0] - own[0]) / engine.frames, 1),
         }
         print(json.dumps(heard))
@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     for name, default in (("workers", 1), ("listeners", 50), ("frames", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--step-ms", type=float, default=20.0, help="how long a step of everybody's takes")
+    parser.add_argument("--step-ms", type=float, default=20.0, help="time of a step of the engine")
     parser.add_argument("--codec", default="pcm", choices=("pcm", "opus"))
     parser.add_argument("--pacing", default="playback", choices=("playback", "none"))
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)

@@ -1,1 +1,1 @@
-"""What the reference says, a file per subject; these run in its own environment (see scripts/test-reference)."""
+"""Recorders of the reference implementation, one file per subject; they run in its environment (scripts/test-reference)."""

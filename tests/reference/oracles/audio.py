@@ -1,4 +1,4 @@
-"""The codec's audio: of codes alone, and after a reference that is cut off again."""
+"""Audio of the codec: from codes, and after a reference recording that is cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is heard in a recording: its codes and the speaker's vector, by the reference's own way to a voice."""
+"""Codes and speaker vector of a recording, as the reference computes them for a voice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference package, imported and loaded on a machine without what only its other codec needs."""
+"""Imports and loads the reference package without the packages that only its other codec needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from small_family import CODEC, VARIANTS, config, write_checkpoint
 from small_tokenizer import write_tokenizer
 
 for absent in ("sox", "onnxruntime", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
-    # Only the 25 Hz codec uses them; the module's import must succeed all the same.
+    # Only the 25 Hz codec uses these packages, and the module imports them.
     if absent not in sys.modules:
         stub = sys.modules[absent] = ModuleType(absent)
         stub.__spec__ = ModuleSpec(absent, None, is_package=True)
@@ -60,7 +60,7 @@ def model_shapes(name: str, folder: Path) -> dict[str, tuple[int, ...]]:
 
 @cache
 def model(name: str, work: Path) -> Qwen3TTSModel:
-    """The small model of a variant, written to a folder and loaded from it in the reference's way."""
+    """The small model of a variant, written to a folder and loaded by the reference."""
     folder = work / name
     if not folder.exists():
         own_shapes = model_shapes(name, work), codec_shapes()

@@ -1,4 +1,4 @@
-"""Names and shapes of every tensor, as the reference's own classes make them."""
+"""Names and shapes of every tensor, in the classes of the reference."""
 
 from __future__ import annotations
 
