@@ -46,7 +46,7 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
 TALKER_LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine", "remote_engine", "prompt_pool"),
     ("generation", "slot_lease"),
-    ("prompt",),
+    ("prompt", "slot_owners"),
     ("vllm/",),
     ("cpu/", "cuda/"),
     ("reference/",),
@@ -64,7 +64,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "opuslib": ("codecs/opus.py",),
     "prometheus_client": ("gateway/observability/",),
     "triton": ("pipeline/cuda/", "pipeline/talker/cuda/", "codecs/neural/cuda/"),
-    "vllm": ("pipeline/talker/vllm/", "pipeline/talker/cpu/vllm_ops.py", "pipeline/talker/engine.py"),
+    "vllm": ("pipeline/talker/vllm/", "pipeline/talker/cpu/vllm_ops.py"),
     "websockets": (
         "gateway/listener.py",
         "gateway/transport/handshake.py",
