@@ -1,4 +1,4 @@
-"""The kinds of runs: source voices matching, all measurements of a checkpoint, and a comparison of temperatures."""
+"""The kinds of runs: source voices alone, all measurements of a checkpoint, and a comparison of temperatures."""
 
 from __future__ import annotations
 

@@ -32,7 +32,11 @@ FIGURES: dict[str, tuple[PlotPanel, ...]] = {
         PlotPanel("error of spectrum and envelope", {"spectral": "log-mel spectrum", "envelope": "envelope"}),
         PlotPanel(
             "adversarial losses",
-            {"judges": "discriminators", "fooling": "generator, scores", "likeness": "generator, features"},
+            {
+                "discriminators": "discriminators",
+                "adversarial": "generator, scores",
+                "feature_matching": "generator, features",
+            },
         ),
     ),
     "talker": (

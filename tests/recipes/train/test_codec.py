@@ -123,8 +123,8 @@ def test_store_keeps_sentences_at_their_positions(tmp_path):
     store = SpeechStore(CPU, 0.001, audio=True, codes=True)
     first, second = (read_chunk(write_chunk(tmp_path, f"slt_{i}", frames=(6, 9), seed=i)) for i in range(2))
     store.add(first, tokenizer)
-    told = store.add(second, tokenizer)
-    assert [(part.start, part.frames) for part in told] == [(15, 6), (21, 9)]
+    added = store.add(second, tokenizer)
+    assert [(part.start, part.frames) for part in added] == [(15, 6), (21, 9)]
     audio = resample_16_to_24(torch.from_numpy(second.audio).float())
     kept = store.audio[15 * 1920 : 30 * 1920].float()
     assert (kept - audio.clamp(-32767, 32767)).abs().max() <= 1
@@ -163,8 +163,8 @@ def test_codebooks_learn_positions_of_frames():
     books.initialise(frames(2048), frames(2048))
     for _ in range(5):
         first, rest = frames(512)[None], frames(512)[None]
-        quantised, summed, _commitment, codes, heard = books(first, rest)
-        books.learn(codes, heard, 0.9)
+        quantised, summed, _commitment, codes, residuals = books(first, rest)
+        books.learn(codes, residuals, 0.9)
     assert (quantised - first).square().mean() < 0.01
     books.eval()
     _, summed, _, codes, _ = books(first, rest)
@@ -208,20 +208,22 @@ def test_levels_that_are_not_kept_have_no_effect():
 
 def test_discriminators_learn_and_generator_loss_has_gradients():
     torch.manual_seed(0)
-    judges = Discriminators((2,), (256,))
-    optimizer = torch.optim.AdamW(judges.parameters(), 3e-3)
+    discriminators = Discriminators((2,), (256,))
+    optimizer = torch.optim.AdamW(discriminators.parameters(), 3e-3)
     real, made = torch.randn(2, 3840) * 0.1, torch.zeros(2, 3840, requires_grad=True)
     losses = []
     for _ in range(10):
-        loss, seen = discriminator_loss(judges, judges.images(torch.cat([real, made.detach()])))
+        loss, real_features = discriminator_loss(
+            discriminators, discriminators.images(torch.cat([real, made.detach()]))
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.8 * losses[0]
     assert made.grad is None
-    fooling, likeness = generator_loss(judges, judges.images(made), seen)
-    (fooling + likeness).backward()
+    adversarial_loss, feature_loss = generator_loss(discriminators, discriminators.images(made), real_features)
+    (adversarial_loss + feature_loss).backward()
     assert made.grad.abs().sum() > 0
 
 
@@ -234,9 +236,9 @@ def test_updates_reduce_spectral_loss(adversarial):
     t = torch.arange(2 * sizes.FRAME_SAMPLES) / sizes.SAMPLE_RATE_HZ
     audio = (0.2 * torch.sin(2 * torch.pi * 200 * t))[None]
     training.set_rates(0.0, 199, adversarial=adversarial)
-    told = [training.step(codes, audio, 1, adversarial=adversarial) for _ in range(5)]
-    assert told[-1]["spectral"] < 0.98 * told[0]["spectral"]
-    assert ("fooling" in told[0]) == adversarial
+    losses = [training.step(codes, audio, 1, adversarial=adversarial) for _ in range(5)]
+    assert losses[-1]["spectral"] < 0.98 * losses[0]["spectral"]
+    assert ("adversarial" in losses[0]) == adversarial
 
 
 @pytest.mark.parametrize("gain", [0.5, 2.0])

@@ -59,9 +59,9 @@ def test_status_shows_last_log_line_of_each_step(tmp_path, capsys):
     unused_pid = 2**22 + 1  # above the largest process id
     (tmp_path / "pids.json").write_text(json.dumps({"started": 0, "pids": {"codes": unused_pid, "talker": unused_pid}}))
     run.status(tmp_path)
-    told = capsys.readouterr().out.splitlines()
-    assert told[1].split() == ["codes", "ended:", "update", "400"]
-    assert told[2].split() == ["talker", "ended:"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["codes", "ended:", "update", "400"]
+    assert lines[2].split() == ["talker", "ended:"]
 
 
 def test_logs_are_read_from_folder_and_archive(tmp_path):

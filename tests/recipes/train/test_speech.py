@@ -65,10 +65,10 @@ def test_quiet_beginning_is_moved_earlier(quiet_s: float, lead_s: float) -> None
 
 def test_phones_are_at_their_sounds() -> None:
     one = speech.sentence(reading(), gain=0.5)
-    told = one.phones.reshape(-1)
-    heard = one.samples.reshape(len(told), -1).mean(1)
+    phones = one.phones.reshape(-1)
+    levels = one.samples.reshape(len(phones), -1).mean(1)
     for name, level in (("s", 500), ("iy", 1000), ("pau", 0)):
-        of_phone = heard[told == PHONES.index(name)]
+        of_phone = levels[phones == PHONES.index(name)]
         assert len(of_phone)
         assert abs(np.median(of_phone) - level) < 1
 

@@ -131,7 +131,7 @@ def test_ten_updates_lower_the_loss(own):
     losses = []
     for _ in range(10):
         made = make_talker_batch(torch.from_numpy(packer.batch().fields), codes, phones, 64)
-        told = training.update(made, 1.0, own)
-        losses.append(float(told["first"] + told["residual"].mean()))
+        parts = training.update(made, 1.0, own)
+        losses.append(float(parts["first"] + parts["residual"].mean()))
     assert losses[-1] < losses[0] - 1.0
     assert torch.isfinite(torch.tensor(losses)).all()

@@ -51,10 +51,10 @@ def counted() -> PhoneCounts:
 def test_codes_are_counted_with_phones_of_their_frames() -> None:
     counts = counted()
     frames = sentence(READING).frames
-    heard = counts.codes[:frames].argmax(axis=2).ravel().tolist()
+    phones = counts.codes[:frames].argmax(axis=2).ravel().tolist()
     lead = SILENT
     spoken = [DH] * 2 + [AX] * 3 + [S] * 8 + [IY] * 8
-    assert heard == [PAU] * lead + spoken + [PAU] * (4 * frames - lead - len(spoken))
+    assert phones == [PAU] * lead + spoken + [PAU] * (4 * frames - lead - len(spoken))
     assert counts.codes.sum() == 4 * frames
     assert counts.phones[[PAU, DH, AX, S, IY]].tolist() == [2, 1, 1, 1, 1]
 
@@ -91,14 +91,14 @@ def spelled_phones(word: str) -> PhoneIndices:
         after = word[at + 1 : at + 2]
         if letter == "e" and not after:
             continue
-        heard = {"x": "ks", "c": "s" if after == "e" else "k"}.get(letter, letter)
-        phones += [1 + LETTERS.index(one) for one in heard]
+        sounds = {"x": "ks", "c": "s" if after == "e" else "k"}.get(letter, letter)
+        phones += [1 + LETTERS.index(one) for one in sounds]
     return tuple(phones)
 
 
 def likeliest(learnt: Pronunciation, word: str) -> PhoneIndices:
-    heard = learnt.predict(word)
-    return tuple(heard.phones[heard.silent < 0.5].argmax(axis=1))
+    predicted = learnt.predict(word)
+    return tuple(predicted.phones[predicted.silent < 0.5].argmax(axis=1))
 
 
 def lexicon(count: int, seed: int) -> Counter[tuple[str, PhoneIndices]]:

@@ -79,7 +79,7 @@ class DecoderTraining:
         loss = _SPECTRAL_WEIGHT * losses["spectral"] + _ENVELOPE_WEIGHT * losses["envelope"]
         if adversarial:
             self._adversarial_losses(made, audio, losses)
-            loss = loss + losses["fooling"] + losses["likeness"]
+            loss = loss + losses["adversarial"] + losses["feature_matching"]
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         losses["gradient"] = torch.nn.utils.clip_grad_norm_(self._parameters, 5.0)
@@ -94,15 +94,17 @@ class DecoderTraining:
         generated, real = made.gather(1, part), audio.gather(1, part)
         images = self.discriminators.images(torch.cat([real, generated.detach()]))
         with half_precision(self._device):
-            losses["judges"], real_features = discriminator_loss(self.discriminators, images)
+            losses["discriminators"], real_features = discriminator_loss(self.discriminators, images)
         self._discriminator_optimizer.zero_grad(set_to_none=True)
-        losses["judges"].backward()
+        losses["discriminators"].backward()
         torch.nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0)
         self._discriminator_optimizer.step()
         self.discriminators.requires_grad_(False)
         images = self.discriminators.images(generated)
         with half_precision(self._device):
-            losses["fooling"], losses["likeness"] = generator_loss(self.discriminators, images, real_features)
+            losses["adversarial"], losses["feature_matching"] = generator_loss(
+                self.discriminators, images, real_features
+            )
         self.discriminators.requires_grad_(True)
 
 

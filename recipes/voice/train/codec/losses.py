@@ -144,10 +144,12 @@ def generator_loss(
     discriminators: Discriminators, images: list[Tensor], real_features: list[list[Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """Adversarial loss of generated audio, and the distance of its features from those of the real audio."""
-    fooling, likeness = images[0].new_zeros(()), images[0].new_zeros(())
+    adversarial_loss, feature_loss = images[0].new_zeros(()), images[0].new_zeros(())
     for (score, features), real in zip(discriminators(images), real_features, strict=True):
-        fooling = fooling + (1 - score.float()).square().mean()
+        adversarial_loss = adversarial_loss + (1 - score.float()).square().mean()
         for generated_layer, real_layer in zip(features, real, strict=True):
             reference = real_layer.float()
-            likeness = likeness + (generated_layer.float() - reference).abs().mean() / (reference.abs().mean() + 1e-4)
-    return fooling, likeness / 5
+            feature_loss = feature_loss + (generated_layer.float() - reference).abs().mean() / (
+                reference.abs().mean() + 1e-4
+            )
+    return adversarial_loss, feature_loss / 5

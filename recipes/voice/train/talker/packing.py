@@ -34,7 +34,6 @@ from ..sizes import (
 from ..store import StoredUtterance
 
 PROMPT_TEXT = (IM_START, ASSISTANT, NEWLINE, TEXT_PAD, TEXT_PAD, TEXT_PAD, TEXT_PAD, TEXT_BOS)
-_SPEAKER_AT = 6
 PROMPT = len(PROMPT_TEXT)
 
 ABSENT = -1
@@ -211,7 +210,7 @@ class Packer:
         return any(len(pool) for pool in self._pools.values())
 
     def batch(self) -> PackedBatch:
-        """Pack a batch; voices are drawn in proportion to their speech."""
+        """Pack a batch; voices are drawn in proportion to their utterances."""
         batch = empty_batch(self._rows, self._length)
         voices = [voice for voice, pool in self._pools.items() if len(pool)]
         sizes = np.array([len(self._pools[voice]) for voice in voices], float)
