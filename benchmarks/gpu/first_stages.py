@@ -20,8 +20,7 @@ from typing import Any
 
 from voxgate.loadtest.results import Percentiles
 from voxgate.loadtest.virtual_user import SENTENCES
-from voxgate.pipeline.codec import client
-from voxgate.pipeline.codec import worker_loop as answering
+from voxgate.pipeline.codec import client, worker_loop
 from voxgate.pipeline.codec.channels import QueuedJob
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.ipc.records import HEADER, RecordFlag, unpack_pcm, unpack_records
@@ -60,20 +59,20 @@ class StageTimestamps:
     """Timestamps of one process in order, `rows` of (seconds, stage, key), and the engine's `steps`."""
 
     rows: list[tuple[float, str, Key]] = field(default_factory=list)
-    steps: list[FirstStageTimes] = field(default_factory=list)
+    steps: list[HostStepTimes] = field(default_factory=list)
 
     def record(self, stage: str, keys: Iterable[Key], time_s: float | None = None) -> None:
         time_s = time.monotonic() if time_s is None else time_s
         self.rows.extend((time_s, stage, key) for key in keys)
 
-    def take(self) -> tuple[list[tuple[float, str, Key]], list[FirstStageTimes]]:
+    def take(self) -> tuple[list[tuple[float, str, Key]], list[HostStepTimes]]:
         """Returns everything recorded and clears it."""
         rows, steps, self.rows, self.steps = self.rows, self.steps, [], []
         return rows, steps
 
 
 @dataclass(slots=True)
-class FirstStageTimes:
+class HostStepTimes:
     """One step of the engine: its rows and positions, and when the host passed each point, in seconds."""
 
     rows: int
@@ -157,7 +156,7 @@ def watch_engine(worker_of_vllm: Any) -> None:
         TIMESTAMPS.record("scheduled", fresh, now_s)
         if result.total_num_scheduled_tokens:
             rows = len(result.num_scheduled_tokens)
-            TIMESTAMPS.steps.append(FirstStageTimes(rows, result.total_num_scheduled_tokens, began_s, now_s))
+            TIMESTAMPS.steps.append(HostStepTimes(rows, result.total_num_scheduled_tokens, began_s, now_s))
         return result
 
     def run(call: Callable[..., Any], _: Any, __: Any) -> Any:
@@ -196,8 +195,8 @@ def watch_engine(worker_of_vllm: Any) -> None:
         before(sender, "_send", "frame_done", lambda message: _first_frame_keys(message, width - HEADER))
         before(sender, "_send", "decoded", _pcm_keys)
         # On a GPU the codec runs in a thread of this process.
-        before(answering._WorkerLoop, "_launch", "codec_started", lambda _, batch: _slots(batch))
-        after(answering._WorkerLoop, "_answer", "codec_done", lambda _, __, done: _slots(done.jobs))
+        before(worker_loop._WorkerLoop, "_launch", "codec_started", lambda _, batch: _slots(batch))
+        after(worker_loop._WorkerLoop, "_answer", "codec_done", lambda _, __, done: _slots(done.jobs))
 
 
 def take_timestamps(_: Any) -> bytes:
@@ -276,7 +275,7 @@ def _took(line: Mapping[str, float], stage: str) -> float:
     return line[stage] - (line[passed[at - 1]] if at else 0.0)
 
 
-def summarise_steps(steps: Sequence[FirstStageTimes]) -> dict[str, float]:
+def summarise_steps(steps: Sequence[HostStepTimes]) -> dict[str, float]:
     """Host time of a step by phase and the interval between steps, in ms, and the rows of a step."""
     steps = [step for step in steps if step.launched_s and step.outcome_s]
     if len(steps) < 2:

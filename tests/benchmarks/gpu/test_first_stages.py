@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from voxgate.benchmarks.gpu import first_stages
 from voxgate.benchmarks.gpu.first_stages import (
-    FirstStageTimes,
+    HostStepTimes,
     StageTimestamps,
     after,
     before,
     stages_ms,
     summarise_stages,
     summarise_steps,
+    watch_gateway,
 )
+from voxgate.pipeline.codec import worker_loop
 from voxgate.pipeline.ipc.records import RecordFlag, pack_step
 
 
@@ -68,7 +72,7 @@ def test_stages_are_reported_as_times_and_durations() -> None:
 
 
 def test_steps_are_reported_by_host_time() -> None:
-    steps = [FirstStageTimes(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
+    steps = [HostStepTimes(2, 2, at, at + 0.001, at + 0.002, at + 0.0025, at + 0.005) for at in (1.0, 1.004, 1.008)]
     summary = summarise_steps(steps)
     assert (summary["schedule"], summary["backbone"], summary["launch"], summary["flight"]) == (1.0, 1.0, 0.5, 2.5)
     assert (summary["apart"], summary["rows50"], summary["steps"]) == (4.0, 2.0, 3)
@@ -84,12 +88,18 @@ def test_only_a_first_frame_is_recorded() -> None:
     assert first_stages._first_frame_keys(pack_step(3, 0.1), 2) == []
 
 
-def test_watched_functions_exist() -> None:
-    for owner, names in (
-        (first_stages.answering._WorkerLoop, ("_launch", "_answer")),
-        (first_stages.client.CodecClient, ("_submit",)),
-        (first_stages.engine.TalkerEngine, ("run",)),
-        (first_stages.generation.Generation, ("take",)),
-    ):
-        for name in names:
-            assert callable(getattr(owner, name))
+def test_watched_functions_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeChannel:
+        def add_request_async(self) -> None: ...
+
+    watched: list[str] = []
+
+    def wrap(owner: Any, name: str, _: object) -> None:
+        assert callable(getattr(owner, name))
+        watched.append(name)
+
+    monkeypatch.setattr(first_stages, "wrap", wrap)
+    monkeypatch.setattr(first_stages, "request_channel", lambda _: FakeChannel())
+    watch_gateway(None)
+    assert len(watched) == 4
+    assert all(callable(getattr(worker_loop._WorkerLoop, name)) for name in ("_launch", "_answer"))
