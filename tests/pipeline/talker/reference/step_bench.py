@@ -1,4 +1,4 @@
-"""A step over a talker whose head, and a predictor whose codes, a test decides."""
+"""A `FrameStep` whose logits and predictor the tests control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END = BOOK
 
 
 class FakePredictor:
-    """Completes a frame of first code c with c+1, c+2, c+3."""
+    """Completes a frame with first code c by c + 1, c + 2, c + 3."""
 
     def __init__(self) -> None:
         self.noise: list[Tensor] = []
@@ -42,7 +42,7 @@ class FrameRecord:
 
 
 class StepBench:
-    """A step over real tables whose logits are what the test writes into the hidden states.
+    """A step over real tables whose logits the test writes into the hidden states.
 
     The first 21 hidden channels are the logits of codebook 0 and, last, of end of speech.
     """
@@ -50,14 +50,14 @@ class StepBench:
     def __init__(self, checkpoint: TalkerCheckpoint) -> None:
         self.checkpoint = small_checkpoint(checkpoint, hidden=BOOK + 1)
         self.tables, _ = SlotTables.create(SHAPE)
-        # A slot that is free keeps what its last owner left, but for the epoch.
+        # As in a free slot, whose row keeps the values of its last owner except for the epoch.
         self.tables.control[:, Field.PREFIX_LEN] = PREFIX
         self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
         self.sent: list[FrameRecord] = []
         self.predictor = FakePredictor()
         head = torch.zeros(self.checkpoint.codec_vocab, BOOK + 1)
         head[:BOOK, :BOOK] = torch.eye(BOOK)
-        # Ids that are neither a code nor the end of speech would always win, were they not left out.
+        # The suppressed ids would always win if they were not left out.
         head[BOOK:] = 1000
         head[self.checkpoint.codec_ids.eos] = 0
         head[self.checkpoint.codec_ids.eos, BOOK] = 1
@@ -69,15 +69,15 @@ class StepBench:
             self.sent.append(FrameRecord(*row[:HEADER], row[HEADER:]))
 
     def own(self, slot: int, epoch: int, *, tokens: int = 1, closed: bool = True, cap: int = 15) -> None:
-        """Give a slot to an owner, greedy and without penalty."""
+        """Give a slot to an owner with greedy sampling and no penalty."""
         row = self.tables.control[slot]
         row[:] = 0
         row[Field.EPOCH], row[Field.PREFIX_LEN], row[Field.TEXT_LEN] = epoch, PREFIX, tokens
         row[Field.CLOSED], row[Field.FRAME_CAP], row[Field.SEED] = closed, cap, epoch
         self.tables.options[slot, list(Option)] = (0.0, 1.0, 1.0, 0.0, 1.0)
 
-    def take(self, *rows: tuple[int, int, list[int]]) -> list[int]:
-        """One step. Each row: slot, frame, and ids from most to least likely (BOOK is end of speech)."""
+    def run(self, *rows: tuple[int, int, list[int]]) -> list[int]:
+        """Run one step. Each row: slot, frame, and ids from most to least likely (BOOK is end of speech)."""
         hidden = torch.full((len(rows), BOOK + 1), -9.0)
         for n, (_, _, ranking) in enumerate(rows):
             for place, code in enumerate(ranking):
@@ -85,6 +85,6 @@ class StepBench:
         slots, frames = (torch.tensor([row[k] for row in rows]) for k in (0, 1))
         return self.step(hidden, slots, frames + PREFIX).tolist()
 
-    def speak(self, slot: int, frames: int) -> None:
+    def run_frames(self, slot: int, frames: int) -> None:
         for frame in range(frames):
-            self.take((slot, frame, [frame]))
+            self.run((slot, frame, [frame]))

@@ -1,4 +1,4 @@
-"""The talker's input at each position: the sums of sections B.2, B.4 and B.5, looked up by slot and position."""
+"""The talker's input at each position, as in `docs/qwen3_tts.md`, sections 4.1, 4.3 to 4.5 and 5.3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = [7, 3, 11]
 
 
 class EmbeddingBench:
-    """An embedding over tables in which slot 1 holds a prompt and three text tokens."""
+    """An embedding over tables whose slot 1 holds a prompt and three text tokens."""
 
     def __init__(self, checkpoint: TalkerCheckpoint) -> None:
         self.checkpoint = small_checkpoint(checkpoint)
@@ -35,7 +35,7 @@ class EmbeddingBench:
         self.embed = InputEmbedding(self.weights, self.checkpoint, HostTables(TableViews.of(self.tables)), self.codes)
 
     def own(self, prompt: Prompt) -> None:
-        """Fill the slot's tables, in the way of a generation."""
+        """Fill the slot's tables as a generation does."""
         codec = prompt.codec(len(TEXT))
         self.begin = len(codec) - 1
         self.tables.prefix[SLOT, : len(prompt.text), 0] = prompt.text
@@ -77,24 +77,24 @@ def same(made: Tensor, *expected: Tensor) -> bool:
     return torch.allclose(made, torch.stack(expected), atol=1e-5)
 
 
-def test_the_role_has_a_text_side_only(bench: EmbeddingBench) -> None:
+def test_role_has_a_text_side_only(bench: EmbeddingBench) -> None:
     ids = bench.checkpoint.text_ids
     assert same(bench.at(0, 1, 2), *(bench.text(t) for t in (ids.im_start, ids.assistant, ids.newline)))
 
 
-def test_the_rest_of_the_prefix_is_the_sum_of_both_sides(bench: EmbeddingBench) -> None:
+def test_rest_of_the_prefix_sums_both_sides(bench: EmbeddingBench) -> None:
     ids, codec = bench.checkpoint.text_ids, bench.checkpoint.codec_ids
     entries = (codec.nothink, codec.think_bos, codec.think_eos, bench.checkpoint.speakers["slt"])
     expected = [bench.text(ids.pad) + bench.code(entry) for entry in entries]
     assert same(bench.at(3, 4, 5, 6, 7), *expected, bench.text(ids.bos) + bench.code(codec.pad))
 
 
-def test_the_first_text_token_meets_begin_of_codec(bench: EmbeddingBench) -> None:
+def test_first_text_token_is_summed_with_begin_of_codec(bench: EmbeddingBench) -> None:
     begin = bench.begin
     assert same(bench.at(begin), bench.text(TEXT[0]) + bench.code(bench.checkpoint.codec_ids.bos))
 
 
-def test_each_later_position_meets_the_frame_before_with_the_next_text(bench: EmbeddingBench) -> None:
+def test_later_positions_sum_the_previous_frame_and_the_next_text_token(bench: EmbeddingBench) -> None:
     ids, begin = bench.checkpoint.text_ids, bench.begin
     frames = [[5, 1, 2, 3], [19, 0, 19, 7], [8, 8, 8, 8], [2, 4, 6, 8]]
     bench.codes[SLOT, : len(frames)] = torch.tensor(frames, dtype=torch.int32)
@@ -103,7 +103,7 @@ def test_each_later_position_meets_the_frame_before_with_the_next_text(bench: Em
     assert same(bench.at(*(begin + 1 + n for n in range(4))), *expected)
 
 
-def test_padding_follows_end_of_text_for_good(bench: EmbeddingBench) -> None:
+def test_padding_follows_end_of_text(bench: EmbeddingBench) -> None:
     begin = bench.begin
     last = begin + SHAPE.frames
     bench.codes[SLOT, SHAPE.frames - 1] = torch.tensor([1, 2, 3, 4])
@@ -111,7 +111,7 @@ def test_padding_follows_end_of_text_for_good(bench: EmbeddingBench) -> None:
     assert same(bench.at(last), expected)
 
 
-def test_a_text_that_fills_its_slot_is_followed_by_its_end(bench: EmbeddingBench) -> None:
+def test_text_that_fills_its_slot_is_followed_by_end_of_text(bench: EmbeddingBench) -> None:
     full = list(range(SHAPE.text))
     bench.tables.text[SLOT] = full
     bench.tables.control[SLOT, Field.TEXT_LEN] = len(full)
@@ -121,7 +121,7 @@ def test_a_text_that_fills_its_slot_is_followed_by_its_end(bench: EmbeddingBench
     assert same(bench.at(begin + 5, begin + 6, begin + 7), *expected)
 
 
-def test_text_that_came_late_is_seen(bench: EmbeddingBench) -> None:
+def test_text_written_later_is_read(bench: EmbeddingBench) -> None:
     position = bench.begin + len(TEXT)
     before = bench.at(position)
     bench.tables.text[SLOT, len(TEXT)] = 9
@@ -130,7 +130,7 @@ def test_text_that_came_late_is_seen(bench: EmbeddingBench) -> None:
     assert same(bench.at(position), bench.text(9) + bench.frame([0, 0, 0, 0]))
 
 
-def test_a_position_is_the_same_alone_and_in_any_batch(bench: EmbeddingBench) -> None:
+def test_position_does_not_depend_on_the_batch(bench: EmbeddingBench) -> None:
     bench.codes[:] = torch.randint(20, bench.codes.shape, dtype=torch.int32)
     positions = list(range(bench.begin + 6))
     together = bench.at(*positions)
@@ -146,7 +146,7 @@ FRAMES = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
 
 
 def cloned(bench: EmbeddingBench, layout: TextLayout, frames: list[list[int]] | None = None) -> list[Tensor]:
-    """Own the slot in a cloned voice; returns what the positions before begin-of-codec must be."""
+    """Fill the slot with a cloned voice's prompt; returns the expected positions before begin-of-codec."""
     voice = ClonedVoice("ada", VECTOR, "Hello.", np.array(frames)) if frames else ClonedVoice("ada", VECTOR)
     bench.own(cloned_voice_prompt(bench.checkpoint, voice, "auto", REFERENCE if frames else (), layout))
     ids, codec = bench.checkpoint.text_ids, bench.checkpoint.codec_ids
@@ -155,14 +155,14 @@ def cloned(bench: EmbeddingBench, layout: TextLayout, frames: list[list[int]] | 
     return [*role, *tag, bench.text(ids.pad) + torch.from_numpy(VECTOR), bench.text(ids.bos) + bench.code(codec.pad)]
 
 
-def test_a_speaker_vector_stands_where_a_speaker_would(bench: EmbeddingBench) -> None:
+def test_speaker_vector_takes_the_place_of_a_speaker(bench: EmbeddingBench) -> None:
     head = cloned(bench, TextLayout.STREAMING)
     begin = bench.text(TEXT[0]) + bench.code(bench.checkpoint.codec_ids.bos)
     assert same(bench.at(*range(9)), *head, begin)
     assert bench.begin == 8
 
 
-def test_a_text_known_whole_is_read_before_the_speech(bench: EmbeddingBench) -> None:
+def test_non_streaming_text_precedes_the_speech(bench: EmbeddingBench) -> None:
     head = cloned(bench, TextLayout.NON_STREAMING)
     ids, codec = bench.checkpoint.text_ids, bench.checkpoint.codec_ids
     text = [bench.text(token) + bench.code(codec.pad) for token in [*TEXT, ids.eos]]
@@ -171,7 +171,7 @@ def test_a_text_known_whole_is_read_before_the_speech(bench: EmbeddingBench) -> 
     assert same(bench.at(*range(14)), *head, *text, begin, bench.text(ids.pad) + bench.frame([5, 1, 2, 3]))
 
 
-def test_a_reference_is_read_beside_its_text_and_the_next(bench: EmbeddingBench) -> None:
+def test_reference_frames_are_summed_with_reference_text_and_text(bench: EmbeddingBench) -> None:
     head = cloned(bench, TextLayout.STREAMING, FRAMES)
     texts = [bench.text(token) for token in [*REFERENCE, *TEXT, bench.checkpoint.text_ids.eos]]
     sounds = [
@@ -182,7 +182,7 @@ def test_a_reference_is_read_beside_its_text_and_the_next(bench: EmbeddingBench)
     assert same(bench.at(*range(14)), *head, *(t + s for t, s in zip(texts, sounds, strict=True)))
 
 
-def test_a_short_reference_is_followed_by_the_rest_of_its_text(bench: EmbeddingBench) -> None:
+def test_short_reference_is_followed_by_the_rest_of_its_text(bench: EmbeddingBench) -> None:
     head = cloned(bench, TextLayout.STREAMING, FRAMES[:1])
     begin = bench.code(bench.checkpoint.codec_ids.bos)
     sounds = [begin, bench.frame(FRAMES[0]), bench.frame([4, 3, 2, 1]), bench.frame([0, 0, 0, 0])]
@@ -191,7 +191,7 @@ def test_a_short_reference_is_followed_by_the_rest_of_its_text(bench: EmbeddingB
     assert same(bench.at(*range(12)), *head, *(t + s for t, s in zip(texts, sounds, strict=True)))
 
 
-def test_a_reference_text_longer_than_its_frames_goes_on_beside_the_speech(bench: EmbeddingBench) -> None:
+def test_reference_text_longer_than_its_frames_continues_during_speech(bench: EmbeddingBench) -> None:
     voice = ClonedVoice("ada", VECTOR, "Hello.", np.array(FRAMES[:1]))
     reference = [13, 14, 15, 16]
     bench.own(cloned_voice_prompt(bench.checkpoint, voice, "auto", reference))
@@ -201,7 +201,7 @@ def test_a_reference_text_longer_than_its_frames_goes_on_beside_the_speech(bench
     assert same(bench.at(9, 10, 11, 12), *(t + s for t, s in zip(texts, sounds, strict=True)))
 
 
-def test_a_reference_before_a_text_known_whole(bench: EmbeddingBench) -> None:
+def test_reference_precedes_the_speech_in_the_non_streaming_layout(bench: EmbeddingBench) -> None:
     head = cloned(bench, TextLayout.NON_STREAMING, FRAMES)
     ids, codec = bench.checkpoint.text_ids, bench.checkpoint.codec_ids
     text = [bench.text(token) + bench.code(codec.pad) for token in [*REFERENCE, *TEXT, ids.eos]]
@@ -210,7 +210,7 @@ def test_a_reference_before_a_text_known_whole(bench: EmbeddingBench) -> None:
     assert bench.begin == 17
 
 
-def test_slots_do_not_see_each_other(bench: EmbeddingBench) -> None:
+def test_slots_are_independent(bench: EmbeddingBench) -> None:
     begin = bench.begin
     before = bench.at(begin, begin + 1, begin + 3)
     for table in (bench.tables.control, bench.tables.prefix, bench.tables.text):
@@ -222,7 +222,7 @@ def test_slots_do_not_see_each_other(bench: EmbeddingBench) -> None:
     assert same(mixed[1:2], bench.text(19) + bench.frame([13] * 4))
 
 
-def test_positions_that_no_generation_has_are_harmless(bench: EmbeddingBench) -> None:
-    """vLLM's warm-up asks for any position of any slot."""
+def test_positions_outside_any_generation_give_finite_values(bench: EmbeddingBench) -> None:
+    """vLLM's warm-up embeds any position of any slot."""
     made = bench.embed(torch.tensor([0, 2, SLOT]), torch.tensor([0, 5000, 5000]))
     assert bool(made.isfinite().all())

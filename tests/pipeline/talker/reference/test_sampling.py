@@ -1,4 +1,4 @@
-"""Noise that hangs on nothing but the seed, and draws that hang on nothing but noise and the row's own options."""
+"""Noise as a function of the seed, and draws as a function of logits, noise and the row's own options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = st.integers(-(2**63), 2**63 - 1)
 
 
 def candidates(*rows: tuple[float, int, float], vocab: int = VOCAB) -> Candidates:
-    """Each row: temperature, top-k, top-p."""
+    """Candidates of rows (temperature, top-k, top-p)."""
     temperature, top_k, top_p = (torch.tensor(column) for column in zip(*rows, strict=True))
     return Candidates.of(temperature.float(), top_k, top_p.float(), vocab)
 
@@ -26,18 +26,15 @@ def logits_of(rows: int, seed: int = 0) -> Tensor:
 
 
 def draw_evenly(row: tuple[float, int, float], logits: Tensor, count: int = 20_000) -> Tensor:
-    """Shares of each id when the noise runs evenly through [0, 1)."""
+    """Frequency of each id for noise spread evenly over [0, 1)."""
     many = candidates(*[row] * count)
     steps = ((torch.arange(count) + 0.5) / count)[:, None].float()
     ids = many.draw(logits.repeat(count, 1), steps)
     return torch.bincount(ids, minlength=VOCAB).double() / count
 
 
-# Noise
-
-
 @given(SEEDS, st.integers(0, 2**20), st.integers(1, 16))
-def test_noise_is_that_of_splitmix64(seed: int, frame: int, groups: int) -> None:
+def test_noise_equals_splitmix64(seed: int, frame: int, groups: int) -> None:
     made = uniform(torch.tensor([seed]), torch.tensor([frame]), groups)[0].tolist()
     assert made == [noise(seed, frame, group, groups) for group in range(groups)]
 
@@ -48,11 +45,11 @@ def test_noise_is_uniform() -> None:
     counts = torch.histc(made, 64, 0, 1)
     expected = made.numel() / 64
     chi_square = float(((counts - expected) ** 2 / expected).sum())
-    # 63 degrees of freedom: 1 in 1000 lies above 103.4 and as many below 32.
+    # 63 degrees of freedom: 0.1% of samples lie above 103.4, 0.1% below 32.
     assert 32 < chi_square < 103.4
 
 
-def test_noise_of_neighbours_is_unrelated() -> None:
+def test_noise_of_neighbouring_seeds_and_frames_is_uncorrelated() -> None:
     by_frame = uniform(torch.full((4000,), 7), torch.arange(4000), 16)
     by_seed = uniform(torch.arange(4000), torch.zeros(4000, dtype=torch.long), 16)
     for made in (by_frame, by_seed):
@@ -60,37 +57,34 @@ def test_noise_of_neighbours_is_unrelated() -> None:
             assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.05
 
 
-def test_noise_does_not_depend_on_the_company() -> None:
+def test_noise_does_not_depend_on_the_rest_of_the_batch() -> None:
     seeds, frames = torch.tensor([5, -9, 2**62]), torch.tensor([0, 17, 3])
     together = uniform(seeds, frames, 16)
     for row in range(3):
         assert torch.equal(uniform(seeds[row : row + 1], frames[row : row + 1], 16)[0], together[row])
 
 
-def test_noise_does_not_depend_on_the_state_of_any_generator() -> None:
+def test_noise_does_not_depend_on_torch_generators() -> None:
     torch.manual_seed(1)
     before = uniform(torch.tensor([3]), torch.tensor([4]), 16)
     torch.manual_seed(2)
     assert torch.equal(uniform(torch.tensor([3]), torch.tensor([4]), 16), before)
 
 
-def test_other_seeds_and_frames_have_other_noise() -> None:
+def test_noise_differs_between_seeds_and_frames() -> None:
     grid = torch.cartesian_prod(torch.arange(50), torch.arange(50))
     made = uniform(grid[:, 0], grid[:, 1], 16)
     assert len({tuple(row) for row in made.tolist()}) == 2500
 
 
-# Draws
-
-
-def test_a_greedy_row_takes_the_best_whatever_the_noise() -> None:
+def test_greedy_row_takes_the_most_likely_id_for_any_noise() -> None:
     logits = logits_of(8)
     greedy = candidates(*[(0.0, 50, 1.0)] * 8)
     late = greedy.noise(torch.full((8, 1), 0.999))
     assert torch.equal(greedy.draw(logits, late), logits.argmax(-1))
 
 
-def test_only_greedy_rows_lose_their_noise() -> None:
+def test_only_greedy_rows_get_zero_noise() -> None:
     mixed = candidates((0.0, 0, 1.0), (0.7, 0, 1.0))
     assert mixed.noise(torch.full((2, 3), 0.5)).tolist() == [[0.0] * 3, [0.5] * 3]
 
@@ -103,7 +97,7 @@ def test_draws_are_distributed_as_softmax(temperature: float) -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 17])
-def test_top_k_leaves_the_best_k_in_proportion(top_k: int) -> None:
+def test_top_k_keeps_the_best_k_in_proportion(top_k: int) -> None:
     logits = logits_of(1, seed=1)
     shares = draw_evenly((1.0, top_k, 1.0), logits)
     kept = torch.softmax(logits[0], 0).topk(top_k).indices
@@ -113,7 +107,7 @@ def test_top_k_leaves_the_best_k_in_proportion(top_k: int) -> None:
 
 
 @pytest.mark.parametrize("top_p", [0.01, 0.5, 0.9])
-def test_top_p_leaves_the_fewest_that_reach_it(top_p: float) -> None:
+def test_top_p_keeps_the_fewest_candidates_that_reach_it(top_p: float) -> None:
     logits = logits_of(1, seed=2)
     shares = draw_evenly((1.0, 0, top_p), logits)
     order = torch.softmax(logits[0].double(), 0).sort(descending=True)
@@ -135,7 +129,7 @@ OPTIONS = st.tuples(st.sampled_from([0.0, 0.2, 0.9, 2.0]), st.integers(0, 50), s
 
 @settings(deadline=None)
 @given(st.lists(OPTIONS, min_size=1, max_size=8), st.integers(0, 1000))
-def test_each_row_of_a_mixed_batch_draws_as_if_alone(rows: list[tuple[float, int, float]], seed: int) -> None:
+def test_row_of_a_mixed_batch_draws_as_if_alone(rows: list[tuple[float, int, float]], seed: int) -> None:
     logits = logits_of(len(rows), seed)
     noises = uniform(torch.arange(len(rows)) + seed, torch.zeros(len(rows), dtype=torch.long), 1)
     batch = candidates(*rows)
@@ -148,7 +142,7 @@ def test_each_row_of_a_mixed_batch_draws_as_if_alone(rows: list[tuple[float, int
         assert int(one[0]) == expected or margin < 1e-5
 
 
-def test_the_largest_noise_takes_a_candidate_that_is_allowed() -> None:
+def test_largest_noise_takes_an_allowed_candidate() -> None:
     rows = [(1.0, 3, 1.0), (1.0, 40, 0.3), (1.0, 7, 0.8)]
     logits = logits_of(len(rows))
     ids = candidates(*rows).draw(logits.clone(), torch.full((len(rows), 1), 1 - 2.0**-24))
@@ -162,22 +156,19 @@ def test_masked_ids_are_never_drawn() -> None:
     assert draw_evenly((1.0, 0, 1.0), logits)[::2].sum() == 0
 
 
-# Repetition penalty
-
-
-def test_the_penalty_makes_what_was_seen_less_likely_on_both_sides_of_zero() -> None:
+def test_penalty_lowers_positive_and_negative_logits_of_sampled_ids() -> None:
     logits = torch.tensor([[2.0, -2.0, 2.0, -2.0, 0.0]])
     seen = torch.tensor([[True, True, False, False, True]])
     assert penalise(logits, seen, torch.tensor([[2.0]])).tolist() == [[1.0, -4.0, 2.0, -2.0, 0.0]]
 
 
-def test_each_row_has_its_own_penalty() -> None:
+def test_penalty_is_per_row() -> None:
     logits, seen = torch.ones(3, 2), torch.tensor([[True, False]] * 3)
     made = penalise(logits, seen, torch.tensor([[1.0], [2.0], [4.0]]))
     assert made.tolist() == [[1.0, 1.0], [0.5, 1.0], [0.25, 1.0]]
 
 
-def test_the_logits_given_are_left_alone() -> None:
+def test_penalise_does_not_change_its_input() -> None:
     logits = torch.ones(1, 2)
     penalise(logits, torch.tensor([[True, True]]), torch.tensor([[2.0]]))
     assert logits.tolist() == [[1.0, 1.0]]
