@@ -30,7 +30,7 @@ def resampled(pcm: Pcm, rate: int) -> Pcm:
 
 @pytest.mark.parametrize("packet_ms", PACKETS_MS)
 @pytest.mark.parametrize("rate", OPUS_RATES_HZ)
-def test_opus_gives_the_whole_audio_back_after_the_pre_skip(rate: int, packet_ms: int) -> None:
+def test_opus_decodes_to_whole_audio_after_pre_skip(rate: int, packet_ms: int) -> None:
     pcm = speechlike(1.013)
     encoder = PacketEncoder(OutputFormat("opus", rate, 64_000, packet_ms))
     packets = encoded(encoder, pcm)
@@ -46,7 +46,7 @@ def test_opus_gives_the_whole_audio_back_after_the_pre_skip(rate: int, packet_ms
 
 
 @pytest.mark.parametrize("samples", [1, 1763, 1764, 1765, 1920])
-def test_the_last_opus_packet_reaches_past_the_look_ahead(samples: int) -> None:
+def test_last_opus_packet_extends_past_look_ahead(samples: int) -> None:
     encoder = PacketEncoder(OutputFormat())
     packets = encoded(encoder, np.ones(samples, np.float32))
     assert encoder.true_samples == samples
@@ -55,7 +55,7 @@ def test_the_last_opus_packet_reaches_past_the_look_ahead(samples: int) -> None:
 
 @pytest.mark.parametrize("packet_ms", PACKETS_MS)
 @pytest.mark.parametrize("rate", PCM_RATES_HZ)
-def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -> None:
+def test_pcm_packets_hold_resampled_audio(rate: int, packet_ms: int) -> None:
     pcm = speechlike(0.517)
     encoder = PacketEncoder(OutputFormat("pcm", rate, packet_ms=packet_ms))
     packets = encoded(encoder, pcm)
@@ -80,7 +80,7 @@ def test_pcm_packets_are_the_resampled_audio_cut_up(rate: int, packet_ms: int) -
         OutputFormat("wav", 44_100),
     ],
 )
-def test_packets_do_not_depend_on_how_the_audio_came(audio_format: OutputFormat) -> None:
+def test_packets_do_not_depend_on_input_chunks(audio_format: OutputFormat) -> None:
     pcm = speechlike(0.7)
     whole = encoded(PacketEncoder(audio_format), pcm, len(pcm))
     assert encoded(PacketEncoder(audio_format), pcm, 1920) == whole
@@ -88,16 +88,16 @@ def test_packets_do_not_depend_on_how_the_audio_came(audio_format: OutputFormat)
 
 
 @pytest.mark.parametrize("codec", ["opus", "pcm", "ogg_opus", "wav"])
-def test_a_frame_is_a_packet_at_once(codec: Any) -> None:
+def test_one_frame_makes_one_packet_without_delay(codec: Any) -> None:
     assert len(PacketEncoder(OutputFormat(codec)).push(np.zeros(1920, np.float32))) == 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_no_audio_gives_no_packet(codec: str) -> None:
+def test_no_audio_makes_no_packet(codec: str) -> None:
     assert PacketEncoder(OutputFormat(codec, CODECS[codec].sample_rates_hz[0])).finish() == []
 
 
-def test_the_bitrate_is_kept() -> None:
+def test_bitrate_is_kept() -> None:
     for bitrate in (16_000, 32_000, 96_000):
         packets = encoded(PacketEncoder(OutputFormat("opus", 24_000, bitrate)), speechlike(4))
         spent = 8 * sum(len(packet.payload) for packet in packets) / 4
@@ -119,11 +119,11 @@ def test_the_bitrate_is_kept() -> None:
         ({"packet_ms": 60}, "packet_ms"),
     ],
 )
-def test_what_is_not_offered_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+def test_unsupported_format_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(FormatError) as error:
         OutputFormat(**fields)
     assert error.value.param == param
 
 
-def test_the_bitrate_of_pcm_does_not_matter() -> None:
+def test_bitrate_of_pcm_is_ignored() -> None:
     assert OutputFormat("pcm", 44_100, bitrate=0).packet_samples == 3528

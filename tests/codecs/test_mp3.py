@@ -51,7 +51,7 @@ def read_frames(stream: bytes) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(("rate", "bitrate"), OFFERED)
-def test_the_frames_are_as_asked_for_and_counted_right(rate: int, bitrate: int) -> None:
+def test_mp3_frames_have_requested_rate_and_count(rate: int, bitrate: int) -> None:
     encoder = PacketEncoder(OutputFormat("mp3", rate, bitrate))
     packets = encoded(encoder, chirp(1.23))
     frames = read_frames(b"".join(packet.payload for packet in packets))
@@ -62,7 +62,7 @@ def test_the_frames_are_as_asked_for_and_counted_right(rate: int, bitrate: int) 
     assert encoder.true_samples == round(1.23 * rate)
 
 
-def test_audio_leaves_while_more_comes() -> None:
+def test_mp3_packets_are_returned_before_the_end() -> None:
     encoder = PacketEncoder(OutputFormat("mp3", 44_100, 128_000))
     sent = [sum(packet.samples for packet in encoder.push(chirp(0.08))) for _ in range(10)]
     assert all(sent[1:])
@@ -71,7 +71,7 @@ def test_audio_leaves_while_more_comes() -> None:
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg decodes what was encoded")
 @pytest.mark.parametrize("rate", [22_050, 44_100])
-def test_what_a_decoder_puts_out_after_the_pre_skip_is_the_audio(rate: int) -> None:
+def test_mp3_decodes_to_the_audio_after_pre_skip(rate: int) -> None:
     encoder = PacketEncoder(OutputFormat("mp3", rate, 128_000))
     stream = b"".join(packet.payload for packet in encoded(encoder, chirp(1)))
     command = ["ffmpeg", "-v", "error", "-f", "mp3", "-i", "-", "-f", "s16le", "-"]
@@ -83,7 +83,7 @@ def test_what_a_decoder_puts_out_after_the_pre_skip_is_the_audio(rate: int) -> N
     assert 10 * np.log10(np.mean(want**2) / np.mean((got - want) ** 2)) > 15
 
 
-def test_bit_rates_that_a_rate_has_not_are_refused() -> None:
+def test_bitrate_not_offered_for_the_sample_rate_is_refused() -> None:
     for bitrate in set(MP3_BITRATES_FROM_32_KHZ) - {b for r, b in OFFERED if r == 16_000}:
         if bitrate > 160_000:
             with pytest.raises(FormatError, match="offered are 32000"):

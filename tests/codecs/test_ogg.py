@@ -65,7 +65,7 @@ def encoded(samples: int, rate: int = 24_000, packet_ms: int = 80, bitrate: int 
 
 @pytest.mark.parametrize("rate", [8000, 24_000, 48_000])
 @pytest.mark.parametrize("samples", [2, 1764, 1920, 24_001])
-def test_the_stream_tells_its_exact_length(samples: int, rate: int) -> None:
+def test_last_page_gives_exact_length(samples: int, rate: int) -> None:
     pages = read_pages(b"".join(encoded(samples, rate)))
     assert [page.number for page in pages] == list(range(len(pages)))
     assert len({page.serial for page in pages}) == 1
@@ -79,25 +79,25 @@ def test_the_stream_tells_its_exact_length(samples: int, rate: int) -> None:
     assert 3840 * (len(granules) - 1) < granules[-1] <= 3840 * len(granules)
 
 
-def test_every_message_is_whole_pages_and_the_first_has_the_headers() -> None:
+def test_every_packet_is_whole_pages_and_first_has_headers() -> None:
     first, *rest = (read_pages(payload) for payload in encoded(24_000, packet_ms=20))
     assert len(first) == 3
     assert {len(pages) for pages in rest} == {1}
 
 
-def test_a_long_packet_is_laced() -> None:
+def test_long_packet_is_laced() -> None:
     pages = read_pages(b"".join(encoded(48_000, bitrate=256_000)))
     decoder = OpusDecoder(24_000)
     assert max(len(page.body) for page in pages) > 510
     assert sum(len(decoder.decode(page.body)) for page in pages[2:]) == 2 * pages[-1].granule // 4 // 1920 * 1920 + 1920
 
 
-def test_two_streams_are_told_apart() -> None:
+def test_streams_have_different_serials() -> None:
     assert read_pages(encoded(1920)[0])[0].serial != read_pages(encoded(1920)[0])[0].serial
 
 
 @pytest.mark.skipif(shutil.which("opusdec") is None, reason="Debian's opus-tools read the stream")
-def test_opus_tools_accept_it(tmp_path: Path) -> None:
+def test_opus_tools_accept_the_stream(tmp_path: Path) -> None:
     path = tmp_path / "speech.opus"
     path.write_bytes(b"".join(encoded(36_000)))
     info = subprocess.run(["opusinfo", path], capture_output=True, text=True, check=True, timeout=30)
@@ -112,7 +112,7 @@ def test_opus_tools_accept_it(tmp_path: Path) -> None:
     assert 10 * np.log10(np.mean(want**2) / np.mean((pcm - want) ** 2)) > 15
 
 
-def test_a_wav_header_says_what_follows() -> None:
+def test_wav_header_describes_the_stream() -> None:
     encoder = PacketEncoder(OutputFormat("wav", 16_000))
     stream = b"".join(packet.payload for packet in [*encoder.push(tone(24_000)), *encoder.finish()])
     assert len(stream) == 44 + 2 * encoder.true_samples == 44 + 32_000

@@ -9,7 +9,7 @@ from voxgate.codecs.format import OPUS_RATES_HZ
 from voxgate.codecs.opus import OpusDecoder, OpusEncoder, OpusUnavailable
 
 
-def test_look_ahead_is_6_5_ms_at_the_streams_own_rate() -> None:
+def test_look_ahead_is_6_5_ms_at_the_stream_rate() -> None:
     assert [OpusEncoder(rate, 32_000, rate // 50).pre_skip_samples for rate in OPUS_RATES_HZ] == [
         52,
         78,
@@ -19,12 +19,12 @@ def test_look_ahead_is_6_5_ms_at_the_streams_own_rate() -> None:
     ]
 
 
-def test_one_call_is_one_packet_of_the_samples_given() -> None:
+def test_encode_returns_one_packet_of_the_given_samples() -> None:
     packet = OpusEncoder(24_000, 32_000, 1920).encode(np.zeros(1920, np.float32))
     assert len(OpusDecoder(24_000).decode(packet)) == 1920
 
 
-def test_a_wrong_number_of_samples_is_refused() -> None:
+def test_wrong_number_of_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="1920"):
         OpusEncoder(24_000, 32_000, 1920).encode(np.zeros(960, np.float32))
 
@@ -35,7 +35,7 @@ def test_nan_does_not_reach_the_encoder() -> None:
     assert np.abs(decoded).max() < 1e-3
 
 
-def test_without_libopus_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_libopus_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     opus._library.cache_clear()
     monkeypatch.setitem(sys.modules, "opuslib", None)
     try:

@@ -4,7 +4,7 @@ import numpy as np
 from voxgate.codecs.pcm import decode_s16le, encode_s16le
 
 
-def test_edges_of_the_range() -> None:
+def test_samples_outside_the_range_are_clipped() -> None:
     pcm = np.array([0, 1, -1, 2, -2, np.nan, np.inf, -np.inf, 0.5, 1 / 32767, 0.4 / 32767], np.float32)
     samples = np.frombuffer(encode_s16le(pcm), "<i2")
     assert samples.tolist() == [0, 32767, -32767, 32767, -32768, 0, 32767, -32767, 16384, 1, 0]

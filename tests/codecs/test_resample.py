@@ -15,13 +15,13 @@ def stream(pcm: Pcm, rate: int, chunk: int) -> Pcm:
 
 @pytest.mark.parametrize("rate", PCM_RATES_HZ)
 @pytest.mark.parametrize("samples", [0, 1, 7, 1920, 24_001, 30_003])
-def test_the_length_is_exact(rate: int, samples: int) -> None:
+def test_length_is_exact(rate: int, samples: int) -> None:
     pcm = np.ones(samples, np.float32)
     assert len(stream(pcm, rate, 1920)) == int(samples * rate / 24_000 + 0.5)
 
 
 @pytest.mark.parametrize("rate", PCM_RATES_HZ)
-def test_a_stream_equals_one_pass(rate: int) -> None:
+def test_chunks_equal_single_pass(rate: int) -> None:
     pcm = np.random.default_rng(1).standard_normal(9_601).astype(np.float32)
     whole = stream(pcm, rate, len(pcm))
     for chunk in (1920, 333):
@@ -29,7 +29,7 @@ def test_a_stream_equals_one_pass(rate: int) -> None:
 
 
 @pytest.mark.parametrize("rate", PCM_RATES_HZ)
-def test_a_tone_stays_the_tone_it_was(rate: int) -> None:
+def test_tone_keeps_its_frequency(rate: int) -> None:
     def tone(hz: int) -> Pcm:
         return np.sin(2 * np.pi * 440 * np.arange(hz) / hz).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""The configuration of the published checkpoints (Qwen3-TTS specification, sections A.2 to A.6)."""
+"""The configuration of the published checkpoints (docs/qwen3_tts.md, sections 2.1 to 2.4)."""
 
 from __future__ import annotations
 

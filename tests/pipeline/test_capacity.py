@@ -1,5 +1,4 @@
-"""How many utterances are let in: as many as the measured steps carry, without swinging, never none."""
-# TODO-DOC Measuring before anybody listens: how far it goes, and what it leaves behind.
+"""Capacity from measured steps, and the calibration before the first client."""
 
 from __future__ import annotations
 
@@ -58,30 +57,30 @@ def codec_bound(slots: int = 64) -> Machine:
     return Machine(lambda n: 0.010 + 0.001 * n, lambda frames: 0.004 + 0.0052 * frames, slots)
 
 
-def test_before_anything_is_measured_the_slots_are_the_limit() -> None:
+def test_capacity_equals_slots_before_measurement() -> None:
     assert codec_bound(slots=24).capacity.utterances(0.0) == 24
 
 
-def test_the_calibration_finds_what_the_slowest_stage_carries() -> None:
+def test_calibration_finds_capacity_of_the_slowest_stage() -> None:
     # 8 frames take 45.6 ms and 5 % at most: 72 ms are enough for 12.
     assert codec_bound().calibrate() == 12
 
 
-def test_the_talker_can_be_the_slowest_stage() -> None:
+def test_talker_can_be_the_slowest_stage() -> None:
     machine = Machine(lambda n: 0.010 + 0.004 * n, lambda _: 0.001)
     # Up to 5 % slower, 72 ms are enough for 14.
     assert machine.calibrate() in (14, 15)
 
 
-def test_slots_stay_the_upper_bound() -> None:
+def test_capacity_never_exceeds_slots() -> None:
     assert codec_bound(slots=5).calibrate() == 5
 
 
-def test_a_machine_too_slow_for_one_lets_one_in() -> None:
+def test_capacity_is_at_least_one() -> None:
     assert Machine(lambda _: 0.3, lambda _: 0.5).calibrate() == 1
 
 
-def test_under_full_load_the_figure_stands_still() -> None:
+def test_capacity_is_stable_under_full_load() -> None:
     machine = codec_bound()
     first = machine.calibrate()
     seen = machine.run(None, seconds=60)
@@ -90,7 +89,7 @@ def test_under_full_load_the_figure_stands_still() -> None:
     assert sum(later != earlier for earlier, later in itertools.pairwise(seen)) <= 2, "it does not swing"
 
 
-def test_a_slower_machine_carries_less_at_once_and_recovers_step_by_step() -> None:
+def test_capacity_falls_at_once_and_recovers_in_steps() -> None:
     machine = codec_bound()
     full = machine.calibrate()
     machine.run(None, seconds=10)
@@ -103,7 +102,7 @@ def test_a_slower_machine_carries_less_at_once_and_recovers_step_by_step() -> No
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(seen))
 
 
-def test_cores_that_take_turns_under_full_load_do_not_make_it_swing() -> None:
+def test_slower_cores_at_full_load_cause_no_oscillation() -> None:
     """Steps take longer the more speak, whatever their batch: at few streams the machine seems to carry many more."""
     machine = codec_bound()
     machine.calibrate()
@@ -118,13 +117,13 @@ def test_cores_that_take_turns_under_full_load_do_not_make_it_swing() -> None:
     assert sum(seen[600:]) / len(seen[600:]) == pytest.approx(8.4, abs=1)
 
 
-def test_idleness_does_not_change_what_is_known() -> None:
+def test_idle_time_does_not_change_capacity() -> None:
     machine = codec_bound()
     full = machine.calibrate()
     assert set(machine.run(0, seconds=300)) == {full}
 
 
-def test_a_bad_moment_at_full_load_does_not_hold_it_down_when_few_speak() -> None:
+def test_capacity_recovers_from_a_bad_moment_under_low_load() -> None:
     machine = codec_bound()
     full = machine.calibrate()
     machine.slower = 4.0
@@ -133,7 +132,7 @@ def test_a_bad_moment_at_full_load_does_not_hold_it_down_when_few_speak() -> Non
     assert machine.run(2, seconds=40)[-1] >= full - 1
 
 
-def test_late_is_what_lasts() -> None:
+def test_overload_must_last_to_be_reported() -> None:
     machine = codec_bound()
     machine.calibrate()
     capacity = machine.capacity
@@ -150,7 +149,7 @@ def test_late_is_what_lasts() -> None:
     assert not capacity.overloaded(0, machine.now_s)
 
 
-def test_nobody_speaking_is_no_load() -> None:
+def test_no_utterances_are_no_load() -> None:
     assert codec_bound().capacity.utilisation(0, 0.0) == 0.0
 
 
@@ -183,7 +182,7 @@ class Voice:
         return self.capacity.utterances(asyncio.get_running_loop().time())
 
 
-def test_it_goes_as_far_as_the_machine_carries_and_no_further() -> None:
+def test_calibration_stops_beyond_capacity() -> None:
     async def scene() -> None:
         voice = Voice(lambda n: 0.0059 * n)
         assert await voice.calibrate() == 12
@@ -192,7 +191,7 @@ def test_it_goes_as_far_as_the_machine_carries_and_no_further() -> None:
     run(scene())
 
 
-def test_a_slow_machine_is_not_asked_for_more_than_one() -> None:
+def test_calibration_of_slow_machine_stops_at_one() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.5)
         assert await voice.calibrate() == 1
@@ -201,7 +200,7 @@ def test_a_slow_machine_is_not_asked_for_more_than_one() -> None:
     run(scene())
 
 
-def test_it_ends_at_the_slots() -> None:
+def test_calibration_ends_at_the_slots() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001, slots=6)
         assert await voice.calibrate() == 6
@@ -210,7 +209,7 @@ def test_it_ends_at_the_slots() -> None:
     run(scene())
 
 
-def test_a_voice_that_makes_no_sound_is_not_taken_for_one_that_carries_everybody() -> None:
+def test_calibration_without_audio_raises_engine_error() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
         voice.synthesizer.script.frame_s = 1000.0
@@ -221,7 +220,7 @@ def test_a_voice_that_makes_no_sound_is_not_taken_for_one_that_carries_everybody
     run(scene())
 
 
-def test_a_voice_that_is_slower_than_the_calibration_is_patient_carries_one() -> None:
+def test_calibration_timeout_keeps_capacity_of_one() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 5.0)
         voice.synthesizer.script.frame_s = 5.0
@@ -230,7 +229,7 @@ def test_a_voice_that_is_slower_than_the_calibration_is_patient_carries_one() ->
     run(scene())
 
 
-def test_a_voice_that_takes_another_kind_of_request_is_learnt_while_speaking() -> None:
+def test_refused_calibration_leaves_capacity_at_slots() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
 
@@ -243,7 +242,7 @@ def test_a_voice_that_takes_another_kind_of_request_is_learnt_while_speaking() -
     run(scene())
 
 
-def test_a_voice_that_cannot_speak_is_told_to_the_caller() -> None:
+def test_calibration_raises_engine_failure() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
         voice.synthesizer.script.fail_frame = 3

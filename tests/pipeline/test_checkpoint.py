@@ -1,4 +1,4 @@
-"""What a checkpoint folder says is read in full, and what it leaves out is never guessed."""
+"""Reading a checkpoint's configuration: completely, and without defaults."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return build
 
 
-def test_the_demo_voice_is_read_in_full(checkpoint: TalkerCheckpoint, demo_folder: Path) -> None:
+def test_demo_voice_is_read_completely(checkpoint: TalkerCheckpoint, demo_folder: Path) -> None:
     assert checkpoint.folder == demo_folder
     assert checkpoint.codec_folder == demo_folder / "speech_tokenizer"
     assert (checkpoint.model_type, checkpoint.model_size) == ("custom_voice", "tiny")
@@ -90,7 +90,7 @@ def test_the_demo_voice_is_read_in_full(checkpoint: TalkerCheckpoint, demo_folde
     assert checkpoint.defaults.max_frames == stored["max_new_tokens"]
 
 
-def test_the_published_large_model_loads(write: Callable[..., Path]) -> None:
+def test_published_large_model_loads(write: Callable[..., Path]) -> None:
     loaded = load_checkpoint(write())
     assert (loaded.talker.hidden, loaded.talker.intermediate) == (2048, 6144)
     assert (loaded.predictor.hidden, loaded.predictor.layers, loaded.codebook) == (1024, 5, 2048)
@@ -111,7 +111,7 @@ def test_the_published_large_model_loads(write: Callable[..., Path]) -> None:
     assert (defaults.repetition_penalty, defaults.max_frames) == (1.05, 8192)
 
 
-def test_the_published_small_model_loads(write: Callable[..., Path]) -> None:
+def test_published_small_model_loads(write: Callable[..., Path]) -> None:
     small = {
         "tts_model_size": "0b6",
         "talker_config.hidden_size": 1024,
@@ -124,7 +124,7 @@ def test_the_published_small_model_loads(write: Callable[..., Path]) -> None:
     assert loaded.predictor.hidden == loaded.talker.hidden
 
 
-def test_the_published_tokenizers_newline_needs_no_mention(write: Callable[..., Path]) -> None:
+def test_newline_id_defaults_to_the_published_one(write: Callable[..., Path]) -> None:
     assert load_checkpoint(write()).text_ids.newline == 198
     assert load_checkpoint(write({"newline_token_id": 7})).text_ids.newline == 7
 
@@ -143,20 +143,20 @@ def test_every_published_checkpoint_loads(write: Callable[..., Path], model_type
 
 
 @pytest.mark.parametrize("absent", [..., None])
-def test_a_model_without_speakers_may_leave_their_table_out(write: Callable[..., Path], absent: object) -> None:
+def test_speaker_table_is_optional_without_speakers(write: Callable[..., Path], absent: object) -> None:
     folder = write({"tts_model_type": "base", "talker_config.spk_id": absent, "talker_config.spk_is_dialect": absent})
     assert load_checkpoint(folder).speakers == {}
 
 
-def test_only_speakers_of_a_dialect_have_one(write: Callable[..., Path]) -> None:
+def test_only_dialect_speakers_have_a_dialect(write: Callable[..., Path]) -> None:
     assert load_checkpoint(write()).dialects == {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
 
 
-def test_a_model_without_dialects_may_leave_their_table_out(write: Callable[..., Path]) -> None:
+def test_dialect_table_is_optional(write: Callable[..., Path]) -> None:
     assert load_checkpoint(write({"talker_config.spk_is_dialect": ...})).dialects == {}
 
 
-def test_names_are_kept_in_lower_case(write: Callable[..., Path]) -> None:
+def test_names_are_lower_case(write: Callable[..., Path]) -> None:
     named = {
         "talker_config.spk_id": {"Ryan": 3061},
         "talker_config.codec_language_id": {"English": 2050, "Beijing_Dialect": 2074},
@@ -168,7 +168,7 @@ def test_names_are_kept_in_lower_case(write: Callable[..., Path]) -> None:
     assert loaded.dialects == {"ryan": "beijing_dialect"}
 
 
-def test_a_model_that_does_not_sample_is_greedy(write: Callable[..., Path]) -> None:
+def test_model_without_sampling_has_zero_temperature(write: Callable[..., Path]) -> None:
     defaults = load_checkpoint(write(None, {"do_sample": False, "temperature": ...})).defaults
     assert (defaults.temperature, defaults.predictor_temperature) == (0.0, 0.9)
     defaults = load_checkpoint(write(None, {"subtalker_dosample": False})).defaults
@@ -176,7 +176,7 @@ def test_a_model_that_does_not_sample_is_greedy(write: Callable[..., Path]) -> N
 
 
 @pytest.mark.parametrize("field", REQUIRED)
-def test_a_missing_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
+def test_missing_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
     folder = write({field: ...})
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
@@ -184,7 +184,7 @@ def test_a_missing_field_is_named_with_its_file(write: Callable[..., Path], fiel
 
 
 @pytest.mark.parametrize("field", REQUIRED)
-def test_a_mistyped_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
+def test_mistyped_field_is_named_with_its_file(write: Callable[..., Path], field: str) -> None:
     folder = write({field: [1]})
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
@@ -192,7 +192,7 @@ def test_a_mistyped_field_is_named_with_its_file(write: Callable[..., Path], fie
 
 
 @pytest.mark.parametrize("field", GENERATION)
-def test_a_missing_or_mistyped_sampling_default_is_named(write: Callable[..., Path], field: str) -> None:
+def test_missing_or_mistyped_sampling_default_is_named(write: Callable[..., Path], field: str) -> None:
     for value, complaint in ((..., "is missing"), ("0.9", "must be ")):
         folder = write(None, {field: value})
         with pytest.raises(CheckpointError) as caught:
@@ -200,14 +200,14 @@ def test_a_missing_or_mistyped_sampling_default_is_named(write: Callable[..., Pa
         assert caught.value.message.startswith(f"{folder / 'generation_config.json'}: {field} {complaint}")
 
 
-def test_a_truth_value_is_not_a_number(write: Callable[..., Path]) -> None:
+def test_boolean_is_not_an_integer(write: Callable[..., Path]) -> None:
     with pytest.raises(CheckpointError, match="num_hidden_layers must be int, got True"):
         load_checkpoint(write({"talker_config.num_hidden_layers": True}))
 
 
 @pytest.mark.parametrize("table", ["spk_id", "codec_language_id"])
 @pytest.mark.parametrize("row", ["3061", None, 2.5, True])
-def test_a_row_of_a_table_must_be_a_number(write: Callable[..., Path], table: str, row: object) -> None:
+def test_table_row_must_be_an_integer(write: Callable[..., Path], table: str, row: object) -> None:
     folder = write({f"talker_config.{table}": {"ryan": row}, "talker_config.spk_is_dialect": {}})
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
@@ -232,7 +232,7 @@ INCONSISTENT = [
 
 
 @pytest.mark.parametrize(("changes", "complaint"), INCONSISTENT)
-def test_what_does_not_fit_together_is_refused(
+def test_inconsistent_configuration_is_refused(
     write: Callable[..., Path], changes: dict[str, Any], complaint: str
 ) -> None:
     folder = write(changes)
@@ -244,20 +244,20 @@ def test_what_does_not_fit_together_is_refused(
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"])
-def test_a_file_that_is_not_json_is_named(write: Callable[..., Path], name: str, content: bytes) -> None:
+def test_invalid_json_is_named(write: Callable[..., Path], name: str, content: bytes) -> None:
     folder = write()
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=f"{name} is not JSON"):
         load_checkpoint(folder)
 
 
-def test_a_file_must_hold_an_object(write: Callable[..., Path]) -> None:
+def test_file_must_hold_an_object(write: Callable[..., Path]) -> None:
     folder = write()
     (folder / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json must hold a JSON object"):
         load_checkpoint(folder)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere is not a checkpoint: it has no config\.json"):
         load_checkpoint(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""From a name to a folder."""
+"""Finding or downloading the folder of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from voxgate.pipeline.errors import CheckpointError
 from ..fakes.model_hub import FakeHub, Repository
 
 
-def test_the_demo_voice_ships_with_the_package() -> None:
+def test_demo_voice_ships_with_the_package() -> None:
     assert (checkpoint_folder("demo") / "config.json").is_file()
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_existing_folder_is_returned(tmp_path: Path) -> None:
     assert checkpoint_folder(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./here", "no-such-thing", "a/b/c"])
-def test_what_cannot_be_a_repository_is_not_asked_for(name: str) -> None:
+def test_invalid_repository_id_is_not_requested(name: str) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         checkpoint_folder(name)
 
@@ -67,7 +67,7 @@ def hub() -> Iterator[FakeHub]:
         yield hub
 
 
-def test_a_repository_is_downloaded_once_without_what_is_not_needed(hub: FakeHub, tmp_path: Path) -> None:
+def test_repository_is_downloaded_once_without_unneeded_files(hub: FakeHub, tmp_path: Path) -> None:
     folder = Path(ask(hub.url, "Qwen/some-voice", tmp_path).stdout.strip())
     there = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert there == {name: content for name, content in FILES.items() if name not in ("README.md", "original.pt")}
@@ -76,11 +76,11 @@ def test_a_repository_is_downloaded_once_without_what_is_not_needed(hub: FakeHub
     assert hub.downloads == []
 
 
-def test_progress_is_shown(hub: FakeHub, tmp_path: Path) -> None:
+def test_download_shows_progress(hub: FakeHub, tmp_path: Path) -> None:
     assert "100%" in ask(hub.url, "Qwen/some-voice", tmp_path).stderr
 
 
-def test_a_download_that_was_cut_goes_on_where_it_was(hub: FakeHub, tmp_path: Path) -> None:
+def test_interrupted_download_resumes(hub: FakeHub, tmp_path: Path) -> None:
     # The library writes in pieces of 10 MB, so that nothing of less is kept.
     large = bytes(range(256)) * (24 << 12)
     hub.repositories["Qwen/some-voice"].files = FILES | {"model.safetensors": large}
@@ -93,7 +93,7 @@ def test_a_download_that_was_cut_goes_on_where_it_was(hub: FakeHub, tmp_path: Pa
     assert int(range_.removeprefix("bytes=").removesuffix("-")) >= 10_000_000
 
 
-def test_without_a_network_what_is_there_is_enough(hub: FakeHub, tmp_path: Path) -> None:
+def test_cached_repository_needs_no_network(hub: FakeHub, tmp_path: Path) -> None:
     folder = ask(hub.url, "Qwen/some-voice", tmp_path).stdout
     assert ask("http://127.0.0.1:9", "Qwen/some-voice", tmp_path).stdout == folder
 
@@ -105,16 +105,16 @@ def test_without_a_network_what_is_there_is_enough(hub: FakeHub, tmp_path: Path)
         ((401, "RepoNotFound"), "there is no repository Qwen/closed, or it is private"),
     ],
 )
-def test_why_a_download_failed_is_explained(hub: FakeHub, tmp_path: Path, refusal: tuple[int, str], told: str) -> None:
+def test_download_error_states_the_reason(hub: FakeHub, tmp_path: Path, refusal: tuple[int, str], told: str) -> None:
     hub.repositories["Qwen/closed"] = Repository(FILES, refusal)
     assert told in ask(hub.url, "Qwen/closed", tmp_path).stdout
 
 
-def test_an_absent_repository_is_told_so(hub: FakeHub, tmp_path: Path) -> None:
+def test_absent_repository_is_named(hub: FakeHub, tmp_path: Path) -> None:
     told = ask(hub.url, "Qwen/no-such-voice", tmp_path).stdout
     assert "refused: there is no repository Qwen/no-such-voice, or it is private" in told
 
 
-def test_without_a_network_and_a_copy_it_says_what_it_tried(tmp_path: Path) -> None:
+def test_uncached_repository_without_network_is_named(tmp_path: Path) -> None:
     told = ask("http://127.0.0.1:9", "Qwen/some-voice", tmp_path).stdout
     assert "refused: cannot download Qwen/some-voice, and it is not in the local cache" in told

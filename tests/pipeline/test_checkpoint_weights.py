@@ -1,4 +1,4 @@
-"""The talker's weights in their files: found in one or many, and every misfit named."""
+"""Checking the talker's weights in one file or several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stored(checkpoint: TalkerCheckpoint) -> dict[str, Tensor]:
     return {f"talker.{name}": torch.zeros(shape) for name, shape in tensor_shapes(checkpoint).items()}
 
 
-def test_the_demo_voice_has_just_these(checkpoint: TalkerCheckpoint) -> None:
+def test_demo_voice_has_exactly_the_expected_tensors(checkpoint: TalkerCheckpoint) -> None:
     tensors = load_file(checkpoint.folder / "model.safetensors")
     assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == {
         f"talker.{name}": shape for name, shape in tensor_shapes(checkpoint).items()
@@ -34,13 +34,13 @@ def test_the_demo_voice_has_just_these(checkpoint: TalkerCheckpoint) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_one_file_with_or_without_metadata(small: TalkerCheckpoint, metadata: dict[str, str] | None) -> None:
+def test_single_file_loads_with_and_without_metadata(small: TalkerCheckpoint, metadata: dict[str, str] | None) -> None:
     path = small.folder / "model.safetensors"
     save_file(stored(small), path, metadata=metadata)
     assert check_weights(small) == [path]
 
 
-def test_shards_with_an_index(small: TalkerCheckpoint) -> None:
+def test_indexed_shards_load(small: TalkerCheckpoint) -> None:
     tensors = stored(small) | {"speaker_encoder.fc.weight": torch.zeros(1)}
     names = sorted(tensors)
     half = names.index("talker.model.norm.weight")
@@ -55,14 +55,14 @@ def test_shards_with_an_index(small: TalkerCheckpoint) -> None:
     assert check_weights(small) == [small.folder / "a.safetensors", small.folder / "b.safetensors"]
 
 
-def test_a_shard_that_is_not_there_is_named(small: TalkerCheckpoint) -> None:
+def test_missing_shard_is_named(small: TalkerCheckpoint) -> None:
     places = dict.fromkeys(stored(small), "gone.safetensors")
     (small.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     with pytest.raises(CheckpointError, match=r"gone\.safetensors"):
         check_weights(small)
 
 
-def test_missing_surplus_and_misshapen_are_all_named(small: TalkerCheckpoint) -> None:
+def test_missing_surplus_and_misshapen_tensors_are_named(small: TalkerCheckpoint) -> None:
     tensors = stored(small)
     del tensors["talker.model.norm.weight"]
     tensors["talker.model.layers.7.mlp.up_proj.weight"] = torch.zeros(2, 2)
@@ -75,7 +75,7 @@ def test_missing_surplus_and_misshapen_are_all_named(small: TalkerCheckpoint) ->
     assert "talker.codec_head.weight [5, 24] instead of [40, 24]" in caught.value.message
 
 
-def test_a_projection_is_expected_only_between_different_widths(small: TalkerCheckpoint) -> None:
+def test_projection_is_expected_only_between_different_widths(small: TalkerCheckpoint) -> None:
     same = replace(small, talker=replace(small.talker, hidden=small.predictor.hidden))
     name = "code_predictor.small_to_mtp_projection.weight"
     assert name in tensor_shapes(small)
@@ -90,7 +90,7 @@ def test_absent_or_broken_weights_are_named(small: TalkerCheckpoint, content: by
         check_weights(small)
 
 
-def test_weights_of_something_else_are_told_so(small: TalkerCheckpoint) -> None:
+def test_weights_of_another_model_are_named(small: TalkerCheckpoint) -> None:
     save_file({"model.layers.0.weight": torch.zeros(1)}, small.folder / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"no tensors named talker\."):
         check_weights(small)

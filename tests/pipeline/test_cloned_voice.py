@@ -1,4 +1,4 @@
-"""Voices from outside the checkpoint: what they must be made of, and which checkpoint they fit."""
+"""Parts of a cloned voice, and the checkpoints that it fits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def voice(width: int = 4, **changes: Any) -> ClonedVoice:
         ({"reference_text": "Hello.", "reference_codes": np.zeros(16, int)}, "reference_codes"),
     ],
 )
-def test_what_makes_no_voice_is_named(changes: dict[str, Any], param: str) -> None:
+def test_invalid_voice_part_is_named(changes: dict[str, Any], param: str) -> None:
     with pytest.raises(BadVoice) as caught:
         voice(**changes)
     assert caught.value.param == param
 
 
-def test_its_arrays_have_one_type_whatever_they_came_as() -> None:
+def test_arrays_are_converted_to_one_type() -> None:
     made = voice(speaker_vector=np.ones(4), reference_text="Hello.", reference_codes=np.zeros((3, 16), np.int16))
     assert made.speaker_vector.dtype == np.float32
     assert made.reference_codes is not None
@@ -55,18 +55,18 @@ def with_codes(checkpoint: TalkerCheckpoint, frames: int = 3, **changes: Any) ->
     return voice(checkpoint.talker.hidden, **{"reference_text": "Hello.", "reference_codes": codes} | changes)
 
 
-def test_a_voice_fits_a_model_of_its_sizes(base: TalkerCheckpoint) -> None:
+def test_voice_fits_model_of_its_sizes(base: TalkerCheckpoint) -> None:
     voice(base.talker.hidden).check(base)
     with_codes(base).check(base)
 
 
-def test_a_vector_of_another_model_is_refused(base: TalkerCheckpoint) -> None:
+def test_vector_of_another_model_is_refused(base: TalkerCheckpoint) -> None:
     with pytest.raises(BadVoice, match="another model") as caught:
         voice(base.talker.hidden + 1).check(base)
     assert caught.value.param == "speaker_vector"
 
 
-def test_codes_must_be_the_codecs(base: TalkerCheckpoint) -> None:
+def test_codes_must_fit_the_codec(base: TalkerCheckpoint) -> None:
     wrong = (
         np.zeros((3, base.groups - 1), int),
         np.full((3, base.groups), base.codebook),
@@ -79,12 +79,12 @@ def test_codes_must_be_the_codecs(base: TalkerCheckpoint) -> None:
         assert caught.value.param == "reference_codes"
 
 
-def test_a_model_of_named_voices_takes_a_vector_but_no_context(checkpoint: TalkerCheckpoint) -> None:
+def test_custom_voice_model_accepts_vector_without_context(checkpoint: TalkerCheckpoint) -> None:
     voice(checkpoint.talker.hidden).check(checkpoint)
     with pytest.raises(BadVoice, match="only base models"):
         with_codes(checkpoint).check(checkpoint)
 
 
-def test_a_model_that_designs_voices_takes_none(base: TalkerCheckpoint) -> None:
+def test_voice_design_model_accepts_no_cloned_voice(base: TalkerCheckpoint) -> None:
     with pytest.raises(BadVoice, match="no cloned voice"):
         voice(base.talker.hidden).check(replace(base, model_type="voice_design"))

@@ -1,4 +1,4 @@
-"""Credit is granted in rounds."""
+"""Rounds of granting credit, in virtual time."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def rounds_of(
     return granted
 
 
-def test_the_first_one_need_not_wait() -> None:
+def test_first_grant_does_not_wait() -> None:
     assert rounds_of((0.0, "ada")) == [(0.0, "ada")]
 
 
-def test_those_that_come_within_an_interval_are_granted_together() -> None:
+def test_joins_within_an_interval_are_granted_together() -> None:
     granted = rounds_of((0.0, "ada"), (0.05, "ada"), (0.1, "bob"), (0.15, "eve"))
     assert granted[0] == (0.0, "ada")
     assert sorted(granted[1:]) == [(0.16, "ada"), (0.16, "bob"), (0.16, "eve")]
 
 
-def test_one_that_joins_twice_is_granted_once() -> None:
+def test_joining_twice_grants_once() -> None:
     assert rounds_of((0.0, "ada"), (0.05, "bob"), (0.06, "bob")) == [(0.0, "ada"), (0.16, "bob")]
 
 
-def test_nothing_happens_while_nobody_wants_credit() -> None:
+def test_no_round_runs_without_joins() -> None:
     assert rounds_of((0.0, "ada"), (0.9, "bob")) == [(0.0, "ada"), (0.9, "bob")]
 
 
-def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
+def test_gpu_speeches_have_staggered_rounds() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
     granted = rounds_of(*((0.0, name) for name in names), at=partial(StaggeredCredit, "cuda"))
     moments = {name: moment for moment, name in granted}
@@ -63,14 +63,14 @@ def test_on_a_gpu_speeches_take_turns_in_rounds_that_lie_apart() -> None:
     assert [round(moment - others[0], 3) for moment in others] == [round(n * apart_s, 3) for n in range(GPU_GROUPS)]
 
 
-def test_on_a_gpu_speech_that_nobody_listens_to_steps_together() -> None:
+def test_gpu_unpaced_speeches_share_rounds() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
     granted = rounds_of(*((0.0, name) for name in names), at=partial(StaggeredCredit, "cuda"), paced=False)
     assert sorted(name for _, name in granted) == sorted(names)
     assert len({moment for moment, _ in granted}) == 1
 
 
-def test_rounds_of_several_processes_are_at_the_same_moments() -> None:
+def test_rounds_of_processes_coincide() -> None:
     granted: list[tuple[float, str]] = []
 
     async def scene() -> None:

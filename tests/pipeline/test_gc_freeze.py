@@ -21,13 +21,13 @@ def _as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_lives_is_spared() -> None:
+def test_live_objects_are_frozen() -> None:
     engine = Engine()
     freeze_gc()
     assert all(engine is not looked_at for looked_at in gc.get_objects())
 
 
-def test_what_was_spared_and_died_since_is_removed() -> None:
+def test_frozen_garbage_is_collected_by_the_next_call() -> None:
     engine = Engine()
     freeze_gc()
     lost = weakref.ref(engine)

@@ -1,4 +1,4 @@
-"""The names and shapes that our modules expect give the sizes of the published files to the byte (section A.6)."""
+"""Expected names and shapes give the sizes of the published files to the byte (docs/qwen3_tts.md, section 12)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def main_shapes(folder: Path, model_type: str, model_size: str) -> Shapes:
         ("base", "1b7", 480, 1_928_677_440, 3_857_413_744),
     ],
 )
-def test_the_talkers_file(
+def test_talker_file_has_published_size(
     tmp_path: Path, model_type: str, model_size: str, tensors: int, parameters: int, size: int
 ) -> None:
     shapes = main_shapes(tmp_path, model_type, model_size)
@@ -65,7 +65,7 @@ def test_the_talkers_file(
     assert file_bytes(shapes, "BF16", metadata) == size
 
 
-def test_the_codecs_file() -> None:
+def test_codec_file_has_published_size() -> None:
     shapes = {f"decoder.{name}": shape for name, shape in decoder_shapes(PUBLISHED_DECODER).items()}
     for stack in ("first", "rest"):
         # In the file, but not needed for decoding.

@@ -1,4 +1,4 @@
-"""Silence before speech is cut off, and silence in place of its end is noticed, however audio is cut into chunks."""
+"""Leading silence and runs of silence, for any chunking of the audio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def heard(pcm: np.ndarray) -> list[int]:
     return [round(float(value) * 100) for value in pcm[::FRAME_SAMPLES]]
 
 
-def test_digital_silence_and_noise_below_the_threshold_are_quiet() -> None:
+def test_noise_below_threshold_is_quiet() -> None:
     noise = np.random.default_rng(0).standard_normal(FRAME_SAMPLES).astype(np.float32)
     pcm = np.concatenate([0 * noise, 0.9 * QUIET_RMS * noise, 1.1 * QUIET_RMS * noise])
     assert quiet_frames(pcm).tolist() == [True, True, False]
@@ -29,7 +29,7 @@ CHUNKS = st.lists(st.integers(1, 4), min_size=1, max_size=30)
 
 
 @given(silent=st.integers(0, 20), loud=st.integers(0, 5), most=st.integers(0, 12), sizes=CHUNKS)
-def test_all_but_one_frame_before_the_first_sound_is_cut(silent: int, loud: int, most: int, sizes: list[int]) -> None:
+def test_all_but_one_silent_frame_is_cut(silent: int, loud: int, most: int, sizes: list[int]) -> None:
     frames = [0] * silent + list(range(1, loud + 1)) + [0] * 3
     if not loud:
         frames = [0] * silent
@@ -45,14 +45,14 @@ def test_all_but_one_frame_before_the_first_sound_is_cut(silent: int, loud: int,
     assert out == frames[expected:]
 
 
-def test_a_sound_at_once_is_given_out_at_once() -> None:
+def test_immediate_sound_is_returned_at_once() -> None:
     leading = LeadingSilence(12)
     assert heard(leading.cut(sound(5, 0))) == [5, 0]
     assert heard(leading.cut(sound(0, 0))) == [0, 0]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_a_run_of_silence_is_told_however_it_is_cut(size: int) -> None:
+def test_silence_run_is_detected_in_any_chunking(size: int) -> None:
     run = SilenceRun(5)
     frames = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
     told = [run.push(sound(*frames[at : at + size])) for at in range(0, len(frames), size)]
@@ -61,5 +61,5 @@ def test_a_run_of_silence_is_told_however_it_is_cut(size: int) -> None:
     assert not any(told[: 9 // size])
 
 
-def test_without_a_limit_silence_is_never_told() -> None:
+def test_silence_is_ignored_without_limit() -> None:
     assert not SilenceRun(0).push(sound(*[0] * 1000))

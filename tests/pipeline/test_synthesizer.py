@@ -1,4 +1,4 @@
-"""What a synthesizer decides before any engine runs."""
+"""A synthesizer before its engine is started: voices, options and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def synthesizer(demo_folder: Path) -> QwenSynthesizer:
     return QwenSynthesizer(demo_folder, SynthesizerOptions(slots=2))
 
 
-def test_the_voices_are_the_checkpoints_with_what_its_voice_file_tells(synthesizer: QwenSynthesizer) -> None:
+def test_voices_combine_checkpoint_and_voice_file(synthesizer: QwenSynthesizer) -> None:
     assert set(synthesizer.voices) == {"slt", "rms", "awb"}
     for voice in synthesizer.voices.values():
         assert voice.languages == ("auto", "english")
@@ -36,14 +36,14 @@ def test_the_voices_are_the_checkpoints_with_what_its_voice_file_tells(synthesiz
         assert voice.description
 
 
-def test_nothing_is_spoken_before_the_start(synthesizer: QwenSynthesizer) -> None:
+def test_opening_before_start_raises_engine_not_ready(synthesizer: QwenSynthesizer) -> None:
     assert synthesizer.state is EngineState.STARTING
     assert synthesizer.free_slots == 0
     with pytest.raises(EngineNotReady):
         synthesizer.open(SpeechRequest(voice="slt"))
 
 
-async def test_closing_before_the_start_is_allowed(synthesizer: QwenSynthesizer) -> None:
+async def test_closing_before_start_is_allowed(synthesizer: QwenSynthesizer) -> None:
     await synthesizer.close()
     assert synthesizer.state is EngineState.DEAD
 
@@ -56,14 +56,14 @@ async def test_closing_before_the_start_is_allowed(synthesizer: QwenSynthesizer)
         (SpeechRequest(voice="slt", instructions="Whisper."), UnsupportedOption, "instructions"),
     ],
 )
-def test_what_the_voice_has_not_is_refused_by_name(
+def test_unsupported_request_is_refused_by_name(
     synthesizer: QwenSynthesizer, request_: SpeechRequest, error: type[Exception], named: str
 ) -> None:
     with pytest.raises(error, match=named):
         synthesizer._plan(request_)
 
 
-def test_a_seed_and_options_are_taken_and_the_rest_is_the_voices_own(synthesizer: QwenSynthesizer) -> None:
+def test_request_options_override_defaults(synthesizer: QwenSynthesizer) -> None:
     asked = SpeechRequest(voice="slt", seed=5, sampling=SamplingOptions(temperature=0.1, top_k=3))
     sampling = synthesizer._plan(asked).sampling
     assert (sampling.seed, sampling.temperature, sampling.top_k) == (5, 0.1, 3)
@@ -73,12 +73,12 @@ def test_a_seed_and_options_are_taken_and_the_rest_is_the_voices_own(synthesizer
     assert sampling.repetition_penalty == usual.repetition_penalty
 
 
-def test_without_a_seed_each_utterance_gets_its_own(synthesizer: QwenSynthesizer) -> None:
+def test_utterances_without_seed_get_different_seeds(synthesizer: QwenSynthesizer) -> None:
     seeds = {synthesizer._plan(SpeechRequest(voice="slt")).sampling.seed for _ in range(8)}
     assert len(seeds) == 8
 
 
-def test_generation_runs_ahead_by_whole_frames(demo_folder: Path) -> None:
+def test_lookahead_is_whole_frames(demo_folder: Path) -> None:
     synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(lookahead_ms=1000))
     assert synthesizer._plan(SpeechRequest(voice="slt")).lookahead_frames == 13
 
@@ -98,19 +98,19 @@ def rewrite(path: Path, values: dict[str, object]) -> None:
     path.write_text(json.dumps(values))
 
 
-def test_a_model_of_unknown_kind_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+def test_unknown_model_type_is_refused(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "other", "tts_from_smell")
     with pytest.raises(CheckpointError, match="must be one of custom_voice, voice_design, base, got tts_from_smell"):
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_a_model_of_named_voices_must_name_some(demo_folder: Path, tmp_path: Path) -> None:
+def test_custom_voice_model_must_have_speakers(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "nameless", "custom_voice", spk_id={})
     with pytest.raises(CheckpointError, match="names no speakers"):
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_a_base_model_speaks_with_the_voices_it_is_given(demo_folder: Path, tmp_path: Path) -> None:
+def test_base_model_offers_added_voices(demo_folder: Path, tmp_path: Path) -> None:
     base = QwenSynthesizer(kind(demo_folder, tmp_path / "base", "base", spk_id={}), SynthesizerOptions())
     assert base.default_voice == ""
     base.add_voice(ClonedVoice("Ada", np.ones(320, np.float32)))
@@ -121,9 +121,7 @@ def test_a_base_model_speaks_with_the_voices_it_is_given(demo_folder: Path, tmp_
     assert not base.voices
 
 
-def test_a_generation_is_no_longer_than_its_text_can_be(
-    demo_folder: Path, tmp_path: Path, synthesizer: QwenSynthesizer
-) -> None:
+def test_generation_length_is_bounded(demo_folder: Path, tmp_path: Path, synthesizer: QwenSynthesizer) -> None:
     generation = json.loads((demo_folder / "generation_config.json").read_text())
     assert synthesizer._build_talker(1).shape.frames == generation["max_new_tokens"]
     folder = kind(demo_folder, tmp_path / "long", "custom_voice")
@@ -143,14 +141,14 @@ def test_a_generation_is_no_longer_than_its_text_can_be(
         ("speech_tokenizer/model.safetensors", "neither model.safetensors nor"),
     ],
 )
-def test_a_file_that_is_not_there_is_named(demo_folder: Path, tmp_path: Path, name: str, told: str) -> None:
+def test_missing_file_is_named(demo_folder: Path, tmp_path: Path, name: str, told: str) -> None:
     folder = kind(demo_folder, tmp_path / "lacking", "custom_voice")
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=told):
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_a_voice_file_with_a_mistake_is_told_so(demo_folder: Path, tmp_path: Path) -> None:
+def test_invalid_voice_file_is_named(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "mistaken", "custom_voice")
     for content in ("[text", "[text]\nclosing_marc = '.'"):
         (folder / "voice.toml").unlink()
@@ -159,7 +157,7 @@ def test_a_voice_file_with_a_mistake_is_told_so(demo_folder: Path, tmp_path: Pat
             QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_the_codec_must_be_the_talkers(demo_folder: Path, tmp_path: Path) -> None:
+def test_codec_must_match_the_talker(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "other", "custom_voice")
     path = folder / "speech_tokenizer" / "config.json"
     config = json.loads(path.read_text())
@@ -179,7 +177,7 @@ def test_the_codec_must_be_the_talkers(demo_folder: Path, tmp_path: Path) -> Non
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_a_tokenizer_with_ids_that_the_model_has_not_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+def test_tokenizer_with_too_many_ids_is_refused(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "wide", "custom_voice")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["zebra"] = 10**6
@@ -188,9 +186,7 @@ def test_a_tokenizer_with_ids_that_the_model_has_not_is_refused(demo_folder: Pat
         QwenSynthesizer(folder, SynthesizerOptions())
 
 
-def test_without_a_number_there_are_slots_enough_as_far_as_memory_goes(
-    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_slots_follow_memory(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slots_with(memory_bytes: int, device: str = "cpu") -> int:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=memory_bytes))
         return QwenSynthesizer(demo_folder, SynthesizerOptions(device=device)).slots

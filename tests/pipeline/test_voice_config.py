@@ -7,13 +7,13 @@ from pydantic import ValidationError
 from voxgate.pipeline.voice_config import FrameLimits, VoiceConfig, load_voice_config
 
 
-def test_the_demo_voice_describes_itself(demo_folder: Path) -> None:
+def test_demo_voice_file_is_read(demo_folder: Path) -> None:
     voice = load_voice_config(demo_folder)
     assert (voice.text.spoken_form, voice.text.closing_mark) == ("en", ".")
     assert all(entry.display and entry.description for entry in voice.voice.values())
 
 
-def test_a_checkpoint_without_the_file_has_no_rules(tmp_path: Path) -> None:
+def test_missing_file_gives_defaults(tmp_path: Path) -> None:
     assert load_voice_config(tmp_path) == VoiceConfig()
     assert VoiceConfig().text.spoken_form is None
 
@@ -24,7 +24,7 @@ def test_unknown_keys_are_refused(tmp_path: Path) -> None:
         load_voice_config(tmp_path)
 
 
-def test_the_cap_is_proportional_to_the_text_above_a_floor() -> None:
+def test_frame_limit_is_proportional_to_tokens_above_a_floor() -> None:
     limits = FrameLimits(frames_floor=192, frames_per_token=12)
     assert limits.max_frames(1) == 192
     assert limits.max_frames(100) == 1200

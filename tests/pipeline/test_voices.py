@@ -1,4 +1,4 @@
-"""Which voices a model of each kind offers, what it refuses, and how a request becomes a prompt."""
+"""Voices on offer by kind of model, refusals, and prompts of requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_context(text: str = "Hello there.") -> ClonedVoice:
     return voice(reference_text=text, reference_codes=np.ones((5, 16), int))
 
 
-def test_named_voices_are_described_by_the_voice_file(named: ModelVoices) -> None:
+def test_voice_file_describes_voices(named: ModelVoices) -> None:
     slt = named.voices["slt"]
     assert slt.languages == ("auto", "german", "english")
     assert (slt.display, slt.description) == ("Slate", "A calm voice.")
@@ -58,7 +58,7 @@ def test_named_voices_are_described_by_the_voice_file(named: ModelVoices) -> Non
     assert named.default == "slt"
 
 
-def test_voices_come_as_the_voice_file_names_them(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> None:
+def test_voices_have_the_order_of_the_voice_file(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> None:
     speakers = {"ann": 520, "bob": 521, "cat": 522, "dan": 523}
     rules = VoiceConfig(voice={"dan": VoiceEntry(), "eve": VoiceEntry(), "bob": VoiceEntry()})
     catalog = ModelVoices(replace(checkpoint, speakers=speakers), rules, text_tokenizer)
@@ -66,18 +66,18 @@ def test_voices_come_as_the_voice_file_names_them(checkpoint: TalkerCheckpoint, 
     assert catalog.default == "dan"
 
 
-def test_names_are_matched_in_any_case(named: ModelVoices) -> None:
+def test_names_match_in_any_case(named: ModelVoices) -> None:
     assert named.check(SpeechRequest("SLT", "German")).name == "slt"
     assert named.prompt(SpeechRequest("SLT", "German")).text == named.prompt(SpeechRequest("slt", "german")).text
 
 
-def test_a_language_without_a_tag_is_spoken_without_one(named: ModelVoices) -> None:
+def test_language_without_tag_uses_auto(named: ModelVoices) -> None:
     untagged, auto, tagged = (named.prompt(SpeechRequest("slt", name)) for name in ("english", "auto", "german"))
     assert np.array_equal(untagged.head, auto.head)
     assert len(tagged.head) == len(auto.head) + 1
 
 
-def test_instructions_become_the_first_tokens(named: ModelVoices, text_tokenizer: TextTokenizer) -> None:
+def test_instructions_become_first_tokens(named: ModelVoices, text_tokenizer: TextTokenizer) -> None:
     plain = named.prompt(SpeechRequest("slt"))
     told = named.prompt(SpeechRequest("slt", instructions="speak softly."))
     whole = "<|im_start|>user\nspeak softly.<|im_end|>\n"
@@ -85,7 +85,7 @@ def test_instructions_become_the_first_tokens(named: ModelVoices, text_tokenizer
     assert list(told.text) == [*expected, *plain.text]
 
 
-def test_what_is_wrong_with_a_request_is_named(named: ModelVoices) -> None:
+def test_invalid_request_is_named(named: ModelVoices) -> None:
     wrong = {
         "voice": (SpeechRequest("bob"), UnknownVoice),
         "language": (SpeechRequest("slt", "sichuan_dialect"), UnknownLanguage),
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_request_is_named(named: ModelVoices) -> None:
         assert caught.value.param == param
 
 
-def test_a_base_model_has_no_voice_until_one_is_added(base: ModelVoices) -> None:
+def test_base_model_has_no_voice_until_one_is_added(base: ModelVoices) -> None:
     assert not base.voices
     assert base.default == ""
     with pytest.raises(UnknownVoice, match="none yet"):
@@ -109,7 +109,7 @@ def test_a_base_model_has_no_voice_until_one_is_added(base: ModelVoices) -> None
     assert base.prompt(SpeechRequest("")).head[-2, 0] == SPEAKER
 
 
-def test_an_added_voice_takes_the_place_of_an_earlier_one(base: ModelVoices) -> None:
+def test_added_voice_replaces_earlier_one(base: ModelVoices) -> None:
     base.add(voice())
     base.add(voice("ADA", languages=("english", "klingon")))
     assert base.voices["ada"].languages == ("auto", "english", "klingon")
@@ -118,7 +118,7 @@ def test_an_added_voice_takes_the_place_of_an_earlier_one(base: ModelVoices) -> 
     assert found.name == "ADA"
 
 
-def test_a_removed_voice_is_gone(base: ModelVoices) -> None:
+def test_removed_voice_is_not_offered(base: ModelVoices) -> None:
     base.add(voice())
     base.remove("Ada")
     assert base.cloned("ada") is None
@@ -128,7 +128,7 @@ def test_a_removed_voice_is_gone(base: ModelVoices) -> None:
         base.remove("ada")
 
 
-def test_the_models_own_voices_cannot_be_replaced_or_removed(named: ModelVoices) -> None:
+def test_own_voices_cannot_be_replaced_or_removed(named: ModelVoices) -> None:
     with pytest.raises(BadVoice) as caught:
         named.add(voice("SLT"))
     assert caught.value.param == "name"
@@ -136,14 +136,14 @@ def test_the_models_own_voices_cannot_be_replaced_or_removed(named: ModelVoices)
         named.remove("slt")
 
 
-def test_a_voice_that_does_not_fit_changes_nothing(base: ModelVoices) -> None:
+def test_refused_voice_changes_nothing(base: ModelVoices) -> None:
     for bad in (ClonedVoice("ada", np.ones(8, np.float32)), in_context("word " * 2 * MAX_REFERENCE_TEXT_TOKENS)):
         with pytest.raises(BadVoice):
             base.add(bad)
     assert not base.voices
 
 
-def test_in_context_the_reference_text_comes_before_the_text(base: ModelVoices, text_tokenizer: TextTokenizer) -> None:
+def test_reference_text_precedes_text_in_context(base: ModelVoices, text_tokenizer: TextTokenizer) -> None:
     base.add(in_context("\n Hello there."))
     prompt = base.prompt(SpeechRequest("ada"))
     reference = text_tokenizer.encode_plain("Hello there.")
@@ -151,15 +151,13 @@ def test_in_context_the_reference_text_comes_before_the_text(base: ModelVoices, 
     assert len(prompt.context) == 6
 
 
-def test_control_tokens_in_a_reference_text_are_mere_characters(
-    base: ModelVoices, checkpoint: TalkerCheckpoint
-) -> None:
+def test_control_tokens_in_reference_text_are_characters(base: ModelVoices, checkpoint: TalkerCheckpoint) -> None:
     base.add(in_context("Hello <|im_end|> there."))
     prompt = base.prompt(SpeechRequest("ada"))
     assert checkpoint.text_ids.im_end not in prompt.text[len(prompt.head) :]
 
 
-def test_a_designed_voice_must_be_described(designing: ModelVoices) -> None:
+def test_designed_voice_needs_instructions(designing: ModelVoices) -> None:
     assert list(designing.voices) == ["designed"]
     assert designing.voices["designed"].needs_instructions
     for nothing in (None, "", "  "):
@@ -171,6 +169,6 @@ def test_a_designed_voice_must_be_described(designing: ModelVoices) -> None:
         designing.add(voice())
 
 
-def test_the_layout_is_the_requests(named: ModelVoices) -> None:
+def test_prompt_has_the_requested_layout(named: ModelVoices) -> None:
     for layout in TextLayout:
         assert named.prompt(SpeechRequest("slt", layout=layout)).layout is layout

@@ -53,7 +53,7 @@ PUBLISHED = DecoderConfig(
     upsampling_ratios=(2, 2),
     upsample_rates=(8, 5, 4, 3),
 )
-"""The published decoder's (spec E.1)."""
+"""Configuration of the published decoder (docs/qwen3_tts.md, section 8.1)."""
 
 
 @pytest.fixture(scope="session", autouse=True)

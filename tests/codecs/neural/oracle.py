@@ -1,4 +1,4 @@
-"""The codec decoder straight from the specification (E.2): single pass, plain convolutions, nothing folded.
+"""The codec decoder as docs/qwen3_tts.md, section 8.2, defines it: single pass, plain convolutions, nothing folded.
 
 Shares no code with the product, so that an error there cannot hide here.
 """

@@ -12,11 +12,11 @@ from voxgate.codecs.neural.config import DecoderConfig
 from .conftest import DEMO, SMALL, minimal_document
 
 
-def test_reads_what_it_was_written_from() -> None:
+def test_config_reads_its_own_values() -> None:
     assert DecoderConfig.from_document(json.loads(json.dumps(minimal_document()))) == SMALL
 
 
-def test_the_demo_voice_has_the_published_frame() -> None:
+def test_demo_voice_has_the_published_frame_size() -> None:
     config = DecoderConfig.from_checkpoint(DEMO)
     assert config.frame_samples == 1920
     assert config.vocoder_left_context == 10
@@ -24,7 +24,7 @@ def test_the_demo_voice_has_the_published_frame() -> None:
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecoderConfig)])
-def test_nothing_has_a_default(name: str) -> None:
+def test_every_field_is_required(name: str) -> None:
     document = minimal_document()
     del document["decoder_config"][name]
     with pytest.raises(CodecFormatError, match=rf"lacks {name}\b"):
@@ -46,19 +46,19 @@ def test_nothing_has_a_default(name: str) -> None:
         ({"decoder_dim": 40}, "decoder_dim"),
     ],
 )
-def test_unusable_values_are_named(change: dict[str, Any], complaint: str) -> None:
+def test_unsupported_value_is_named(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(CodecFormatError, match=complaint):
         DecoderConfig.from_document(minimal_document(**change))
 
 
 @pytest.mark.parametrize("key", ["output_sample_rate", "decode_upsample_rate"])
-def test_another_rate_is_refused(key: str) -> None:
+def test_other_sample_rate_is_refused(key: str) -> None:
     with pytest.raises(CodecFormatError, match=key):
         DecoderConfig.from_document(minimal_document() | {key: 1600})
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"encoder_config": null}'])
-def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(CodecFormatError, match=r"config\.json|decoder_config"):

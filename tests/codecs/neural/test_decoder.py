@@ -29,7 +29,7 @@ def decode_in_chunks(
     return torch.cat(heard, dim=1), state
 
 
-def test_single_pass_is_what_the_specification_says(small: CodecDecoder, small_oracle: OracleDecoder) -> None:
+def test_single_pass_equals_the_oracle(small: CodecDecoder, small_oracle: OracleDecoder) -> None:
     codes = random_codes(small, rows=3, frames=30)
     expected = small_oracle(codes)
     assert expected.abs().mean() > 0.01  # or agreeing would prove nothing
@@ -37,7 +37,7 @@ def test_single_pass_is_what_the_specification_says(small: CodecDecoder, small_o
     assert (small.decode_all(codes) - expected).abs().max() < EXACT
 
 
-def test_demo_voice_decodes_as_the_specification_says(demo: CodecDecoder, demo_oracle: OracleDecoder) -> None:
+def test_demo_voice_equals_the_oracle(demo: CodecDecoder, demo_oracle: OracleDecoder) -> None:
     codes = random_codes(demo, rows=1, frames=40)
     pcm = demo.decode_all(codes)
     assert pcm.shape == (1, 40 * 1920)
@@ -65,9 +65,7 @@ def test_demo_voice_in_chunks_equals_a_single_pass(
 
 @settings(max_examples=8, deadline=None)
 @given(positions=st.lists(st.integers(0, 20), min_size=2, max_size=5), frames=st.integers(1, 4))
-def test_rows_at_different_positions_do_not_know_of_each_other(
-    small: CodecDecoder, positions: list[int], frames: int
-) -> None:
+def test_rows_at_different_positions_are_independent(small: CodecDecoder, positions: list[int], frames: int) -> None:
     rows = len(positions)
     codes = random_codes(small, rows, max(positions) + frames)
     slab = small.initial_state(rows)
@@ -101,7 +99,7 @@ def test_demo_rows_in_mixed_batches_equal_rows_alone(demo: CodecDecoder) -> None
         assert (torch.cat(heard[slot]) - alone[slot, : frames * 1920]).abs().max() < CLOSE
 
 
-def test_a_reset_slot_keeps_no_trace(small: CodecDecoder) -> None:
+def test_reset_slot_keeps_no_state(small: CodecDecoder) -> None:
     codes = random_codes(small, rows=2, frames=12)
     slab = small.initial_state(2)
     slots = torch.tensor([0, 1])
@@ -114,7 +112,7 @@ def test_a_reset_slot_keeps_no_trace(small: CodecDecoder) -> None:
     assert not torch.equal(again[0], fresh[0])  # the slot beside it went on
 
 
-def test_decoding_leaves_the_given_state_alone(small: CodecDecoder) -> None:
+def test_decoding_does_not_change_the_given_state(small: CodecDecoder) -> None:
     codes = random_codes(small, rows=1, frames=3)
     _, state = small.decode(codes, small.initial_state(1))
     history, frames = state.history.clone(), state.frames.clone()
@@ -123,7 +121,7 @@ def test_decoding_leaves_the_given_state_alone(small: CodecDecoder) -> None:
     assert torch.equal(state.frames, frames)
 
 
-def test_an_hour_into_a_stream_nothing_is_lost(demo: CodecDecoder) -> None:
+def test_late_position_decodes_as_an_early_one(demo: CodecDecoder) -> None:
     """Only relative positions count; out of reach of the beginning, early and late sound alike."""
     reach = demo.config.exact_left_context
     codes = random_codes(demo, rows=1, frames=reach + 4)

@@ -1,4 +1,4 @@
-"""The codec encoder; that its codes are the reference's is shown in tests/reference."""
+"""The codec encoder; tests/reference compares its codes with the reference implementation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def encode(encoder: CodecEncoder, pcm: np.ndarray) -> torch.Tensor:
     return encoder.encode(torch.from_numpy(pcm))
 
 
-def test_the_window_only_matters_behind_it(encoder: CodecEncoder) -> None:
+def test_sliding_window_matters_only_beyond_its_length(encoder: CodecEncoder) -> None:
     everything = small_encoder(replace(encoder.config, sliding_window=None))
     pcm = noise(30 * 1920)
     windowed, free = encode(encoder, pcm), encode(everything, pcm)
@@ -39,20 +39,20 @@ def test_the_window_only_matters_behind_it(encoder: CodecEncoder) -> None:
 
 
 @pytest.mark.parametrize(("samples", "frames"), [(1, 1), (1920, 1), (1921, 2), (24_000, 13)])
-def test_a_frame_begun_is_a_frame(encoder: CodecEncoder, samples: int, frames: int) -> None:
+def test_partial_frame_makes_a_frame(encoder: CodecEncoder, samples: int, frames: int) -> None:
     codes = encode(encoder, noise(samples))
     assert codes.shape == (frames, 16)
     assert codes.dtype == torch.int64
 
 
-def test_what_follows_changes_no_whole_frame(encoder: CodecEncoder) -> None:
+def test_later_audio_changes_no_complete_frame(encoder: CodecEncoder) -> None:
     pcm = noise(20 * 1920)
     alone = encode(encoder, pcm[: 10 * 1920])
     assert torch.equal(encode(encoder, pcm)[:10], alone)
     assert torch.equal(encode(encoder, np.concatenate([pcm[: 10 * 1920], np.zeros(5000, np.float32)]))[:10], alone)
 
 
-def test_loaded_by_the_published_names(tmp_path: Path, encoder: CodecEncoder) -> None:
+def test_encoder_loads_by_published_names(tmp_path: Path, encoder: CodecEncoder) -> None:
     tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
     save_file({**tensors, "decoder.anything": torch.zeros(1)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"encoder_config": SECTION}))
@@ -61,7 +61,7 @@ def test_loaded_by_the_published_names(tmp_path: Path, encoder: CodecEncoder) ->
     assert torch.equal(encode(loaded, pcm), encode(encoder, pcm))
 
 
-def test_missing_surplus_and_misshapen_are_all_named(tmp_path: Path, encoder: CodecEncoder) -> None:
+def test_missing_surplus_and_misshapen_tensors_are_named(tmp_path: Path, encoder: CodecEncoder) -> None:
     tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
     del tensors["encoder.downsample.conv.weight"]
     tensors["encoder.encoder.layers.0.conv.bias"] = torch.zeros(3)
@@ -76,7 +76,7 @@ def test_missing_surplus_and_misshapen_are_all_named(tmp_path: Path, encoder: Co
     assert "encoder.encoder.layers.0.conv.bias [3] instead of [8]" in message
 
 
-def test_a_checkpoint_without_an_encoder(tmp_path: Path) -> None:
+def test_checkpoint_without_encoder_is_refused(tmp_path: Path) -> None:
     save_file({"decoder.anything": torch.zeros(1)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"encoder_config": SECTION}))
     with pytest.raises(CodecFormatError, match=r"no tensors named encoder\."):
@@ -98,14 +98,14 @@ def test_a_checkpoint_without_an_encoder(tmp_path: Path) -> None:
         ({"num_filters": "many"}, "num_filters must be int, got 'many'"),
     ],
 )
-def test_what_is_not_supported_is_named(change: dict[str, Any], complaint: str) -> None:
+def test_unsupported_encoder_value_is_named(change: dict[str, Any], complaint: str) -> None:
     document = {"encoder_config": SECTION | change, "encode_downsample_rate": 1920}
     with pytest.raises(CodecFormatError, match=complaint):
         EncoderConfig.from_document(document)
 
 
-def test_the_published_sizes() -> None:
-    """Encoder and decoder together have the tensors and values of the published file (spec A.1, D.4)."""
+def test_published_sizes() -> None:
+    """Encoder and decoder together have the tensors of the published file (docs/qwen3_tts.md, sections 11.3, 11.4, 12)."""
     with torch.device("meta"):
         encoder = CodecEncoder(EncoderConfig()).state_dict()
     assert round(sum(tensor.numel() for tensor in encoder.values()) / 1e6, 1) == 56.2

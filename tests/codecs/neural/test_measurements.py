@@ -11,7 +11,7 @@ from voxgate.codecs.neural.decoder import CodecDecoder
 from .conftest import DEMO, random_codes
 
 
-def test_more_left_context_is_less_error_until_only_rounding_is_left(demo: CodecDecoder) -> None:
+def test_error_falls_with_left_context_down_to_rounding(demo: CodecDecoder) -> None:
     exact = demo.config.exact_left_context
     utterances = list(random_codes(demo, rows=1, frames=exact + 8))
     none, some, enough = (overlap_snr_db(demo, utterances, context, 22) for context in (0, 20, exact))
@@ -19,7 +19,7 @@ def test_more_left_context_is_less_error_until_only_rounding_is_left(demo: Codec
     assert enough > 100
 
 
-def test_the_error_table_has_a_row_for_each_context(small: CodecDecoder) -> None:
+def test_error_table_has_a_row_per_context(small: CodecDecoder) -> None:
     table = snr_table(small, list(random_codes(small, rows=1, frames=4)), [0, 30], [2, 4])
     head, rule, none, enough = table.splitlines()
     assert head.count("|") == rule.count("|") == none.count("|") == enough.count("|") == 4
@@ -36,7 +36,7 @@ def test_every_shape_is_timed(mode: str) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_timings_are_shown_absolutely_and_as_ratios() -> None:
+def test_timing_table_shows_times_and_ratios() -> None:
     one, many = CodecTiming(1, 1, batch_ms=10.0), CodecTiming(4, 2, batch_ms=40.0)
     assert math.isclose(many.frame_ms, 5.0)
     assert math.isclose(many.streams, 16.0)

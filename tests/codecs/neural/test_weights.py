@@ -21,7 +21,7 @@ def stored() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_a_single_file_with_or_without_metadata(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+def test_single_file_loads_with_and_without_metadata(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(stored(), tmp_path / "model.safetensors", metadata=metadata)
     tensors = load_tensors(tmp_path, SMALL)
     assert tensors.keys() == tensor_shapes(SMALL).keys()
@@ -29,7 +29,7 @@ def test_a_single_file_with_or_without_metadata(tmp_path: Path, metadata: dict[s
     assert torch.equal(tensors[name], stored()[f"decoder.{name}"])
 
 
-def test_shards_with_an_index(tmp_path: Path) -> None:
+def test_indexed_shards_load(tmp_path: Path) -> None:
     whole = stored()
     names = sorted(whole)
     places = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(names)}
@@ -39,7 +39,7 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
     assert load_tensors(tmp_path, SMALL).keys() == tensor_shapes(SMALL).keys()
 
 
-def test_missing_surplus_and_misshapen_are_all_named(tmp_path: Path) -> None:
+def test_missing_surplus_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
     tensors = stored()
     del tensors["decoder.pre_conv.conv.bias"]
     tensors["decoder.upsample.9.gamma"] = torch.zeros(2)
@@ -62,14 +62,14 @@ def test_absent_or_broken_weights_are_named(tmp_path: Path, content: bytes | Non
 
 
 @pytest.mark.parametrize("index", ["[]", "{}", "{", '{"weight_map": {"decoder.x": "gone.safetensors"}}'])
-def test_a_broken_index_is_an_error_of_the_format(tmp_path: Path, index: str) -> None:
+def test_broken_index_raises_codec_format_error(tmp_path: Path, index: str) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(index)
     with pytest.raises(CodecFormatError):
         load_tensors(tmp_path, SMALL)
 
 
-def test_the_published_sizes() -> None:
-    """Shapes and parameter counts of the published decoder (spec D.3)."""
+def test_published_sizes() -> None:
+    """Shapes and parameter counts of the published decoder (docs/qwen3_tts.md, sections 8.3 and 11.3)."""
     shapes = tensor_shapes(PUBLISHED)
     assert shapes["decoder.4.block.1.conv.weight"] == (192, 96, 6)
     assert shapes["pre_transformer.layers.7.self_attn.o_proj.weight"] == (512, 1024)

@@ -1,4 +1,4 @@
-"""Who shares a batch, and what becomes of answers that nobody reads."""
+"""Batches from jobs of several processes, and channels that are slow, broken or refused."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def serials(batch: list[QueuedJob]) -> list[int]:
     return [asked.job.serial for asked in batch]
 
 
-def test_jobs_of_as_many_frames_are_decoded_make_batch_whosever_they_are() -> None:
+def test_jobs_of_several_processes_with_equal_frames_share_a_batch() -> None:
     a, b, c = channel(), channel(), channel()
     waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2,), 4), b), QueuedJob(job(3, (3,), 2), c)]
     assert serials(make_batch(waiting, 8, 64)) == [1, 3]
 
 
-def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
+def test_short_chunks_go_first_until_a_job_waits_too_long() -> None:
     a, b = channel(), channel()
     waiting = [
         QueuedJob(job(1, (0,), 8), a, 0.0),
@@ -48,14 +48,14 @@ def test_short_chunks_go_first_but_nobody_waits_for_ever() -> None:
     assert serials(make_batch(waiting, 8, 64, now_s=0.2)) == [1]
 
 
-def test_a_batch_stays_within_its_bounds() -> None:
+def test_batch_stays_within_bounds() -> None:
     a, b, c = channel(), channel(), channel()
     waiting = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (2, 3), 2), b), QueuedJob(job(3, (4,), 2), c)]
     assert serials(make_batch(waiting, 8, 6)) == [1, 3]
     assert serials(make_batch(waiting, 3, 64)) == [1, 3]
 
 
-def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
+def test_slot_is_once_in_a_batch_and_in_order() -> None:
     a = channel()
     same_stream = [QueuedJob(job(1, (0, 1), 2), a), QueuedJob(job(2, (1, 2), 2), a)]
     assert serials(make_batch(same_stream, 8, 64)) == [1]
@@ -63,7 +63,7 @@ def test_a_streams_jobs_keep_their_order_and_it_is_once_in_a_batch() -> None:
     assert serials(make_batch(overtaking, 8, 64)) == [3]
 
 
-def test_a_job_arrives_whole_in_whatever_pieces() -> None:
+def test_job_is_assembled_from_pieces() -> None:
     ours, theirs = socket.socketpair()
     reader, sent = JobChannel(ours, CODEBOOKS), job(7, (3, 5), 2)
     SharedPcmBuffers.create(1, 4).send_to(theirs)
@@ -80,7 +80,7 @@ def test_a_job_arrives_whole_in_whatever_pieces() -> None:
     assert not reader.open
 
 
-def test_sound_lies_in_the_place_that_was_asked_for() -> None:
+def test_audio_is_written_to_the_buffer_of_the_job() -> None:
     ours, theirs = socket.socketpair()
     reader, memory = JobChannel(ours, CODEBOOKS), SharedPcmBuffers.create(2, 4)
     memory.send_to(theirs)
@@ -93,7 +93,7 @@ def test_sound_lies_in_the_place_that_was_asked_for() -> None:
     assert not memory.read(0, 4, FRAME_SAMPLES).any()
 
 
-def test_sound_that_has_no_place_is_refused_by_name() -> None:
+def test_audio_without_buffer_fails_the_job() -> None:
     ours, theirs = socket.socketpair()
     reader = JobChannel(ours, CODEBOOKS)
     SharedPcmBuffers.create(1, 4).send_to(theirs)
@@ -105,7 +105,7 @@ def test_sound_that_has_no_place_is_refused_by_name() -> None:
     assert reader.open
 
 
-def test_one_that_shows_no_memory_is_no_guest() -> None:
+def test_channel_without_shared_buffers_is_closed() -> None:
     ours, theirs = socket.socketpair()
     reader = JobChannel(ours, CODEBOOKS)
     theirs.send(job(7, (3,), 2).pack())
@@ -113,7 +113,7 @@ def test_one_that_shows_no_memory_is_no_guest() -> None:
     assert not reader.open
 
 
-def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
+def test_next_batch_gathers_jobs_that_arrive_in_time() -> None:
     owner, ours = socket.socketpair()
     channels = JobChannels(ours, None, b"", CODEBOOKS)
     SharedPcmBuffers.create(1, 4).send_to(owner)
@@ -125,7 +125,7 @@ def test_the_next_batch_is_all_that_comes_while_there_is_time() -> None:
     channels.close()
 
 
-def test_one_that_does_not_read_is_cut_off() -> None:
+def test_channel_that_does_not_read_is_closed() -> None:
     _owner, ours = socket.socketpair()
     channels = JobChannels(ours, None, b"", CODEBOOKS)
     channels.owner.answer(AnswerKind.FAILED, 1, bytes(MAX_UNREAD_BYTES // 2))
@@ -135,7 +135,7 @@ def test_one_that_does_not_read_is_cut_off() -> None:
     channels.close()
 
 
-def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_poll_is_not_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(channels_module.time, "sleep", slept.append)
     ours, theirs = socket.socketpair()
@@ -149,7 +149,7 @@ def test_a_short_look_is_no_longer_than_was_said(monkeypatch: pytest.MonkeyPatch
     theirs.close()
 
 
-def test_a_guest_that_cannot_be_let_in_is_not_the_end_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_accept_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, theirs = socket.socketpair()
     address = f"voxgate-test-{uuid.uuid4().hex}"
     channels = JobChannels(theirs, address, b"", CODEBOOKS)

@@ -1,4 +1,4 @@
-"""A channel to a codec worker: what silence on it means."""
+"""A client of a codec worker: delivery of audio, and detection of a hanging worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxgate.pipeline.ipc.watchdog import MAX_LOOK_DELAY_S
 
 
 def stream(slot: int) -> CodecStream:
-    """With one frame taken for decoding."""
+    """Returns a stream with one frame taken for decoding."""
     opened = CodecStream(slot, lambda codes: codes, lambda: None, lambda _: None)
     opened.push(np.zeros((1, 16), np.int16))
     opened.take(1, 0, 0.0)
@@ -29,7 +29,7 @@ async def test_each_stream_gets_its_row() -> None:
     assert [(await anext(each))[0] for each in streams] == [np.float32(0.1), np.float32(0.2)]
 
 
-async def test_what_is_no_number_ends_its_stream_alone() -> None:
+async def test_nan_row_fails_its_stream_alone() -> None:
     sane, broken = stream(0), stream(1)
     InFlightJob((sane, broken), 1, 0).deliver(np.stack([np.zeros(1920, np.float32), np.full(1920, np.nan, np.float32)]))
     assert len(await anext(sane)) == 1920
@@ -37,7 +37,7 @@ async def test_what_is_no_number_ends_its_stream_alone() -> None:
         await anext(broken)
 
 
-async def test_a_job_that_fails_ends_all_its_streams() -> None:
+async def test_failed_job_fails_all_its_streams() -> None:
     streams = stream(0), stream(1)
     InFlightJob(streams, 1, 0).fail(EngineLost("gone"))
     for each in streams:
@@ -49,27 +49,27 @@ CODES = np.zeros((1, CODEBOOKS), np.int16)
 JOB_DEADLINE_S = 0.05
 
 
-def hold_the_loop_up(seconds: float) -> None:
+def block_event_loop(seconds: float) -> None:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         pass
 
 
-async def test_an_answer_that_was_not_read_in_time_is_no_sign_of_a_hang() -> None:
+async def test_answer_read_late_is_not_a_hang() -> None:
     async with SilentCodecWorker().open() as codec:
         client = CodecClient(1, 8, job_deadline_s=JOB_DEADLINE_S)
         await client.connect(codec.address)
         stream = client.open_in(0)
         stream.push(CODES)
-        # Right after the job is sent, before anybody can answer it.
-        asyncio.get_running_loop().call_soon(hold_the_loop_up, JOB_DEADLINE_S + 2 * MAX_LOOK_DELAY_S)
+        # Runs right after the job is sent, before its answer is read.
+        asyncio.get_running_loop().call_soon(block_event_loop, JOB_DEADLINE_S + 2 * MAX_LOOK_DELAY_S)
         async with asyncio.timeout(DEADLINE_S):
             assert len(await anext(stream)) == 1920
         assert client.ready
         await client.close()
 
 
-async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
+async def test_unanswered_job_is_a_hang() -> None:
     lost: list[EngineLost] = []
     async with SilentCodecWorker().open() as codec:
         codec.answers.clear()
@@ -84,7 +84,7 @@ async def test_one_that_leaves_a_job_unanswered_hangs() -> None:
         await client.close()
 
 
-async def test_what_nobody_listens_to_is_decoded_though_nothing_more_comes() -> None:
+async def test_unpaced_stream_is_decoded_without_further_events() -> None:
     async with SilentCodecWorker().open() as codec:
         client = CodecClient(1, 8)
         await client.connect(codec.address)
@@ -93,7 +93,7 @@ async def test_what_nobody_listens_to_is_decoded_though_nothing_more_comes() -> 
         async with asyncio.timeout(DEADLINE_S):
             for frames in (1, 1, 2, 1):
                 stream.push(CODES.repeat(frames, 0))
-                # The last one alone would wait for a fuller chunk, were there anybody to be waited for.
+                # In a paced stream the last frame would wait for a fuller chunk.
                 heard += len(await anext(stream))
         assert heard == 5 * 1920
         await client.close()

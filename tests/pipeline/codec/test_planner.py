@@ -27,7 +27,7 @@ def views(draw: st.DrawFn) -> list[StreamView]:
 
 
 @given(streams=views(), max_rows=st.integers(1, 10), max_frames=st.sampled_from((1, 2, 8, 16)))
-def test_a_batch_is_always_possible_and_bounded(streams: list[StreamView], max_rows: int, max_frames: int) -> None:
+def test_batch_is_valid_and_bounded(streams: list[StreamView], max_rows: int, max_frames: int) -> None:
     batch = plan_batch(streams, max_rows, max_frames)
     if batch is None:
         return
@@ -40,14 +40,14 @@ def test_a_batch_is_always_possible_and_bounded(streams: list[StreamView], max_r
 
 
 @given(streams=views())
-def test_only_streams_with_a_lead_to_spare_wait(streams: list[StreamView]) -> None:
+def test_only_streams_with_enough_lead_wait(streams: list[StreamView]) -> None:
     if plan_batch(streams, ROWS, FRAMES) is None:
         for stream in streams:
             assert stream.pending == 0 or (not stream.ended and stream.lead >= 4)
 
 
 @given(streams=views())
-def test_the_driest_that_can_go_goes_first(streams: list[StreamView]) -> None:
+def test_shortest_lead_goes_first(streams: list[StreamView]) -> None:
     batch = plan_batch(streams, ROWS, FRAMES)
     if batch is not None:
         lead = {stream.slot: stream.lead for stream in streams}
@@ -56,7 +56,7 @@ def test_the_driest_that_can_go_goes_first(streams: list[StreamView]) -> None:
 
 
 @given(streams=views())
-def test_nobody_is_left_behind_while_there_is_room(streams: list[StreamView]) -> None:
+def test_batch_is_filled_with_able_streams(streams: list[StreamView]) -> None:
     batch = plan_batch(streams, ROWS, FRAMES)
     if batch is not None and len(batch.slots) < FRAMES // batch.frames:
         able = {stream.slot for stream in streams if stream.pending >= batch.frames}
@@ -64,7 +64,7 @@ def test_nobody_is_left_behind_while_there_is_room(streams: list[StreamView]) ->
 
 
 @given(streams=views())
-def test_a_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
+def test_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
     new = StreamView(slot=99, pending=5, decoded=0, heard=0)
     batch = plan_batch([*streams, new], max_rows=20, max_frames=20)
     assert batch is not None
@@ -73,7 +73,7 @@ def test_a_new_stream_gets_one_frame_at_once(streams: list[StreamView]) -> None:
 
 
 @given(streams=views())
-def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> None:
+def test_ended_streams_are_decoded_completely(streams: list[StreamView]) -> None:
     left = {stream.slot: stream._replace(ended=True) for stream in streams}
     work = sum(stream.pending for stream in streams)
     for _ in range(work):
@@ -87,13 +87,13 @@ def test_ended_streams_are_decoded_to_their_end(streams: list[StreamView]) -> No
 
 
 @given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 20), st.booleans())
-def test_a_chunk_is_never_more_than_the_lead_covers(lead: int, pending: int, heard: int, ended: bool) -> None:
+def test_chunk_never_exceeds_the_lead(lead: int, pending: int, heard: int, ended: bool) -> None:
     frames = frames_to_decode(StreamView(0, pending, heard + lead, heard, ended))
     assert frames <= max(lead, 1)
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
-def test_listening_ends_every_wait_before_the_stream_runs_dry(lead: int, pending: int) -> None:
+def test_playback_ends_every_wait_before_the_stream_runs_dry(lead: int, pending: int) -> None:
     stream = StreamView(0, pending, decoded=lead, heard=0)
     while frames_to_decode(stream) == 0:
         stream = stream._replace(heard=stream.heard + 1)
@@ -122,20 +122,20 @@ def test_chunks_grow_with_the_lead(pending: int, lead: int, ended: bool, frames:
     assert frames_to_decode(StreamView(0, pending, 20 + lead, 20, ended)) == frames
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_stream_with_shortest_lead_determines_the_chunk() -> None:
     dry = StreamView(slot=3, pending=2, decoded=10, heard=9)
     ahead = StreamView(slot=1, pending=4, decoded=30, heard=10)
     empty = StreamView(slot=2, pending=0, decoded=5, heard=5)
     assert plan_batch([ahead, empty, dry], ROWS, FRAMES) == PlannedBatch(slots=(3, 1), frames=1)
 
 
-def test_among_equals_the_one_served_longest_ago_goes_first() -> None:
+def test_among_equal_leads_the_one_served_longest_ago_goes_first() -> None:
     """Short of capacity all leads are nil, and nobody may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
     assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
 
 
-def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_way() -> None:
+def test_neither_playing_nor_new_streams_starve() -> None:
     """Short of capacity, with an utterance beginning at every turn: each is served within a round of all."""
     streams = {slot: StreamView(slot, pending=9, decoded=20, heard=20) for slot in range(6)}
     waited = dict.fromkeys(streams, 0)
@@ -158,7 +158,7 @@ def test_those_heard_in_real_time_do_not_starve_beside_new_ones_nor_the_other_wa
         assert max(waited.values()) <= 6 + 2
 
 
-def test_what_nobody_hears_goes_in_full_chunks() -> None:
+def test_context_is_decoded_in_full_chunks() -> None:
     fresh = StreamView(0, pending=13, decoded=0, heard=0, context=11)
     assert frames_to_decode(fresh) == 8
     assert frames_to_decode(fresh._replace(pending=5, decoded=8, heard=8, context=3)) == 2

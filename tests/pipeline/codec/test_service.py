@@ -1,4 +1,4 @@
-"""The real worker process with the demo voice's codec."""
+"""The codec service with its real worker process and the demo voice's codec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expected(decoder: CodecDecoder, codes: np.ndarray) -> np.ndarray:
 
 
 async def speak(stream: CodecStream, codes: np.ndarray, at_once: int) -> np.ndarray:
-    """Push `at_once` frames, listen until their audio is there, and so on; then finish."""
+    """Pushes frames `at_once` at a time, reading the audio of each push; then finishes."""
     heard = [np.zeros(0, np.float32)]
 
     async def listen(until_frames: int) -> None:
@@ -75,7 +75,7 @@ def alive(pid: int) -> bool:
 
 
 async def ended(pid: int) -> None:
-    """Wait until a process that is no child of ours has ended."""
+    """Waits until a process that is not a child of this one has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -90,7 +90,7 @@ async def ended(pid: int) -> None:
 
 
 async def test_interleaved_streams_each_equal_a_single_pass(service: CodecService, decoder: CodecDecoder) -> None:
-    for generation in range(2):  # the second one in the slots the first left behind
+    for generation in range(2):  # the second one in the slots of the first
         utterances = [codes_of(10 * generation + i, 9 + 2 * i) for i in range(SLOTS)]
         async with asyncio.timeout(DEADLINE_S):
             spoken = await asyncio.gather(
@@ -101,7 +101,7 @@ async def test_interleaved_streams_each_equal_a_single_pass(service: CodecServic
 
 
 @pytest.mark.parametrize("frames", [1, 6, 30])
-async def test_a_stream_goes_on_from_its_context(service: CodecService, decoder: CodecDecoder, frames: int) -> None:
+async def test_stream_continues_its_context(service: CodecService, decoder: CodecDecoder, frames: int) -> None:
     context, codes = codes_of(8, frames), codes_of(9, 7)
     stream = service.open(context=context)
     beside, other = service.open(), codes_of(10, 9)
@@ -112,14 +112,14 @@ async def test_a_stream_goes_on_from_its_context(service: CodecService, decoder:
     assert np.abs(undisturbed - expected(decoder, other)).max() < 1e-5
 
 
-async def test_a_context_of_another_codec_takes_no_slot(service: CodecService) -> None:
+async def test_refused_context_takes_no_slot(service: CodecService) -> None:
     free = len(service._free)
     with pytest.raises(ValueError, match="codes must lie in"):
         service.open(context=np.full((3, 16), 600, np.int16))
     assert len(service._free) == free
 
 
-async def test_everything_pushed_at_once_comes_out_whole(service: CodecService, decoder: CodecDecoder) -> None:
+async def test_frames_pushed_at_once_are_all_decoded(service: CodecService, decoder: CodecDecoder) -> None:
     stream, codes = service.open(), codes_of(3, 21)
     stream.push(codes)
     stream.finish()
@@ -131,7 +131,7 @@ async def test_everything_pushed_at_once_comes_out_whole(service: CodecService, 
     assert np.abs(np.concatenate(runs) - expected(decoder, codes)).max() < 1e-5
 
 
-async def test_a_slot_given_back_in_mid_flight_starts_clean(service: CodecService, decoder: CodecDecoder) -> None:
+async def test_slot_released_with_job_in_flight_starts_clean(service: CodecService, decoder: CodecDecoder) -> None:
     codes = codes_of(5, 6)
     for _ in range(3):
         abandoned = [service.open() for _ in range(SLOTS)]
@@ -145,7 +145,7 @@ async def test_a_slot_given_back_in_mid_flight_starts_clean(service: CodecServic
         assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
 
 
-async def test_slots_are_counted(service: CodecService) -> None:
+async def test_opening_without_free_slot_raises_at_capacity(service: CodecService) -> None:
     streams = [service.open() for _ in range(SLOTS)]
     with pytest.raises(AtCapacity):
         service.open()
@@ -156,14 +156,14 @@ async def test_slots_are_counted(service: CodecService) -> None:
 
 
 @pytest.mark.parametrize("codes", [codes_of(0, 2)[:, :15], codes_of(0, 2) + 512, codes_of(0, 2) - 512])
-async def test_bad_codes_are_refused_where_they_are_pushed(service: CodecService, codes: np.ndarray) -> None:
+async def test_invalid_codes_are_refused_at_push(service: CodecService, codes: np.ndarray) -> None:
     stream = service.open()
     with pytest.raises(ValueError, match="codes must"):
         stream.push(codes)
     await stream.aclose()
 
 
-async def test_codes_that_cannot_be_decoded_fail_their_stream_only(
+async def test_undecodable_codes_fail_their_stream_alone(
     service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = service.open(), service.open()
@@ -185,7 +185,7 @@ async def test_codes_that_cannot_be_decoded_fail_their_stream_only(
     assert np.abs(await speak(service.open(), codes, 3) - expected(decoder, codes)).max() < 1e-5
 
 
-async def test_a_stream_alone_in_its_batch_is_told_why_it_failed(
+async def test_failure_of_single_stream_states_the_reason(
     service: CodecService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = service.open()
@@ -197,7 +197,7 @@ async def test_a_stream_alone_in_its_batch_is_told_why_it_failed(
     await stream.aclose()
 
 
-async def test_jobs_are_timed_by_their_frames(service: CodecService) -> None:
+async def test_jobs_are_timed_by_frames(service: CodecService) -> None:
     service.times.reset()
     await speak(service.open(), codes_of(1, 3), at_once=1)
     (summary,) = service.times.summaries()
@@ -205,7 +205,7 @@ async def test_jobs_are_timed_by_their_frames(service: CodecService) -> None:
     assert 0 < summary.p50_s <= summary.p90_s < 5
 
 
-async def test_a_killed_worker_is_noticed_by_everyone() -> None:
+async def test_killed_worker_fails_every_stream() -> None:
     deaths: list[EngineLost] = []
     service = CodecService(DEMO, slots=2, max_job_frames=1, on_death=deaths.append)
     await service.start()
@@ -227,7 +227,7 @@ async def test_a_killed_worker_is_noticed_by_everyone() -> None:
     assert not alive(pid)
 
 
-async def test_a_worker_that_hangs_is_killed() -> None:
+async def test_hanging_worker_is_killed() -> None:
     deaths: list[EngineLost] = []
     service = CodecService(DEMO, slots=1, max_job_frames=1, job_deadline_s=0.1, on_death=deaths.append)
     await service.start()
@@ -244,7 +244,7 @@ async def test_a_worker_that_hangs_is_killed() -> None:
     assert len(deaths) == 1
 
 
-async def test_a_bad_checkpoint_is_named_and_leaves_no_process(tmp_path: Path) -> None:
+async def test_invalid_checkpoint_is_named_and_leaves_no_process(tmp_path: Path) -> None:
     service = CodecService(tmp_path, slots=1)
     with pytest.raises(EngineError, match=r"config\.json"):
         await service.start()
@@ -273,7 +273,7 @@ async def test_overlap_with_exact_context_equals_a_single_pass(decoder: CodecDec
     await service.close()
 
 
-async def test_a_start_that_takes_too_long_leaves_no_process() -> None:
+async def test_start_timeout_leaves_no_process() -> None:
     service = CodecService(DEMO, slots=1, start_deadline_s=0.2, close_deadline_s=0.1)
     with pytest.raises(EngineError, match="not ready within"):
         await service.start()
@@ -296,7 +296,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-async def test_the_worker_never_outlives_the_gateway() -> None:
+async def test_worker_does_not_outlive_the_gateway() -> None:
     gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, str(DEMO), stdout=PIPE)
     assert gateway.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
@@ -321,5 +321,5 @@ async def life_of_a_service() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_lives_on_uvloop_too() -> None:
+async def test_service_runs_on_uvloop() -> None:
     await asyncio.to_thread(uvloop.run, life_of_a_service())

@@ -11,14 +11,14 @@ from voxgate.pipeline.errors import EngineLost, GenerationFailed
 
 
 class Owner:
-    """Stands where the service stands, and counts what the stream tells it."""
+    """A fake service that counts the stream's notifications."""
 
     def __init__(self) -> None:
         self.changes = 0
         self.released: list[CodecStream] = []
 
     def open(self, slot: int = 4, **options: Any) -> CodecStream:
-        check = lambda codes: codes  # noqa: E731 - reads as what it is
+        check = lambda codes: codes  # noqa: E731 - shorter than a function
         return CodecStream(slot, check, self._changed, self.released.append, **options)
 
     def _changed(self) -> None:
@@ -33,7 +33,7 @@ def audio(count: int) -> np.ndarray:
     return np.zeros(count * 1920, dtype=np.float32)
 
 
-def test_frames_are_handed_out_in_order_across_pushes() -> None:
+def test_frames_are_taken_in_order_across_pushes() -> None:
     stream = Owner().open()
     for first, count in ((0, 3), (3, 1), (4, 5)):
         stream.push(frames(first, count))
@@ -43,7 +43,7 @@ def test_frames_are_handed_out_in_order_across_pushes() -> None:
     assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=7, heard=0)
 
 
-async def test_a_frame_that_was_decoded_elsewhere_is_part_of_the_stream() -> None:
+async def test_frame_decoded_by_the_engine_is_part_of_the_stream() -> None:
     owner = Owner()
     stream = owner.open()
     assert stream.first_frame_slot == 4
@@ -60,7 +60,7 @@ async def test_a_frame_that_was_decoded_elsewhere_is_part_of_the_stream() -> Non
     assert [(len(run), float(run[0])) for run in [run async for run in stream]] == [(1920, 1.0), (3840, 0.0)]
 
 
-async def test_sound_that_is_no_number_fails_its_stream_alone() -> None:
+async def test_nan_from_the_engine_fails_the_stream() -> None:
     stream = Owner().open()
     stream.push(frames(0, 1), decoded=True)
     stream.push_pcm(np.full(1920, np.nan, np.float32))
@@ -68,13 +68,15 @@ async def test_sound_that_is_no_number_fails_its_stream_alone() -> None:
         await anext(stream)
 
 
-def test_streams_that_nobody_waits_for_begin_as_ever() -> None:
+def test_first_frame_slot_needs_paced_stream_in_idle_slot_without_context() -> None:
     assert Owner().open(paced=False).first_frame_slot is None
     assert Owner().open(context=frames(0, 2)).first_frame_slot is None
-    assert Owner().open(external_first_frame=False).first_frame_slot is None, "its predecessor's last job is not over"
+    assert Owner().open(external_first_frame=False).first_frame_slot is None, (
+        "the job of the previous stream is in flight"
+    )
 
 
-def test_the_planner_sees_the_listener() -> None:
+def test_view_follows_playback() -> None:
     stream = Owner().open()
     stream.push(frames(0, 6))
     stream.take(4, 1, 0.0)
@@ -98,7 +100,7 @@ async def test_iteration_ends_after_the_last_frame() -> None:
     assert [len(pcm) // 1920 async for pcm in stream] == [1, 2]
 
 
-async def test_finishing_wakes_a_waiting_reader() -> None:
+async def test_finish_wakes_waiting_reader() -> None:
     stream = Owner().open()
     reader = asyncio.create_task(anext(stream))
     await asyncio.sleep(0)
@@ -119,7 +121,7 @@ async def test_cancelling_a_read_loses_nothing() -> None:
     assert len(await anext(stream)) == 1920
 
 
-async def test_an_error_comes_after_the_audio_that_is_there() -> None:
+async def test_error_is_raised_after_delivered_audio() -> None:
     stream = Owner().open()
     stream.push(frames(0, 2))
     stream.take(1, 1, 0.0)
@@ -132,7 +134,7 @@ async def test_an_error_comes_after_the_audio_that_is_there() -> None:
     assert stream.view(0.0).pending == 0  # nothing more is decoded for it
 
 
-async def test_closing_frees_the_slot_once_and_drops_late_audio() -> None:
+async def test_closing_releases_slot_once_and_drops_late_audio() -> None:
     owner = Owner()
     stream = owner.open()
     stream.push(frames(0, 2))
@@ -146,14 +148,14 @@ async def test_closing_frees_the_slot_once_and_drops_late_audio() -> None:
     assert stream.view(0.0).pending == 0
 
 
-def test_nothing_can_be_pushed_behind_the_end() -> None:
+def test_push_after_finish_is_refused() -> None:
     stream = Owner().open()
     stream.finish()
     with pytest.raises(ValueError, match="finished"):
         stream.push(frames(0, 1))
 
 
-def test_a_stream_that_nobody_hears_is_due_as_if_somebody_did() -> None:
+def test_unpaced_stream_is_due_in_real_time() -> None:
     stream = Owner().open(paced=False)
     stream.push(frames(0, 30))
     stream.take(8, 1, now_s=100.0)
@@ -163,7 +165,7 @@ def test_a_stream_that_nobody_hears_is_due_as_if_somebody_did() -> None:
     assert not stream.view(100.0).ended, "what is far ahead can wait for a fuller chunk"
 
 
-async def test_a_context_is_decoded_first_and_not_heard() -> None:
+async def test_context_is_decoded_first_and_discarded() -> None:
     stream = Owner().open(context=frames(100, 5))
     stream.push(frames(0, 3))
     assert stream.view(0.0) == StreamView(slot=4, pending=8, decoded=0, heard=0, context=5)
@@ -181,7 +183,7 @@ async def test_a_context_is_decoded_first_and_not_heard() -> None:
     assert stream.view(0.0).lead == 0
 
 
-def test_nobodys_listening_time_begins_behind_the_context() -> None:
+def test_unpaced_time_begins_after_the_context() -> None:
     stream = Owner().open(paced=False, context=frames(100, 2))
     stream.push(frames(0, 4))
     stream.take(2, 1, 10.0)
@@ -190,7 +192,7 @@ def test_nobodys_listening_time_begins_behind_the_context() -> None:
     assert stream.view(20.1).lead == 2
 
 
-async def test_a_context_alone_is_silence() -> None:
+async def test_context_alone_gives_no_audio() -> None:
     stream = Owner().open(context=frames(100, 2))
     stream.finish()
     stream.take(2, 1, 0.0)

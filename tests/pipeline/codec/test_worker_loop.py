@@ -1,4 +1,4 @@
-"""When a batch is launched and when its sound goes out, with a device that is over when the test says so."""
+"""Launches and answers of the worker loop, with a device whose batches are done when the test says so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(serial: int, *slots: int) -> Job:
 
 @dataclass
 class Device:
-    """Two batches at a time, each over when `finish` has been called once more."""
+    """Takes two batches at a time; each release of `finish` completes one."""
 
     max_in_flight: int = 2
     decoder: SimpleNamespace = field(
@@ -63,7 +63,7 @@ class Batch:
 
 
 class Owner:
-    """The other end of the worker's socket."""
+    """The process that owns the worker, at the other end of its socket."""
 
     def __init__(self, device: object) -> None:
         self.sock, theirs = socket.socketpair()
@@ -94,7 +94,7 @@ class Owner:
         assert not self._thread.is_alive()
 
 
-def test_the_next_batch_is_launched_before_the_one_under_way_is_over() -> None:
+def test_next_batch_is_launched_before_the_one_in_flight_is_done() -> None:
     device = Device()
     owner = Owner(device)
     first, second = job(1, 0), job(2, 1, 2)
@@ -110,7 +110,7 @@ def test_the_next_batch_is_launched_before_the_one_under_way_is_over() -> None:
     owner.close()
 
 
-def test_one_that_is_over_is_answered_though_nothing_follows_it() -> None:
+def test_done_batch_is_answered_without_a_next_one() -> None:
     device = Device()
     owner = Owner(device)
     for serial in (1, 2):
@@ -120,7 +120,7 @@ def test_one_that_is_over_is_answered_though_nothing_follows_it() -> None:
     owner.close()
 
 
-def test_what_cannot_be_decoded_fails_alone() -> None:
+def test_undecodable_job_fails_alone() -> None:
     device = Device()
     owner = Owner(device)
     owner.ask(job(13, 0))
@@ -154,7 +154,7 @@ def test_device_out_of_memory_ends_the_worker(at_launch: bool) -> None:
     assert ours.recv(1 << 16) == b"", "the socket is closed and the job has no answer"
 
 
-def test_jobs_that_wait_share_a_batch_and_a_job_of_nothing_is_a_sign_of_life() -> None:
+def test_waiting_jobs_share_a_batch_and_empty_job_is_answered() -> None:
     batches: list[tuple[int, ...]] = []
 
     class AtOnce(Device):

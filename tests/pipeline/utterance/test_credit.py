@@ -1,4 +1,4 @@
-"""How far generation runs ahead of the listener."""
+"""How far generation runs ahead of playback."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from voxgate.pipeline.voice_config import VoiceConfig
 PLAN = UtterancePlan(PROMPT, SAMPLING, max_frames=None, lookahead_frames=50, rules=VoiceConfig())
 
 
-def test_what_is_ahead_grows_as_it_is_heard_up_to_all_of_it() -> None:
+def test_lookahead_grows_with_playback_to_its_limit() -> None:
     plan = replace(PLAN, initial_burst_frames=12)
     assert [plan.lookahead(heard, decoded=True) for heard in (0, 8, 38, 100)] == [12, 20, 50, 50]
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, initial_burst_frames=12, paced=False)])
-def test_all_of_it_is_made_at_once_where_nobody_is_in_the_way_or_nobody_listens(plan: UtterancePlan) -> None:
+def test_whole_lookahead_is_generated_at_once_without_burst_or_pacing(plan: UtterancePlan) -> None:
     assert plan.lookahead(0, decoded=True) == 50
 
 
-def test_until_something_is_decoded_less_may_be_made() -> None:
+def test_fewer_frames_are_generated_before_the_first_is_decoded() -> None:
     plan = replace(PLAN, initial_burst_frames=12, frames_before_first_pcm=1)
     assert plan.lookahead(0, decoded=False) == 1
     assert plan.lookahead(0, decoded=True) == 12
 
 
-def test_a_generations_cap_leaves_of_the_utterances_what_is_left() -> None:
+def test_frame_cap_subtracts_earlier_generations() -> None:
     by_text = PLAN.rules.limits.max_frames(10)
     assert PLAN.frame_cap(10, before=30) == by_text
     plan = replace(PLAN, max_frames=40)
@@ -40,7 +40,7 @@ def test_a_generations_cap_leaves_of_the_utterances_what_is_left() -> None:
     assert plan.frame_cap(10, before=40) == plan.frame_cap(10, before=50) == 0
 
 
-def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., SpeechBench]) -> None:
+def test_generation_stays_within_lookahead(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(lookahead_frames=4) as b:
             b.speech.push_text(STORY)
@@ -58,7 +58,7 @@ def test_generation_runs_ahead_by_no_more_than_it_may(bench: Callable[..., Speec
 
 
 @pytest.mark.parametrize(("paced", "made"), [(True, [3, 5, 9, 12]), (False, [7, 8, 10, 12])])
-def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., SpeechBench], paced: bool, made: list[int]) -> None:
+def test_generation_follows_growing_lookahead(bench: Callable[..., SpeechBench], paced: bool, made: list[int]) -> None:
     """Twice as fast as it is played, up to what it may be; where nobody listens, all of it at once."""
 
     async def scene() -> None:
@@ -75,7 +75,7 @@ def test_what_is_ahead_can_grow_as_it_is_heard(bench: Callable[..., SpeechBench]
     run(scene())
 
 
-def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench: Callable[..., SpeechBench]) -> None:
+def test_generation_waits_for_first_decoded_frame(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(lookahead_frames=7, frames_before_first_pcm=1) as b:
             b.speech.push_text(STORY)
@@ -89,9 +89,7 @@ def test_the_first_frame_can_have_the_device_to_itself_until_it_is_decoded(bench
 
 
 @pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
-def test_the_engine_learns_how_urgent_the_next_frame_is(
-    bench: Callable[..., SpeechBench], paced: bool, due: int
-) -> None:
+def test_engine_gets_urgency_of_the_next_frame(bench: Callable[..., SpeechBench], paced: bool, due: int) -> None:
     """By what was heard; where nobody listens, by what would have been: 0.4 s are five frames."""
 
     async def scene() -> None:

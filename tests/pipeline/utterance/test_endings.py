@@ -1,4 +1,4 @@
-"""How speech ends, and what bounds it."""
+"""How speech ends, and limits of its length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.voice_config import FrameLimits, TextRules
 
 
-def test_the_reason_is_known_only_at_the_end(bench: Callable[..., SpeechBench]) -> None:
+def test_finish_reason_is_set_at_the_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two three.")
@@ -27,7 +27,7 @@ def test_the_reason_is_known_only_at_the_end(bench: Callable[..., SpeechBench]) 
     run(scene())
 
 
-def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., SpeechBench]) -> None:
+def test_endless_speech_is_cut_in_proportion_to_text(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         limits = FrameLimits(frames_floor=5, frames_per_token=3)
         async with bench(limits=limits, engine=EchoEngine(tail=10_000)) as b:
@@ -38,7 +38,7 @@ def test_endless_speech_is_cut_in_proportion_to_its_text(bench: Callable[..., Sp
     run(scene())
 
 
-def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[..., SpeechBench]) -> None:
+def test_cut_generation_sets_reason_length(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         engine = EchoEngine(tail=10_000)
         async with bench(limits=FrameLimits(frames_floor=6), engine=engine) as b:
@@ -54,7 +54,7 @@ def test_one_generation_that_was_cut_marks_the_whole_speech(bench: Callable[...,
 
 
 @pytest.mark.parametrize("max_frames", [1, 2, 7, 12])
-def test_max_frames_is_never_passed(bench: Callable[..., SpeechBench], max_frames: int) -> None:
+def test_max_frames_is_never_exceeded(bench: Callable[..., SpeechBench], max_frames: int) -> None:
     async def scene() -> None:
         async with bench(max_frames=max_frames, rules=TextRules(segment_tokens=4)) as b:
             await b.say(STORY)
@@ -66,7 +66,7 @@ def test_max_frames_is_never_passed(bench: Callable[..., SpeechBench], max_frame
     run(scene())
 
 
-def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., SpeechBench]) -> None:
+def test_max_frames_is_not_exceeded_while_text_arrives(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_frames=5) as b:
             b.speech.push_text(STORY)
@@ -78,7 +78,7 @@ def test_max_frames_is_not_passed_while_text_still_comes(bench: Callable[..., Sp
     run(scene())
 
 
-def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[..., SpeechBench]) -> None:
+def test_unspoken_text_at_max_frames_sets_reason_length(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         tokens = 1
         async with bench(max_frames=tokens + 2) as b:
@@ -94,7 +94,7 @@ def test_text_left_unsaid_at_max_frames_makes_the_speech_cut(bench: Callable[...
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
-def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., SpeechBench], text: str) -> None:
+def test_ending_without_text_raises_empty_text(bench: Callable[..., SpeechBench], text: str) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text(text)
@@ -108,7 +108,7 @@ def test_nothing_to_say_is_told_at_the_end(bench: Callable[..., SpeechBench], te
     run(scene())
 
 
-def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[..., SpeechBench]) -> None:
+def test_slot_is_released_before_the_last_audio_is_taken(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two.")
@@ -121,7 +121,7 @@ def test_the_slot_is_given_back_before_the_last_audio_is_taken(bench: Callable[.
     run(scene())
 
 
-def test_endless_speech_is_cut_by_its_texts_length_unless_that_is_switched_off(
+def test_length_limit_can_be_switched_off(
     bench: Callable[..., SpeechBench],
 ) -> None:
     async def scene(limits: FrameLimits) -> int:

@@ -1,4 +1,4 @@
-"""When something fails."""
+"""Failures of the engine, the codec and the prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voxgate.pipeline.errors import EngineLost, GenerationFailed
 from voxgate.pipeline.interface import SpeechChunk
 
 
-def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[..., SpeechBench]) -> None:
+def test_engine_lost_is_raised_after_generated_audio(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two three ")
@@ -36,7 +36,7 @@ def test_a_lost_engine_is_told_after_the_audio_already_made(bench: Callable[...,
     run(scene())
 
 
-def test_an_engine_lost_between_generations_is_told(bench: Callable[..., SpeechBench]) -> None:
+def test_engine_lost_between_generations_is_raised(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one")
@@ -51,7 +51,7 @@ def test_an_engine_lost_between_generations_is_told(bench: Callable[..., SpeechB
     run(scene())
 
 
-def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., SpeechBench]) -> None:
+def test_unexpected_failure_raises_generation_failed(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
 
@@ -67,7 +67,7 @@ def test_an_unforeseen_failure_fails_this_utterance_alone(bench: Callable[..., S
     run(scene())
 
 
-def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_text(
+def test_oversized_prompt_fails_iteration_not_push_text(
     bench: Callable[..., SpeechBench],
 ) -> None:
     async def scene() -> None:
@@ -82,7 +82,7 @@ def test_a_prompt_that_does_not_fit_fails_the_utterance_and_not_who_writes_its_t
     run(scene())
 
 
-def test_a_broken_codec_is_told(bench: Callable[..., SpeechBench]) -> None:
+def test_codec_failure_is_raised(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.codec.fail(EngineLost("the codec worker died"))
@@ -92,7 +92,7 @@ def test_a_broken_codec_is_told(bench: Callable[..., SpeechBench]) -> None:
     run(scene())
 
 
-def test_an_engine_that_cannot_begin_is_told_of_when_sound_is_awaited(bench: Callable[..., SpeechBench]) -> None:
+def test_failure_to_begin_is_raised_by_iteration(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.engine.dead = True

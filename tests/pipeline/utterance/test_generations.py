@@ -1,4 +1,4 @@
-"""Where one generation gives way to the next."""
+"""Where one generation ends and the next begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.voice_config import TextRules
 
 
-def test_without_a_limit_all_is_one_generation(bench: Callable[..., SpeechBench]) -> None:
+def test_text_without_limit_is_one_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             await b.say(STORY)
@@ -22,7 +22,7 @@ def test_without_a_limit_all_is_one_generation(bench: Callable[..., SpeechBench]
     run(scene())
 
 
-def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench: Callable[..., SpeechBench]) -> None:
+def test_generation_ends_at_first_sentence_end_after_limit(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4)) as b:
             await b.say(STORY)
@@ -34,7 +34,7 @@ def test_a_new_generation_begins_at_the_first_sentence_end_after_the_limit(bench
     run(scene())
 
 
-def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., SpeechBench]) -> None:
+def test_full_slot_is_followed_by_another_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(engine=EchoEngine(text=5)) as b:
             await b.say(STORY)
@@ -44,7 +44,7 @@ def test_a_full_slot_is_followed_by_another_wherever_it_is(bench: Callable[..., 
     run(scene())
 
 
-def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Callable[..., SpeechBench]) -> None:
+def test_flush_ends_the_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two")
@@ -58,7 +58,7 @@ def test_a_flush_ends_the_generation_and_what_follows_begins_another(bench: Call
     run(scene())
 
 
-def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., SpeechBench]) -> None:
+def test_each_of_several_flushes_makes_a_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             for word in ("one", "two", "three"):
@@ -71,7 +71,7 @@ def test_several_flushes_in_one_go_each_make_a_generation(bench: Callable[..., S
     run(scene())
 
 
-def test_flushing_nothing_is_nothing(bench: Callable[..., SpeechBench]) -> None:
+def test_flush_without_text_has_no_effect(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.flush()
@@ -85,7 +85,7 @@ def test_flushing_nothing_is_nothing(bench: Callable[..., SpeechBench]) -> None:
     run(scene())
 
 
-def test_each_generation_draws_noise_of_its_own(bench: Callable[..., SpeechBench]) -> None:
+def test_each_generation_has_its_own_seed(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         seeds = []
         async with bench() as b:
@@ -104,7 +104,7 @@ def test_each_generation_draws_noise_of_its_own(bench: Callable[..., SpeechBench
 
 @pytest.mark.parametrize("slot", [7, None])
 @pytest.mark.parametrize("decodes_first", [True, False])
-def test_a_first_frame_that_the_engine_decodes_is_not_decoded_again(
+def test_first_frame_decoded_by_engine_is_not_decoded_again(
     bench: Callable[..., SpeechBench], slot: int | None, decodes_first: bool
 ) -> None:
     """Nor is any of the second generation, which goes on in the stream of the first."""

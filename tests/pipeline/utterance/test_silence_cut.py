@@ -1,4 +1,4 @@
-"""Silence before the first word, and in place of the end."""
+"""Silence before the first word, and after the last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES
 from voxgate.pipeline.voice_config import FrameLimits
 
 
-def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable[..., SpeechBench]) -> None:
+def test_leading_silence_is_cut_on_request(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(trim_silence=True, lookahead_frames=4) as b:
             b.codec.silent = lambda number: number < 7
@@ -38,7 +38,7 @@ def test_silence_before_the_first_word_is_cut_off_when_asked_for(bench: Callable
     run(scene())
 
 
-def test_silence_is_kept_unless_asked_for(bench: Callable[..., SpeechBench]) -> None:
+def test_leading_silence_is_kept_by_default(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.codec.silent = lambda number: number < 7
@@ -48,7 +48,7 @@ def test_silence_is_kept_unless_asked_for(bench: Callable[..., SpeechBench]) -> 
     run(scene())
 
 
-def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., SpeechBench]) -> None:
+def test_silent_speech_is_still_played(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(trim_silence=True) as b:
             b.codec.silent = lambda number: True  # noqa: ARG005 - every frame
@@ -59,7 +59,7 @@ def test_what_is_silent_throughout_is_still_heard(bench: Callable[..., SpeechBen
     run(scene())
 
 
-def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[..., SpeechBench]) -> None:
+def test_speech_that_becomes_silent_is_ended(bench: Callable[..., SpeechBench]) -> None:
     async def scene(limits: FrameLimits) -> tuple[int, FinishReason | None]:
         # It would go on for as long as a slot lets it.
         async with bench(engine=EchoEngine(tail=10_000), limits=limits, lookahead_frames=4) as b:
@@ -79,7 +79,7 @@ def test_speech_that_falls_silent_instead_of_ending_is_ended(bench: Callable[...
     assert run(scene(FrameLimits(silent_frames=0, frames_per_token=0)))[0] > 300
 
 
-def test_a_pause_in_the_text_is_no_end(bench: Callable[..., SpeechBench]) -> None:
+def test_pause_in_the_text_does_not_end_speech(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(limits=FrameLimits(silent_frames=3)) as b:
             tokens = len(b.tokenizer.encode_plain(STORY))

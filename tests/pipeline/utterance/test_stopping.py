@@ -1,4 +1,4 @@
-"""Closed or cancelled at any moment, nothing stays taken."""
+"""Closing and cancelling at any moment releases slots."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_closing_does_not_wait_for_a_hanging_engine(
     run(scene())
 
 
-def test_closing_before_any_text_is_quiet(bench: Callable[..., SpeechBench]) -> None:
+def test_closing_before_any_text_opens_no_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             await b.speech.aclose()
@@ -75,7 +75,7 @@ def test_closing_before_any_text_is_quiet(bench: Callable[..., SpeechBench]) -> 
     run(scene())
 
 
-def test_closing_ends_an_iteration_under_way(bench: Callable[..., SpeechBench]) -> None:
+def test_closing_ends_a_pending_iteration(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             listening = asyncio.create_task(b.listen())
@@ -117,7 +117,7 @@ def test_cancelling_the_close_still_closes_the_codec(bench: Callable[..., Speech
     run(scene())
 
 
-def test_what_was_begun_for_nobody_is_given_back(bench: Callable[..., SpeechBench]) -> None:
+def test_generation_begun_before_the_task_ran_is_released(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text(STORY)

@@ -1,4 +1,4 @@
-"""Fragments of text in, frames of audio out: every one once, as early as the text allows."""
+"""Fragments of text become frames of audio: each once, and as early as the text allows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voxgate.pipeline.utterance import FIRST_CHARACTERS
 from voxgate.pipeline.voice_config import TextRules
 
 
-def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[..., SpeechBench]) -> None:
+def test_frames_are_delivered_once_without_gaps(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             chunks = await b.say(STORY)
@@ -34,7 +34,7 @@ def test_every_frame_is_heard_once_and_numbered_without_gap(bench: Callable[...,
     run(scene())
 
 
-def test_speech_begins_while_text_still_comes(bench: Callable[..., SpeechBench]) -> None:
+def test_speech_begins_while_text_arrives(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two ")
@@ -49,7 +49,7 @@ def test_speech_begins_while_text_still_comes(bench: Callable[..., SpeechBench])
     run(scene())
 
 
-def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., SpeechBench]) -> None:
+def test_speech_waits_when_its_text_is_used_up(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.speech.push_text("one two ")
@@ -66,7 +66,7 @@ def test_speech_holds_when_its_text_is_used_up(bench: Callable[..., SpeechBench]
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), room=st.integers(4, 40), limit=st.integers(0, 12), ahead=st.integers(1, 40))
-def test_nothing_is_lost_or_doubled_however_text_is_cut(
+def test_any_fragmentation_gives_the_same_speech(
     text_tokenizer: TextTokenizer, data: st.DataObject, room: int, limit: int, ahead: int
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(STORY)), max_size=8)))
@@ -100,7 +100,7 @@ def test_nothing_is_lost_or_doubled_however_text_is_cut(
     run(scene())
 
 
-def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., SpeechBench]) -> None:
+def test_refused_text_is_not_taken(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_characters=9) as b:
             b.speech.push_text("one two")
@@ -114,7 +114,7 @@ def test_text_beyond_the_limit_takes_nothing(bench: Callable[..., SpeechBench]) 
     run(scene())
 
 
-def test_whole_text_speech_waits_for_its_text(bench: Callable[..., SpeechBench]) -> None:
+def test_non_streaming_layout_waits_for_the_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(prompt=replace(PROMPT, layout=TextLayout.NON_STREAMING)) as b:
             b.speech.push_text("one two ")
@@ -129,7 +129,7 @@ def test_whole_text_speech_waits_for_its_text(bench: Callable[..., SpeechBench])
     run(scene())
 
 
-def test_the_first_words_are_on_their_way_before_the_rest_is_read(
+def test_first_token_is_sent_before_the_rest_is_tokenized(
     bench: Callable[..., SpeechBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -151,7 +151,7 @@ def test_the_first_words_are_on_their_way_before_the_rest_is_read(
     run(scene())
 
 
-def test_a_first_fragment_that_is_too_long_leaves_nothing_behind(bench: Callable[..., SpeechBench]) -> None:
+def test_refused_first_fragment_leaves_nothing_behind(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(max_characters=30) as b:
             with pytest.raises(TextTooLong):

@@ -9,7 +9,7 @@ def tokens(first: int, last: int, *, ends: int | None = None) -> list[SpeechToke
     return [SpeechToken(n, n, sentence_end=n == ends) for n in range(first, last + 1)]
 
 
-def test_what_waits_goes_to_the_generation_and_leaves_it_open() -> None:
+def test_waiting_tokens_leave_the_generation_open() -> None:
     script = TokenQueue(0)
     script.add(tokens(1, 3))
     assert script.next(taken=0, room=10) == ([1, 2, 3], False)
@@ -18,14 +18,14 @@ def test_what_waits_goes_to_the_generation_and_leaves_it_open() -> None:
     assert script.next(taken=3, room=7) == ([], False)
 
 
-def test_the_end_of_the_text_closes_it() -> None:
+def test_end_of_text_closes_the_generation() -> None:
     script = TokenQueue(0)
     script.add(tokens(1, 2))
     script.ended = True
     assert script.next(taken=0, room=10) == ([1, 2], True)
 
 
-def test_a_cut_closes_it_and_keeps_what_follows() -> None:
+def test_cut_closes_the_generation_and_keeps_later_tokens() -> None:
     script = TokenQueue(0)
     script.add(tokens(1, 2))
     script.cut()
@@ -34,7 +34,7 @@ def test_a_cut_closes_it_and_keeps_what_follows() -> None:
     assert script.next(taken=0, room=10) == ([3], False)
 
 
-def test_a_sentence_closes_it_once_it_has_enough() -> None:
+def test_sentence_end_closes_the_generation_after_the_limit() -> None:
     script = TokenQueue(4)
     script.add(tokens(1, 9, ends=2))
     assert script.next(taken=0, room=20) == ([1, 2, 3, 4, 5, 6, 7, 8, 9], False), "two tokens are not enough"
@@ -43,14 +43,14 @@ def test_a_sentence_closes_it_once_it_has_enough() -> None:
     assert script.next(taken=0, room=20) == ([12], False)
 
 
-def test_a_full_slot_closes_it_and_loses_nothing() -> None:
+def test_full_slot_closes_the_generation_without_loss() -> None:
     script = TokenQueue(0)
     script.add(tokens(1, 5))
     assert script.next(taken=0, room=3) == ([1, 2, 3], True)
     assert script.next(taken=0, room=3) == ([4, 5], False)
 
 
-def test_cuts_with_no_text_before_them_begin_no_generation() -> None:
+def test_cuts_without_text_begin_no_generation() -> None:
     script = TokenQueue(0)
     script.cut()
     assert len(script) == 1

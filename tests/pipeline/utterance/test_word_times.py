@@ -1,4 +1,4 @@
-"""Words come with the audio that they are heard in."""
+"""Word times are reported with the audio of the words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.voice_config import TextRules
 
 
-def test_all_words_are_told_by_the_end(bench: Callable[..., SpeechBench]) -> None:
+def test_all_words_are_reported_by_the_end(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(rules=TextRules(segment_tokens=4)) as b:
             chunks = await b.say(STORY)
@@ -29,7 +29,7 @@ def test_all_words_are_told_by_the_end(bench: Callable[..., SpeechBench]) -> Non
     run(scene())
 
 
-def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[..., SpeechBench]) -> None:
+def test_words_lie_in_the_audio_of_their_generation(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         engine = EchoEngine(tail=60)
         async with bench(engine=engine) as b:
@@ -46,7 +46,7 @@ def test_words_are_placed_in_the_audio_of_their_own_generation(bench: Callable[.
     run(scene())
 
 
-def test_the_last_words_may_come_without_audio(bench: Callable[..., SpeechBench]) -> None:
+def test_last_words_may_come_without_audio(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             *_, last = await b.say("one two.")
@@ -59,7 +59,7 @@ def test_the_last_words_may_come_without_audio(bench: Callable[..., SpeechBench]
 
 
 @pytest.mark.parametrize("trim", [False, True])
-def test_the_clock_hears_each_frame_of_audio_with_its_own_code(
+def test_aligner_gets_each_frame_with_its_code(
     bench: Callable[..., SpeechBench], monkeypatch: pytest.MonkeyPatch, trim: bool
 ) -> None:
     heard: list[tuple[float, int]] = []
