@@ -120,13 +120,13 @@ HEARTBEAT = np.array([0, 0, 0, RecordFlag.HEARTBEAT], np.int32).tobytes()
 """Reports that the engine's loop runs."""
 
 HEARTBEAT_MARKER = "heartbeat"
-"""Asks the scheduler for `HEARTBEAT`."""
+"""Requests `HEARTBEAT` of the scheduler."""
 
 _RELEASE_MARKER = "release"
 
 
 def release_marker(slot: int, epoch: int) -> str:
-    """Asks the scheduler, after an abort, for RELEASED of a slot and epoch.
+    """Requests RELEASED of a slot and epoch from the scheduler, after an abort.
 
     vLLM does not confirm aborts. Until one has taken effect, a step in flight may still read the slot's tables, so a
     slot reused too early could make the first frame of its previous generation.

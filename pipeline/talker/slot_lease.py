@@ -96,7 +96,7 @@ class TalkerSlotLease:
         """Not called: audio goes to the other process."""
 
     def fail(self, error: Exception) -> None:
-        """Does nothing: the speech process tells the other process of the loss."""
+        """Does nothing: the speech process reports the loss to the other process."""
 
 
 class SlotLease:

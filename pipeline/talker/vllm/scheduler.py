@@ -220,7 +220,7 @@ class JustInTimeScheduling(CreditScheduling):
         return step_shape(len(scheduler_output.num_scheduled_tokens), positions) if positions else None
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
-        """Notes the launch: vLLM asks for the grammar, which speech lacks, when it has launched the backbone."""
+        """Notes the launch: vLLM calls this for a grammar, which speech lacks, when it has launched the backbone."""
         self._timer.launched(time.monotonic())
         return super().get_grammar_bitmask(scheduler_output)
 

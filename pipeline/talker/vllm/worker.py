@@ -27,7 +27,7 @@ class TalkerWorker(Worker):
     """Created by vLLM where its `worker_cls` names it."""
 
     def compile_or_warm_up_model(self) -> Any:
-        """Does what vLLM's does, then installs fast input preparation if it passes its self-test."""
+        """Warms up as vLLM does, then installs fast input preparation if it passes its self-test."""
         times = super().compile_or_warm_up_model()
         if isinstance(getattr(self.model_runner, "model_state", None), TalkerModelState):
             try:
@@ -38,7 +38,7 @@ class TalkerWorker(Worker):
         return times
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Tells the model which rows of the step make a first frame, then does what vLLM's does."""
+        """Announces to the model which rows of the step make a first frame, then runs vLLM's step."""
         if (decoder := self.model_runner.model.first_frame_decoder) is not None:
             decoder.expect(getattr(scheduler_output, "first_frames", ()))
         return super().execute_model(scheduler_output)
@@ -82,7 +82,7 @@ class TalkerModelState(DefaultModelState):
     def prepare_attn(
         self, input_batch: Any, cudagraph_mode: CUDAGraphMode, *args: Any, for_capture: bool = False, **more: Any
     ) -> dict[str, Any]:
-        """Does what vLLM's does; returns nothing for a step whose graph contains this project's attention."""
+        """vLLM's metadata; nothing for a step whose graph contains this project's attention."""
         if cudagraph_mode == CUDAGraphMode.FULL and not for_capture and self.model.has_own_attention:
             return {}
         prepared: dict[str, Any] = super().prepare_attn(

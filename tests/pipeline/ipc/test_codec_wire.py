@@ -1,3 +1,5 @@
+"""Packing of codec jobs."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,7 +13,7 @@ from voxgate.pipeline.ipc.codec_wire import JOB_HEADER, Job
     owners=st.lists(st.tuples(st.integers(0, 65_535), st.booleans()), min_size=1, max_size=8),
     frames=st.integers(1, 8),
 )
-def test_a_job_arrives_as_it_was_sent(serial: int, owners: list[tuple[int, bool]], frames: int) -> None:
+def test_job_survives_round_trip(serial: int, owners: list[tuple[int, bool]], frames: int) -> None:
     slots, resets = zip(*owners, strict=True)
     codes = np.random.default_rng(0).integers(0, 2048, (len(owners), frames, 16)).astype(np.int16)
     packed = Job(serial, slots, resets, codes).pack()

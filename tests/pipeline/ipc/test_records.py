@@ -42,10 +42,10 @@ def test_audio_goes_to_its_process_and_is_no_record(slot: int, epoch: int, group
     pcm = np.linspace(-1, 1, FRAME_SAMPLES, dtype=np.float32)
     message = pack_pcm(slot, epoch, pcm)
     assert split_by_process(message, groups) == {epoch % MAX_PROCESSES: message}
-    sound = unpack_pcm(message)
-    assert sound is not None
-    assert sound[:2] == (slot, epoch)
-    assert np.array_equal(sound[2], pcm)
+    audio = unpack_pcm(message)
+    assert audio is not None
+    assert audio[:2] == (slot, epoch)
+    assert np.array_equal(audio[2], pcm)
     assert unpack_pcm(pack_release(slot, epoch)) is None
     frame = np.array([slot, epoch, 0, RecordFlag.DECODED, *range(groups)], np.int32)
     assert unpack_pcm(frame.tobytes()) is None

@@ -1,7 +1,7 @@
-"""An independent talker: one utterance at a time, whole text known, written straight from the specification.
+"""An independent talker: one utterance at a time, with the whole text, after `docs/qwen3_tts.md`, sections 4 to 7.
 
-It shares no code with the product: its own attention, rotary embedding, prompt, generation rules and noise. Every
-linear map is applied where the specification has it, nothing is folded.
+It shares no code with the product: attention, rotary embedding, prompt, generation rules and noise are its own. Every
+linear map is applied where the description has it; none is folded into another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Voice:
-    """What stands before the text: a named speaker, a vector with or without a reference, or instructions alone."""
+    """The prompt before the text: a named speaker, a vector with or without a reference, or instructions alone."""
 
     speaker: str | None = None
     vector: Tensor | None = None
@@ -45,7 +45,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Spoken:
-    """`frames`: the codes; `margin`: how near any draw came to a different answer, in units of probability."""
+    """`frames`: the codes; `margin`: the smallest distance of any draw from another outcome, as a probability."""
 
     frames: list[list[int]]
     ended: bool
@@ -66,7 +66,7 @@ def noise(seed: int, frame: int, group: int, groups: int) -> float:
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, u: float) -> tuple[int, float]:
-    """The drawn id and its margin. `logits`: float [vocab]."""
+    """The sampled id and its margin. `logits`: float [vocab]."""
     values, order = torch.sort(logits.double(), descending=True)
     if temperature <= 0:
         return int(order[0]), float(values[0] - values[1])
@@ -179,10 +179,10 @@ class PlainTalker:
             rows.append(pad + voice.vector)
         rows.append(self.text(top["tts_bos_token_id"]) + filler)
         text = [*voice.reference, *tokens, eos]
-        sound = [begin, *(self.frame(frame) for frame in voice.frames)]
+        speech = [begin, *(self.frame(frame) for frame in voice.frames)]
         if not voice.streaming:
-            return [*rows, *(self.text(token) + filler for token in text), *(pad + part for part in sound)], []
-        for part in sound:
+            return [*rows, *(self.text(token) + filler for token in text), *(pad + part for part in speech)], []
+        for part in speech:
             rows.append((self.text(text.pop(0)) if text else pad) + part)
         return rows, text
 

@@ -1,7 +1,7 @@
-"""The real engine against an independent loop: identical codes, however text arrives and whatever else runs.
+"""The real engine against an independent loop: identical codes, however text arrives and whatever runs in parallel.
 
-Floating-point rounding differs between the two, so utterances are chosen, by the independent loop alone, such that no
-draw in them is nearer to a different answer than rounding could move it.
+Floating-point rounding differs between the two, so the independent loop chooses utterances in which no draw is so
+close to another outcome that rounding could change it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .plain_talker import Options, PlainTalker, Spoken, Voice
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 DEVICE = os.environ.get("VOXGATE_TEST_DEVICE", "cpu")
-"""`scripts/test-gpu` says cuda."""
+"""`scripts/test-gpu` sets cuda."""
 VOXGATE_KERNELS = os.environ.get("VOXGATE_TEST_KERNELS") == "voxgate"
-"""`scripts/test-gpu` tries both."""
+"""`scripts/test-gpu` runs both."""
 SLOTS = 16
 PREFILLED = 6
-"""Fewer than begin at once: some find their prompt read, others do not."""
+"""Fewer than utterances that begin at once, so some claim a prefilled prompt and others do not."""
 NEAREST = 3e-6
 
 SENTENCES = (
@@ -68,7 +68,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
-    """Sixteen utterances with what the independent loop says of them."""
+    """Sixteen utterances with the codes of the independent loop."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     talker, found = PlainTalker(demo_folder), []
@@ -124,7 +124,7 @@ async def at_once(generation: Generation, tokens: list[int], _: random.Random) -
 
 
 async def one_by_one(generation: Generation, tokens: list[int], _: random.Random) -> None:
-    """Each token comes as soon as the event loop lets it."""
+    """Feeds each token in its own turn of the event loop."""
     generation.grant(1000)
     for token in tokens:
         generation.feed([token])
@@ -133,7 +133,7 @@ async def one_by_one(generation: Generation, tokens: list[int], _: random.Random
 
 
 async def starving(generation: Generation, tokens: list[int], rng: random.Random) -> None:
-    """The talker has always caught up with the text before more comes."""
+    """Feeds a token whenever the talker has read all others."""
     generation.grant(1000)
     fed = 0
     while fed < len(tokens):
@@ -145,7 +145,7 @@ async def starving(generation: Generation, tokens: list[int], rng: random.Random
 
 
 async def short_of_credit(generation: Generation, tokens: list[int], rng: random.Random) -> None:
-    """The text is all there, but the listener lets only a few frames be made at a time."""
+    """Feeds all text and grants credit for a few frames at a time."""
     generation.feed(tokens)
     generation.close_text()
     granted = 0
@@ -156,7 +156,7 @@ async def short_of_credit(generation: Generation, tokens: list[int], rng: random
 
 
 async def late_end(generation: Generation, tokens: list[int], _: random.Random) -> None:
-    """All text is spoken for before the client says that it was all."""
+    """Closes the text only after frames were made for all of it."""
     generation.grant(1000)
     generation.feed(tokens)
     await made(generation, len(tokens))
@@ -207,7 +207,7 @@ async def test_sixteen_at_once(engine: TalkerEngine, cases: list[Case], feed: Ca
 
 
 async def test_every_feed_at_once_in_changing_batches(engine: TalkerEngine, cases: list[Case]) -> None:
-    """Arrivals and departures at random moments: no two steps have the same batch."""
+    """Generations begin and end at random moments, so that no two steps have the same batch."""
     rng, room = random.Random(5), asyncio.Semaphore(SLOTS)
 
     async def one(number: int) -> None:

@@ -73,7 +73,7 @@ def test_close_returns_after_timeout_without_release() -> None:
         engine, generation = began()
         await generation.aclose()
         assert asyncio.get_running_loop().time() == pytest.approx(DRAIN_TIMEOUT_S)
-        # Only the engine's word frees the slot, late as it may be.
+        # Only the engine's confirmation frees the slot, however late it arrives.
         assert engine.freed == []
         generation.on_released()
         assert engine.freed == [generation]

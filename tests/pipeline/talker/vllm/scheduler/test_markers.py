@@ -23,8 +23,8 @@ def test_every_marker_is_answered(harness: SchedulerHarness) -> None:
 
 
 def test_slot_is_not_released_while_step_in_flight_may_read_it(harness: SchedulerHarness) -> None:
-    """A generation is cut off in its first step, with another ordered behind it: whoever had its slot by then would get
-    a first frame that was made of its predecessor's prompt."""
+    """Aborts a generation in its first step, with another step scheduled after it: a slot reused earlier would get the
+    first frame of its previous prompt."""
     harness.run(FakeRequest("17", 2))
     orders = [harness.scheduler.schedule(), harness.scheduler.schedule()]
     harness.run()
