@@ -43,7 +43,8 @@ class FrameSender:
         for _ in range(IN_FLIGHT):
             buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
             self._free.put((buffer, new_event()))
-        threading.Thread(target=self._run, name="frame-sender", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="frame-sender", daemon=True)
+        self._thread.start()
 
     def put(self, records: Tensor) -> None:
         """Send `records`, int32 [n, width], once the current stream has reached this point.
@@ -58,6 +59,10 @@ class FrameSender:
         event.record()
         pending = self._first_frames.launch(records) if self._first_frames is not None else None
         self._due.put((buffer, event, len(records), pending))
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has stopped, which it does only when sending fails."""
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:

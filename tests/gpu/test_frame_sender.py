@@ -1,0 +1,48 @@
+"""Records on their way from the device to the gateway. Needs a GPU."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.ipc.records import PADDING_ROW
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+WIDTH = 8
+
+
+def records_of(*slots: int) -> torch.Tensor:
+    records = torch.zeros(len(slots), WIDTH, dtype=torch.int32, device="cuda")
+    records[:, 0] = torch.tensor(slots, dtype=torch.int32)
+    return records
+
+
+def test_records_are_sent_without_padding_rows() -> None:
+    from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
+
+    sent, arrived = [], threading.Event()
+
+    def send(message: bytes) -> None:
+        sent.append(message)
+        arrived.set()
+
+    records = records_of(3, PADDING_ROW, 5)
+    FrameSender(4, WIDTH, send).put(records)
+    assert arrived.wait(60)
+    assert sent == [records[[0, 2]].cpu().numpy().tobytes()]
+
+
+def test_failed_send_is_raised_by_the_next_step() -> None:
+    from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
+
+    def send(_: bytes) -> None:
+        raise ConnectionRefusedError("gateway is gone")
+
+    sender = FrameSender(4, WIDTH, send)
+    sender.put(records_of(3))
+    sender.join(60)
+    with pytest.raises(EngineError, match="gateway is gone"):
+        sender.put(records_of(4))
