@@ -1,4 +1,4 @@
-"""The scripts that run the tests: each runs those of its tier."""
+"""The scripts that run the tests: each runs the tests of its tier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 APART = ("nightly", "reference", "compat")
-"""What marks the tests that are not for every commit."""
+"""Marks of the tests that do not run with every commit."""
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ APART = ("nightly", "reference", "compat")
         ("test-compat", False, {"compat"}),
     ],
 )
-def test_a_tier_has_its_own_tests_and_no_others(script: str, ordinary: bool, marked: set[str]) -> None:
+def test_script_runs_the_tests_of_its_tier(script: str, ordinary: bool, marked: set[str]) -> None:
     wanted = re.findall(r"""-m (\w+|"[^"]+")(?= )""", (SCRIPTS / script).read_text("utf-8"))[-1].strip('"')
 
     def runs(*marks: str) -> bool:

@@ -53,7 +53,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("where", "expression"), expressions())
-def test_expressions_ask_for_what_there_is(where: str, expression: str) -> None:
+def test_expressions_use_existing_metrics(where: str, expression: str) -> None:
     there = exposed()
     names = set(re.findall(r"\b(?:voxgate|process)_\w+|\bup\b", expression))
     assert names, where
@@ -66,7 +66,7 @@ def test_expressions_ask_for_what_there_is(where: str, expression: str) -> None:
     assert used | grouped <= known, where
 
 
-def test_expressions_are_promql(tmp_path: Path) -> None:
+def test_expressions_are_valid_promql(tmp_path: Path) -> None:
     rules = [
         {"record": f"test:{index}", "expr": expression.replace(RANGE, "1m").replace("$instance", ".*")}
         for index, (_, expression) in enumerate(expressions())
@@ -76,7 +76,7 @@ def test_expressions_are_promql(tmp_path: Path) -> None:
     accepts(tool("promtool"), "check", "rules", path)
 
 
-def test_prometheus_takes_its_configuration() -> None:
+def test_prometheus_accepts_its_configuration() -> None:
     accepts(tool("promtool"), "check", "config", DOCKER / "prometheus.yml")
 
 
@@ -84,7 +84,7 @@ def test_alerts_fire_when_they_should() -> None:
     accepts(tool("promtool"), "test", "rules", Path(__file__).with_name("alerts_test.yml"))
 
 
-def test_the_board_is_laid_out_without_overlap() -> None:
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in board()["panels"]:
         place = panel["gridPos"]
@@ -100,7 +100,7 @@ def test_the_board_is_laid_out_without_overlap() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_every_metric_of_weight_is_on_the_board() -> None:
+def test_dashboard_shows_every_important_metric() -> None:
     asked = " ".join(expression for _, expression in expressions())
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exposed() if name.startswith("voxgate_")}
     unasked = {name for name in names if name not in asked}
@@ -113,7 +113,7 @@ def test_every_metric_of_weight_is_on_the_board() -> None:
     }
 
 
-def test_haproxy_takes_its_configuration() -> None:
+def test_haproxy_accepts_its_configuration() -> None:
     environment = {**os.environ, "GATEWAY_HOST": "localhost"}
     said = accepts(tool("haproxy"), "-c", "-f", DOCKER / "haproxy.cfg", env=environment)
     assert "WARNING" not in said
@@ -123,7 +123,7 @@ def compose() -> dict[str, Any]:
     return dict(yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8")))
 
 
-def test_compose_mounts_what_exists_and_names_only_real_options() -> None:
+def test_compose_mounts_existing_files_and_sets_existing_options() -> None:
     services = compose()["services"]
     volumes = compose()["volumes"]
     for service in services.values():
@@ -144,7 +144,7 @@ def check_environment(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
-def test_kubernetes_knows_every_field(manifest: Path) -> None:
+def test_manifests_have_known_fields(manifest: Path) -> None:
     accepts(tool("kubernetes-validate"), "--strict", manifest)
 
 
@@ -152,7 +152,7 @@ def deployment() -> dict[str, Any]:
     return dict(yaml.safe_load((DOCKER / "k8s/base/deployment.yaml").read_text("utf-8")))
 
 
-def test_a_pod_has_time_to_drain() -> None:
+def test_pod_has_time_to_drain() -> None:
     pod = deployment()["spec"]["template"]["spec"]
     (gateway,) = pod["containers"]
     environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
@@ -164,7 +164,7 @@ def test_a_pod_has_time_to_drain() -> None:
     assert grace_s >= int(gateway_service["environment"]["VOXGATE_SHUTDOWN_GRACE_S"]) + 5
 
 
-def test_probes_and_ports_are_the_gateways() -> None:
+def test_probes_and_ports_match_the_gateway() -> None:
     (gateway,) = deployment()["spec"]["template"]["spec"]["containers"]
     probes = {name: gateway[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
@@ -179,7 +179,7 @@ def test_probes_and_ports_are_the_gateways() -> None:
     assert f"agent-port {ports['agent']} " in (DOCKER / "haproxy.cfg").read_text("utf-8")
 
 
-def test_kustomizations_and_the_autoscaler_name_what_exists() -> None:
+def test_kustomizations_and_autoscaler_refer_to_existing_objects() -> None:
     for name in ("base", "gpu"):
         folder = DOCKER / "k8s" / name
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))

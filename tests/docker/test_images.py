@@ -18,12 +18,12 @@ def steps(image: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_hadolint_has_nothing_to_say(image: str) -> None:
+def test_hadolint_reports_no_problem(image: str) -> None:
     accepts(tool("hadolint"), DOCKER / f"Dockerfile.{image}")
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_runs_as_nobody_in_particular_and_can_be_stopped(image: str) -> None:
+def test_image_runs_as_any_user_and_handles_signals(image: str) -> None:
     last = [keyword for keyword, _ in steps(image)]
     last = last[len(last) - last[::-1].index("FROM") :]
     by_name = dict(steps(image))
@@ -35,14 +35,14 @@ def test_runs_as_nobody_in_particular_and_can_be_stopped(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_what_changes_seldom_comes_first(image: str) -> None:
+def test_rarely_changing_layers_come_first(image: str) -> None:
     copies = [rest for keyword, rest in steps(image) if keyword == "COPY"]
     assert copies[0].startswith(f"requirements/{image}.txt")
     assert copies[1] == ". ."
     assert copies[2].startswith("--from=build")
 
 
-def test_the_builder_gets_every_package_and_nothing_private() -> None:
+def test_build_context_has_every_package_and_no_private_files() -> None:
     kept = ignored((ROOT / ".dockerignore").read_text("utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     folders = {folder.split("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
@@ -52,7 +52,7 @@ def test_the_builder_gets_every_package_and_nothing_private() -> None:
     assert all((ROOT / name).exists() for name in kept if "*" not in name)
 
 
-def test_pins_are_found_where_the_image_looks() -> None:
+def test_image_finds_its_pinned_versions() -> None:
     """The image installs two packages with the versions of the list of requirements."""
     pins = (ROOT / "requirements/cpu.txt").read_text("utf-8")
     run = " ".join(rest for keyword, rest in steps("cpu") if keyword == "RUN")

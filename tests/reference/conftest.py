@@ -40,7 +40,7 @@ FRESH = "VOXGATE_TEST_REFERENCE_RECORDINGS"
 
 
 @pytest.fixture(scope="session", params=["recorded", pytest.param("fresh", marks=pytest.mark.reference)])
-def said(request: pytest.FixtureRequest) -> Callable[[str], ReferenceRecording]:
+def recorded(request: pytest.FixtureRequest) -> Callable[[str], ReferenceRecording]:
     """The recording of the reference for a subject."""
     if request.param == "recorded":
         folder = Path(__file__).parent / "recorded"
@@ -89,7 +89,7 @@ class LocalModel:
 
 
 @pytest.fixture(scope="session")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalModel]:
+def local_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LocalModel]:
     """The small model of a variant."""
     root = tmp_path_factory.mktemp("family")
     made: dict[str, LocalModel] = {}

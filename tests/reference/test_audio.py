@@ -16,8 +16,8 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope="module")
-def decoder(ours: Callable[[str], LocalModel]) -> CodecDecoder:
-    return CodecDecoder.from_checkpoint(ours("0b6-base").checkpoint.codec_folder)
+def decoder(local_model: Callable[[str], LocalModel]) -> CodecDecoder:
+    return CodecDecoder.from_checkpoint(local_model("0b6-base").checkpoint.codec_folder)
 
 
 @torch.inference_mode()
@@ -35,20 +35,20 @@ def decode(decoder: CodecDecoder, codes: np.ndarray, chunks: list[int]) -> np.nd
 
 @pytest.mark.parametrize("frames", DECODED_FRAMES)
 @pytest.mark.parametrize("chunks", [[100], [1], [1, 2, 4]])
-def test_audio_is_the_references(
-    said: Callable[[str], ReferenceRecording], decoder: CodecDecoder, frames: int, chunks: list[int]
+def test_audio_equals_the_reference(
+    recorded: Callable[[str], ReferenceRecording], decoder: CodecDecoder, frames: int, chunks: list[int]
 ) -> None:
-    expected = said("audio")[f"codes/{frames}"]
+    expected = recorded("audio")[f"codes/{frames}"]
     made = decode(decoder, decoded_codes(frames), chunks)
     assert made.shape == expected.shape
     assert np.abs(made - expected).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
-def test_after_a_reference_its_frames_are_cut_off(
-    said: Callable[[str], ReferenceRecording], decoder: CodecDecoder, case: str
+def test_frames_of_the_reference_audio_are_cut_off(
+    recorded: Callable[[str], ReferenceRecording], decoder: CodecDecoder, case: str
 ) -> None:
-    audio, codes = (said("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
+    audio, codes = (recorded("audio")[f"{case.name}/{part}"] for part in ("audio", "codes"))
     made = decode(decoder, np.concatenate([case.reference_codes, codes]), [8])[-1920 * len(codes) :]
     # The reference cuts at a fraction of the whole, which may round down by one sample.
     assert len(audio) - len(made) in (0, 1)

@@ -23,8 +23,8 @@ NEAREST = 1e-5
 """Smallest margin of a draw; rounding differs by about 1e-6."""
 
 
-def codes_of(said: ReferenceRecording, case: ReferenceCase) -> list[list[int]]:
-    codes: list[list[int]] = said[f"{case.name}/codes"].tolist()
+def codes_of(recorded: ReferenceRecording, case: ReferenceCase) -> list[list[int]]:
+    codes: list[list[int]] = recorded[f"{case.name}/codes"].tolist()
     return codes
 
 
@@ -33,11 +33,11 @@ def frame_cap(case: ReferenceCase) -> int:
     return case.max_new_tokens - 1
 
 
-def speak_plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = True) -> Spoken:
+def speak_plainly(local_model: LocalModel, case: ReferenceCase, *, early_end: bool = True) -> Spoken:
     """The codes of the plain loop, which shares no code with the pipeline."""
-    prompt = ours.prompt(case)
+    prompt = local_model.prompt(case)
     reference = prompt.text[len(prompt.head) :]
-    encode = ours.tokenizer.tokenizer.encode
+    encode = local_model.tokenizer.tokenizer.encode
     told = encode(f"<|im_start|>user\n{case.instructions}<|im_end|>\n").ids if case.instructions else ()
     base = case.family.model_type == "base"
     voice = Voice(
@@ -50,21 +50,21 @@ def speak_plainly(ours: LocalModel, case: ReferenceCase, *, early_end: bool = Tr
         streaming=case.streaming,
     )
     options = Options(temperature=0.0, predictor_temperature=0.0, penalty=case.penalty)
-    talker = PlainTalker(ours.folder)
-    return talker.speak(ours.tokens(case.text), 0, options, voice, frame_cap(case), early_end=early_end)
+    talker = PlainTalker(local_model.folder)
+    return talker.speak(local_model.tokens(case.text), 0, options, voice, frame_cap(case), early_end=early_end)
 
 
-def test_cases_cover_both_widths_and_both_ways_to_end(said: Callable[[str], ReferenceRecording]) -> None:
-    lengths = {(case.family.hidden, len(codes_of(said("speech"), case)) == frame_cap(case)) for case in CASES}
+def test_cases_cover_both_widths_and_both_ways_to_end(recorded: Callable[[str], ReferenceRecording]) -> None:
+    lengths = {(case.family.hidden, len(codes_of(recorded("speech"), case)) == frame_cap(case)) for case in CASES}
     assert lengths >= {(48, True), (48, False), (32, False)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plain_loop_gives_the_codes_of_the_reference(
-    said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], case: ReferenceCase
+    recorded: Callable[[str], ReferenceRecording], local_model: Callable[[str], LocalModel], case: ReferenceCase
 ) -> None:
-    spoken = speak_plainly(ours(case.variant), case)
-    assert spoken.frames == codes_of(said("speech"), case)
+    spoken = speak_plainly(local_model(case.variant), case)
+    assert spoken.frames == codes_of(recorded("speech"), case)
     # With a smaller margin the rounding of another machine could change the draw.
     assert spoken.margin > NEAREST
 
@@ -72,10 +72,12 @@ def test_plain_loop_gives_the_codes_of_the_reference(
 @pytest_asyncio.fixture(
     scope="module", loop_scope="module", params=[pytest.param("0b6-base", marks=pytest.mark.nightly), "1b7-base"]
 )
-async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalModel]) -> AsyncIterator[TalkerEngine]:
+async def engine(
+    request: pytest.FixtureRequest, local_model: Callable[[str], LocalModel]
+) -> AsyncIterator[TalkerEngine]:
     """Every task has the same weights at the same width, so one engine speaks all cases at the same time."""
     options = EngineOptions(slots=2 * len(CASES), max_frames=256, kv_cache_bytes=64 << 20)
-    engine = TalkerEngine(ours(request.param).checkpoint, options)
+    engine = TalkerEngine(local_model(request.param).checkpoint, options)
     await engine.start()
     yield engine
     await engine.close()
@@ -84,26 +86,26 @@ async def engine(request: pytest.FixtureRequest, ours: Callable[[str], LocalMode
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_engine_gives_the_codes_of_the_reference(
-    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
+    engine: TalkerEngine, recorded: Callable[[str], ReferenceRecording], local_model: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
-    made = await asyncio.gather(*(speak(engine, ours(case.variant), case) for case in cases))
+    made = await asyncio.gather(*(speak(engine, local_model(case.variant), case) for case in cases))
     for case, (codes, reason) in zip(cases, made, strict=True):
-        expected = codes_of(said("speech"), case)
+        expected = codes_of(recorded("speech"), case)
         assert codes == expected, case.name
         # The reference does not distinguish an end at the limit from one by the limit.
-        assert (reason is FinishReason.END) == speak_plainly(ours(case.variant), case).ended, case.name
+        assert (reason is FinishReason.END) == speak_plainly(local_model(case.variant), case).ended, case.name
 
 
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_text_pushed_token_by_token_gives_the_same_codes(
-    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
+    engine: TalkerEngine, recorded: Callable[[str], ReferenceRecording], local_model: Callable[[str], LocalModel]
 ) -> None:
-    expected = {case: codes_of(said("speech"), case) for case in spoken_by(engine)}
+    expected = {case: codes_of(recorded("speech"), case) for case in spoken_by(engine)}
     # The limit is checked after the text has ended, which may be later here.
     cases = [case for case, codes in expected.items() if len(codes) < frame_cap(case)]
-    made = await asyncio.gather(*(speak(engine, ours(case.variant), case, one_by_one=True) for case in cases))
+    made = await asyncio.gather(*(speak(engine, local_model(case.variant), case, one_by_one=True) for case in cases))
     for case, (codes, _) in zip(cases, made, strict=True):
         assert codes == expected[case], case.name
 
@@ -111,16 +113,16 @@ async def test_text_pushed_token_by_token_gives_the_same_codes(
 @pytest.mark.engine
 @pytest.mark.asyncio(loop_scope="module")
 async def test_speech_does_not_end_before_its_text_by_default(
-    engine: TalkerEngine, said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel]
+    engine: TalkerEngine, recorded: Callable[[str], ReferenceRecording], local_model: Callable[[str], LocalModel]
 ) -> None:
     cases = spoken_by(engine)
-    masked = [speak_plainly(ours(case.variant), case, early_end=False) for case in cases]
-    made = await asyncio.gather(*(speak(engine, ours(case.variant), case, early_end=False) for case in cases))
+    masked = [speak_plainly(local_model(case.variant), case, early_end=False) for case in cases]
+    made = await asyncio.gather(*(speak(engine, local_model(case.variant), case, early_end=False) for case in cases))
     longer = 0
     for case, spoken, (codes, _) in zip(cases, masked, made, strict=True):
         if spoken.margin > NEAREST:
             assert codes == spoken.frames, case.name
-            longer += len(codes) > len(codes_of(said("speech"), case))
+            longer += len(codes) > len(codes_of(recorded("speech"), case))
     assert longer
 
 
@@ -129,14 +131,19 @@ def spoken_by(engine: TalkerEngine) -> list[ReferenceCase]:
 
 
 async def speak(
-    engine: TalkerEngine, ours: LocalModel, case: ReferenceCase, *, early_end: bool = True, one_by_one: bool = False
+    engine: TalkerEngine,
+    local_model: LocalModel,
+    case: ReferenceCase,
+    *,
+    early_end: bool = True,
+    one_by_one: bool = False,
 ) -> tuple[list[list[int]], FinishReason | None]:
     generation = engine.open()
     generation.prepare(
-        ours.prompt(case), Sampling(0.0, 0, 1.0, case.penalty, 0.0, 0, 1.0, 0, early_end), frame_cap(case)
+        local_model.prompt(case), Sampling(0.0, 0, 1.0, case.penalty, 0.0, 0, 1.0, 0, early_end), frame_cap(case)
     )
     generation.grant(1000)
-    tokens = ours.tokens(case.text)
+    tokens = local_model.tokens(case.text)
     if one_by_one:
         for token in tokens:
             generation.feed([token])

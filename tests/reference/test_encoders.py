@@ -29,42 +29,44 @@ def sound_file(rate_hz: int, samples: int) -> bytes:
     return file.getvalue()
 
 
-def encoder(ours: LocalModel, window: int | None) -> CodecEncoder:
-    folder = ours.checkpoint.codec_folder
+def encoder(local_model: LocalModel, window: int | None) -> CodecEncoder:
+    folder = local_model.checkpoint.codec_folder
     config = replace(EncoderConfig.from_checkpoint(folder), sliding_window=window)
     return load_module_weights(lambda: CodecEncoder(config), folder, "encoder.")
 
 
 @EVERY
-def test_codes_are_the_references(
-    said: Callable[[str], ReferenceRecording],
-    ours: Callable[[str], LocalModel],
+def test_codes_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording],
+    local_model: Callable[[str], LocalModel],
     variant: str,
     rate_hz: int,
     samples: int,
 ) -> None:
-    expected = said("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
+    expected = recorded("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
     pcm = torch.from_numpy(read_recording(sound_file(rate_hz, samples)))
     # Without flash attention the reference attends to everything before, not to the window of its configuration.
-    codes = encoder(ours(variant), window=None).encode(pcm)
+    codes = encoder(local_model(variant), window=None).encode(pcm)
     np.testing.assert_array_equal(codes.numpy(), expected)
     assert len({tuple(frame) for frame in expected.tolist()}) > len(expected) / 2
 
 
 @EVERY
-def test_vectors_are_the_references(
-    said: Callable[[str], ReferenceRecording],
-    ours: Callable[[str], LocalModel],
+def test_speaker_vectors_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording],
+    local_model: Callable[[str], LocalModel],
     variant: str,
     rate_hz: int,
     samples: int,
 ) -> None:
-    expected = said("encoders")[f"{variant}/{rate_hz}/{samples}/vector"]
+    expected = recorded("encoders")[f"{variant}/{rate_hz}/{samples}/vector"]
     draft = VoiceDraft("ada", REFERENCE_TEXT, trailing_silence_ms=0)
-    made = voice_from_recording(ours(variant).folder, variant, draft, sound_file(rate_hz, samples), RecordingLimits())
+    made = voice_from_recording(
+        local_model(variant).folder, variant, draft, sound_file(rate_hz, samples), RecordingLimits()
+    )
     np.testing.assert_allclose(made.voice.speaker_vector, expected, atol=TOLERANCE * np.abs(expected).max())
     # The window matters only for recordings longer than it.
-    codes = said("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
+    codes = recorded("encoders")[f"{variant}/{rate_hz}/{samples}/codes"]
     assert made.voice.reference_codes is not None
     assert made.voice.reference_codes.shape == codes.shape
     np.testing.assert_array_equal(made.voice.reference_codes[:5], codes[:5])

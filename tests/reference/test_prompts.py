@@ -38,33 +38,33 @@ class NoEngine:
 
 
 @torch.inference_mode()
-async def embedded(ours: LocalModel, case: ReferenceCase, more: int) -> tuple[Tensor, Tensor]:
+async def embedded(local_model: LocalModel, case: ReferenceCase, more: int) -> tuple[Tensor, Tensor]:
     """The prompt, [positions, hidden], and the text side of `more` positions after it."""
-    checkpoint = ours.checkpoint
+    checkpoint = local_model.checkpoint
     shape = TableShape(1, 200, 64, 64, checkpoint.groups, checkpoint.talker.hidden)
     tables, _ = SlotTables.create(shape)
     engine = NoEngine()
     generation = Generation(tables, 0, 1, engine)
-    generation.prepare(ours.prompt(case), SAMPLING, 8)
-    generation.feed(ours.tokens(case.text))
+    generation.prepare(local_model.prompt(case), SAMPLING, 8)
+    generation.feed(local_model.tokens(case.text))
     generation.close_text()
     codes = torch.zeros(2, shape.frames, shape.groups, dtype=torch.int32)
-    embed = InputEmbedding(ours.weights, checkpoint, HostTables(TableViews.of(tables)), codes)
+    embed = InputEmbedding(local_model.weights, checkpoint, HostTables(TableViews.of(tables)), codes)
     positions = torch.arange(engine.prompt_len + more)
     rows = embed(torch.zeros_like(positions), positions)
     name = "talker.code_predictor.model.codec_embedding"
-    frame = ours.weights["talker.model.codec_embedding.weight"][0]
-    frame = frame + sum(ours.weights[f"{name}.{group}.weight"][0] for group in range(checkpoint.groups - 1))
+    frame = local_model.weights["talker.model.codec_embedding.weight"][0]
+    frame = frame + sum(local_model.weights[f"{name}.{group}.weight"][0] for group in range(checkpoint.groups - 1))
     return rows[: engine.prompt_len], rows[engine.prompt_len :] - frame
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_prompts_are_the_references(
-    said: Callable[[str], ReferenceRecording], ours: Callable[[str], LocalModel], case: ReferenceCase
+async def test_prompts_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording], local_model: Callable[[str], LocalModel], case: ReferenceCase
 ) -> None:
-    speech = said("speech")
+    speech = recorded("speech")
     expected, trailing = speech[f"{case.name}/prompt"], speech[f"{case.name}/trailing"]
-    prompt, text = await embedded(ours(case.variant), case, more=len(trailing) + 2)
+    prompt, text = await embedded(local_model(case.variant), case, more=len(trailing) + 2)
     assert prompt.shape == expected.shape
     assert np.abs(prompt.numpy() - expected).max() < TOLERANCE
     # A frame was added and subtracted, which leaves its rounding.

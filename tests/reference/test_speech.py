@@ -29,8 +29,8 @@ TOLERANCE = 2e-5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def synthesizer(ours: Callable[[str], LocalModel]) -> AsyncIterator[QwenSynthesizer]:
-    folder = ours("1b7-base").folder
+async def synthesizer(local_model: Callable[[str], LocalModel]) -> AsyncIterator[QwenSynthesizer]:
+    folder = local_model("1b7-base").folder
     (folder / "voice.toml").write_text(UNGUARDED)
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=2, kv_cache_bytes=64 << 20))
     # There is no voice yet to calibrate with.
@@ -46,9 +46,9 @@ def request(case: ReferenceCase, name: str) -> SpeechRequest:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in HEARD], ids=lambda case: case.name)
 async def test_voice_in_context_gives_the_audio_of_the_reference(
-    said: Callable[[str], ReferenceRecording], synthesizer: QwenSynthesizer, case: ReferenceCase
+    recorded: Callable[[str], ReferenceRecording], synthesizer: QwenSynthesizer, case: ReferenceCase
 ) -> None:
-    expected = said("audio")[f"{case.name}/audio"]
+    expected = recorded("audio")[f"{case.name}/audio"]
     name = f"ada-{case.frames}"
     synthesizer.add_voice(ClonedVoice(name, case.speaker_vector, REFERENCE_TEXT, case.reference_codes))
     for paced in (False, True):

@@ -36,10 +36,10 @@ def tokenizer(large: Path, pattern: Pattern) -> TextTokenizer:
 
 
 @pytest.mark.parametrize("number", range(len(TOKENIZED)))
-def test_tokens_are_the_references(
-    said: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
+def test_tokens_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
 ) -> None:
-    ids = said("tokens")[f"{pattern}/{number}"].tolist()
+    ids = recorded("tokens")[f"{pattern}/{number}"].tolist()
     control = tokenizer.tokenizer.token_to_id
     newline, assistant = tokenizer.encode_plain("\n")[0], control("assistant")
     role = [control("<|im_start|>"), assistant, newline]
@@ -49,11 +49,11 @@ def test_tokens_are_the_references(
 
 
 @pytest.mark.parametrize("number", range(len(TOKENIZED)))
-def test_so_are_tokens_of_text_that_comes_in_pieces(
-    said: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
+def test_tokens_of_text_in_pieces_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
 ) -> None:
     text, rng = TOKENIZED[number], random.Random(number)
-    expected = said("tokens")[f"{pattern}/{number}"].tolist()[3:-5]
+    expected = recorded("tokens")[f"{pattern}/{number}"].tolist()[3:-5]
     for _ in range(20):
         incremental, tokens, at = IncrementalTokenizer(tokenizer), [], 0
         while at < len(text):
@@ -64,8 +64,8 @@ def test_so_are_tokens_of_text_that_comes_in_pieces(
         assert [token.id for token in tokens] == expected
 
 
-def test_the_two_settings_differ(said: Callable[[str], ReferenceRecording]) -> None:
-    tokens = said("tokens")
+def test_tokens_of_the_two_settings_differ(recorded: Callable[[str], ReferenceRecording]) -> None:
+    tokens = recorded("tokens")
     same = [tokens[f"qwen2/{n}"].tolist() == tokens[f"mistral/{n}"].tolist() for n in range(len(TOKENIZED))]
     assert any(same)
     assert not all(same)

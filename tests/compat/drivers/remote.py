@@ -1,7 +1,7 @@
 """Drives a client library for tests in another process: commands as lines of JSON in, answers out.
 
-Runs in the environment of the client, so it imports the standard library only. A driver subclasses `DriverClient` and calls
-`serve`.
+Runs in the environment of the client, so it imports the standard library only. A driver subclasses `DriverClient`
+and calls `serve`.
 """
 
 from __future__ import annotations

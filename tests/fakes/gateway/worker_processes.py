@@ -34,7 +34,7 @@ async def gateway(
     before: Callable[[SpeechProcess], None] = lambda _: None,
     **options: Any,
 ) -> AsyncIterator[SpeechProcess]:
-    """Runs a gateway; at the end it checks that no process and no slot is left. `before`: called ahead of the engine."""
+    """Runs a gateway; at the end checks that no process and no slot is left. `before` is called ahead of the engine."""
     engine = engine or ToneEngine(folder)
     settings = Settings(port=0, workers=WORKERS, log_level="warning", **options)
     served = SpeechProcess(settings, engine, folder, WORKERS, COMMAND)
