@@ -46,7 +46,7 @@ def acoustic_scorer() -> PhoneScorer:
 
 
 def spoken(source: str, *, pause_frames: int = 4, seed: int = 1, slips: float = 0.1) -> tuple[Codes, list[float]]:
-    """The codes of `source`, letters of uneven lengths, a few codes wrong, and where each word ends in ms."""
+    """Codes of `source` with letters of uneven durations and a share of wrong codes, and the end of each word in ms."""
     chance = np.random.default_rng(seed)
     codes: list[int] = []
     ends: list[float] = []
@@ -67,7 +67,7 @@ def no_sound(codes: Codes) -> NDArray[np.float32]:
 
 
 def write(folder: Path, digest: str) -> Path:
-    """The table as a file of a checkpoint folder."""
+    """Write the table into a checkpoint folder."""
     made = table()
     said = made.pronunciation
     tensors = {
