@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from voxgate.pipeline.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import MAX_REFERENCE_FRAMES
-from voxgate.pipeline.errors import EngineLost
+from voxgate.pipeline.errors import EngineError, EngineLost
 from voxgate.pipeline.ipc.records import (
     HEARTBEAT,
     MAX_PROCESSES,
@@ -29,6 +29,7 @@ from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import MAX_INSTRUCTION_TOKENS, MAX_REFERENCE_TEXT_TOKENS, custom_voice_prompt
 from voxgate.pipeline.talker.prompt_pool import REFILL_DELAY_S, PrefilledPromptPool
+from voxgate.pipeline.talker.vllm import compat
 from voxgate.pipeline.talker.vllm.config import EngineOptions
 
 from ...fakes.virtual_time import run
@@ -81,6 +82,19 @@ def test_close_before_start_is_harmless(checkpoint: TalkerCheckpoint) -> None:
     run(scene())
 
 
+async def test_unsupported_vllm_ends_start_with_one_sentence(
+    checkpoint: TalkerCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(device: str) -> None:
+        raise EngineError(f"vLLM 9.9 has no name for {device}")
+
+    monkeypatch.setattr(compat, "check", check)
+    engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
+    with pytest.raises(EngineError, match=r"^vLLM 9.9 has no name for cpu$"):
+        await engine.start()
+    assert not engine.alive
+
+
 # An engine whose process is a fake
 
 
@@ -112,7 +126,7 @@ def test_reports_reach_owner_and_step_times(checkpoint: TalkerCheckpoint) -> Non
         def frame(epoch: int, number: int) -> np.ndarray:
             return np.concatenate([np.array([generation.slot, epoch, number, 0], np.int32), codes])
 
-        engine._receive(frame(generation.epoch - 1, 0).tobytes())  # of an earlier owner of the slot
+        engine._receive(frame(generation.epoch - 1, 0).tobytes())  # of an earlier generation in the slot
         engine._receive(frame(generation.epoch, 0).tobytes())
         for _ in range(5):
             engine._receive(pack_step(2, 0.025))
@@ -128,11 +142,11 @@ def test_first_frame_audio_reaches_its_generation_only(checkpoint: TalkerCheckpo
     async def scene() -> None:
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
-        heard: list[float] = []
-        generation.decode_first(1, lambda pcm: heard.append(float(pcm[0])))
+        received: list[float] = []
+        generation.decode_first(1, lambda pcm: received.append(float(pcm[0])))
         for epoch, level in ((generation.epoch - MAX_PROCESSES, 0.25), (generation.epoch, 0.5)):
             engine._receive(pack_pcm(generation.slot, epoch, np.full(1920, level, np.float32)))
-        assert heard == [0.5], "the other's was of an earlier owner of the slot"
+        assert received == [0.5], "the other report was of an earlier generation in the slot"
 
     run(scene())
 
@@ -142,10 +156,10 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3, prefilled_prompts=2)))
         assert engine._tables is not None
         engine._prompt_pool = PrefilledPromptPool(engine._prefill, engine._tables, 3, 2)
-        asked: list[tuple[str, int, int]] = []
+        requested: list[tuple[str, int, int]] = []
 
         async def never_end(name: str, slot: int, prompt_len: int) -> int:
-            asked.append((name, slot, prompt_len))
+            requested.append((name, slot, prompt_len))
             return await asyncio.get_running_loop().create_future()
 
         engine._process.run = never_end  # type: ignore[method-assign]  # a fake
@@ -158,19 +172,19 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
 
         first = begin()
         await asyncio.sleep(2 * REFILL_DELAY_S)
-        positions = asked[0][2]
-        assert asked == [
+        positions = requested[0][2]
+        assert requested == [
             (str(first.epoch), first.slot, positions),
             ("prefill1", 3, positions - 1),
             ("prefill2", 4, positions - 1),
         ]
         engine._receive(pack_prefill(3))
         second = begin()
-        assert len(asked) == 3, "nothing is asked of vLLM"
+        assert len(requested) == 3, "no request is sent to vLLM"
         assert engine._tables.control[3, Field.SUCCESSOR] == second.slot + 1
         third = begin()
         await asyncio.sleep(0.01)
-        assert asked[3] == (str(third.epoch), third.slot, positions), "none is ready"
+        assert requested[3] == (str(third.epoch), third.slot, positions), "none is ready"
 
     run(scene())
 
@@ -192,7 +206,7 @@ def test_reports_are_split_by_process_of_generation() -> None:
 
 def test_keep_awake_notifies_engine(checkpoint: TalkerCheckpoint) -> None:
     engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
-    engine.keep_awake()  # there is none yet
+    engine.keep_awake()  # before the engine is started
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
         listener.bind(f"\0{engine.wakeup_address}")
         listener.settimeout(5)
