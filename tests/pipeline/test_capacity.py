@@ -172,7 +172,7 @@ class Voice:
             return making(frames)
 
         speech._make = measured  # type: ignore[method-assign,assignment] # a probe
-        speech.advance = lambda _: None  # type: ignore[method-assign,assignment] # nobody listens
+        speech.advance = lambda _: None  # type: ignore[method-assign,assignment] # no listener
         return speech
 
     async def calibrate(self) -> int:

@@ -1,4 +1,4 @@
-"""Answers that nobody reads: who takes something now and then is waited for, who takes nothing is cut."""
+"""Write timeout of responses: a client that reads slowly is waited for, one that reads nothing is disconnected."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_reports_how_late_timers_run() -> None:
         seen: list[float] = []
         watching = loop.create_task(watch_lag(seen.append, 0.25))
         await asyncio.sleep(0.6)
-        # Somebody keeps the loop busy for 100 ms, past the third timer.
+        # A callback keeps the loop busy for 100 ms, past the third timer.
         loop._virtual.now_s += 0.25
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)

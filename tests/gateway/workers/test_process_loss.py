@@ -79,7 +79,7 @@ async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(m
 
 
 async def test_what_a_dead_worker_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RestartBackoff, "on_lost", lambda *_: 60.0)  # nobody takes its place meanwhile
+    monkeypatch.setattr(RestartBackoff, "on_lost", lambda *_: 60.0)  # no successor starts during the test
     async with gateway() as served, contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         by_worker = await connections(served, stack, 12)
         opened = sum(map(len, by_worker.values()))

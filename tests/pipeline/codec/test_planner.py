@@ -130,7 +130,7 @@ def test_stream_with_shortest_lead_determines_the_chunk() -> None:
 
 
 def test_among_equal_leads_the_one_served_longest_ago_goes_first() -> None:
-    """Short of capacity all leads are nil, and nobody may starve."""
+    """With too little capacity every lead is zero, and no stream may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
     assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
 

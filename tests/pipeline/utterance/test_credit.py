@@ -59,7 +59,7 @@ def test_generation_stays_within_lookahead(bench: Callable[..., SpeechBench]) ->
 
 @pytest.mark.parametrize(("paced", "made"), [(True, [3, 5, 9, 12]), (False, [7, 8, 10, 12])])
 def test_generation_follows_growing_lookahead(bench: Callable[..., SpeechBench], paced: bool, made: list[int]) -> None:
-    """Twice as fast as it is played, up to what it may be; where nobody listens, all of it at once."""
+    """Paced credit grows at twice the pace of playback up to its limit; unpaced credit comes at once."""
 
     async def scene() -> None:
         async with bench(lookahead_frames=7, initial_burst_frames=3, paced=paced) as b:
@@ -90,7 +90,7 @@ def test_generation_waits_for_first_decoded_frame(bench: Callable[..., SpeechBen
 
 @pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
 def test_engine_gets_urgency_of_the_next_frame(bench: Callable[..., SpeechBench], paced: bool, due: int) -> None:
-    """By what was heard; where nobody listens, by what would have been: 0.4 s are five frames."""
+    """Paced speech counts played frames; unpaced speech counts the frames that playback would have reached: five in 0.4 s."""
 
     async def scene() -> None:
         async with bench(lookahead_frames=9, paced=paced) as b:
