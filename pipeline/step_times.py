@@ -3,7 +3,7 @@
 A step is one batch of one stage: a talker step makes one frame of each utterance in it, a codec step decodes one job.
 `StepTimes` answers how long a step of some batch size takes on this machine, slow steps included; capacity, the
 scheduler's largest batch and the limits of the watchdogs follow from it. `StepTimer` follows the steps in flight and
-answers when the one under way will probably end, quick steps being what counts. Both are synchronous, and time is an
+answers when the one in progress will probably end, judged by the quickest steps. Both are synchronous, and time is an
 argument, in seconds of any clock that does not go back.
 """
 
@@ -225,7 +225,7 @@ class _StepInFlight(Generic[Shape]):
 
 
 class StepTimer(Generic[Shape]):
-    """Follows steps from their order to their end, and expects the end of the step under way.
+    """Follows steps from their order to their end, and expects the end of the step in progress.
 
     A step is *ordered*, then *launched* on the device, then *finished*. Steps finish in the order of their orders. A
     step can be ordered while the one before it runs; the device begins it when that one ends. A step of shape None

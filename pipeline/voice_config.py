@@ -48,7 +48,7 @@ class FrameLimits(_ConfigSection):
 
 
 class VoiceEntry(_ConfigSection):
-    """What clients are told of one voice of the checkpoint."""
+    """What clients learn about one voice of the checkpoint."""
 
     display: str = ""
     """Name to show to users; the voice's name if empty."""

@@ -41,7 +41,7 @@ def serve_in_process(options: CodecWorkerOptions) -> GpuBatchDecoder | None:
     """Loads the decoder in this thread, then serves from a thread of its own until the socket closes.
 
     Returns the decoder with which the talker may decode first frames itself; None in overlap mode, which keeps no
-    state to go on from, and when loading failed, which the service is told with the reason.
+    state to continue, and when loading failed, which is answered to the service with the reason.
     """
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(f"\0{options.address}")

@@ -12,7 +12,7 @@ from voxgate.codecs.resample import Resampler
 
 
 def speechlike(seconds: float) -> Pcm:
-    """A voiced sound with syllables in it."""
+    """Returns a voiced sound with syllables."""
     t = np.arange(int(24_000 * seconds)) / 24_000
     voice = sum(np.sin(2 * np.pi * 130 * n * t) / n for n in range(1, 12))
     return (0.2 * voice * (0.55 + 0.45 * np.sin(2 * np.pi * 4 * t))).astype(np.float32)

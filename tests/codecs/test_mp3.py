@@ -11,7 +11,7 @@ from voxgate.codecs.packet import Packet
 from voxgate.codecs.pcm import Pcm
 from voxgate.codecs.resample import Resampler
 
-# Kilobits a second by the index in a frame's header, layer III (ISO 11172-3 table 2.4.2.3, ISO 13818-3).
+# Kilobits per second by the index in a frame's header, layer III (ISO 11172-3 table 2.4.2.3, ISO 13818-3).
 MPEG_1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 MPEG_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 RATES = ((44_100, 48_000, 32_000), (22_050, 24_000, 16_000))
@@ -33,7 +33,7 @@ def encoded(encoder: PacketEncoder, pcm: Pcm) -> list[Packet]:
 
 
 def read_frames(stream: bytes) -> list[tuple[int, int, int]]:
-    """Rate, bit rate and samples of every frame; the stream is nothing but frames."""
+    """Returns sample rate, bit rate and samples of every frame; fails for bytes outside frames."""
     frames = []
     at = 0
     while at < len(stream):

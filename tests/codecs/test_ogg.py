@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import struct
 import subprocess
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +27,7 @@ class Page:
 
 
 def checksum(page: bytes) -> int:
-    """Bit by bit, as RFC 3533 describes it."""
+    """Computes the checksum bit by bit, as RFC 3533 defines it."""
     remainder = 0
     for byte in page[:22] + bytes(4) + page[26:]:
         remainder ^= byte << 24
@@ -110,12 +108,3 @@ def test_opus_tools_accept_the_stream(tmp_path: Path) -> None:
     assert len(pcm) == 36_000
     want = tone(36_000)
     assert 10 * np.log10(np.mean(want**2) / np.mean((pcm - want) ** 2)) > 15
-
-
-def test_wav_header_describes_the_stream() -> None:
-    encoder = PacketEncoder(OutputFormat("wav", 16_000))
-    stream = b"".join(packet.payload for packet in [*encoder.push(tone(24_000)), *encoder.finish()])
-    assert len(stream) == 44 + 2 * encoder.true_samples == 44 + 32_000
-    with wave.open(io.BytesIO(stream)) as reader:
-        assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (16_000, 1, 2)
-        assert len(reader.readframes(100_000)) == 32_000

@@ -1,6 +1,13 @@
+"""Signed 16-bit samples, and the WAV header before them."""
+
 from __future__ import annotations
 
+import io
+import wave
+
 import numpy as np
+from voxgate.codecs.encode import PacketEncoder
+from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import decode_s16le, encode_s16le
 
 
@@ -17,3 +24,12 @@ def test_little_endian() -> None:
 def test_round_trip_is_within_half_a_step() -> None:
     pcm = np.linspace(-1, 1, 10_001, dtype=np.float32)
     assert np.abs(decode_s16le(encode_s16le(pcm)) - pcm).max() <= 0.51 / 32767
+
+
+def test_wav_header_describes_the_stream() -> None:
+    encoder = PacketEncoder(OutputFormat("wav", 16_000))
+    stream = b"".join(packet.payload for packet in [*encoder.push(np.zeros(24_000, np.float32)), *encoder.finish()])
+    assert len(stream) == 44 + 2 * encoder.true_samples == 44 + 32_000
+    with wave.open(io.BytesIO(stream)) as reader:
+        assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (16_000, 1, 2)
+        assert len(reader.readframes(100_000)) == 32_000

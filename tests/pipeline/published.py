@@ -103,7 +103,7 @@ GENERATION = {
 
 
 def published_config(model_type: str, model_size: str) -> dict[str, Any]:
-    """config.json of one of the five."""
+    """Returns the config.json of one of the five published checkpoints."""
     config = copy.deepcopy(PUBLISHED) | {"tts_model_type": model_type, "tts_model_size": model_size}
     talker = config["talker_config"]
     if model_size == "0b6":

@@ -17,7 +17,7 @@ from voxgate.pipeline.step_times import StepTimes
 
 
 class Machine:
-    """A talker and a codec of known cost, whose steps are measured as `run` runs them."""
+    """A talker and a codec of known cost; `run` records the durations of their steps."""
 
     def __init__(self, talker_s: Callable[[int], float], codec_s: Callable[[int], float], slots: int = 64) -> None:
         self.talker_s, self.codec_s = talker_s, codec_s
@@ -42,7 +42,7 @@ class Machine:
             self.codec.record(min(streams, 8), self.codec_s(min(streams, 8)) * noise, self.now_s)
 
     def run(self, streams: int | None, seconds: float) -> list[int]:
-        """The capacity as it goes; `streams` None is all that are let in."""
+        """Returns the capacity over time; `streams`: utterances at once, None: as many as the capacity."""
         seen = []
         for _ in range(round(seconds / 0.08)):
             self.now_s += 0.08
@@ -53,7 +53,7 @@ class Machine:
 
 
 def codec_bound(slots: int = 64) -> Machine:
-    """Like the demo voice on two cores: the codec has 80 ms for 14 frames, the talker time to spare."""
+    """Returns a machine like the demo voice on two cores: its codec decodes 14 frames in 80 ms."""
     return Machine(lambda n: 0.010 + 0.001 * n, lambda frames: 0.004 + 0.0052 * frames, slots)
 
 
@@ -62,7 +62,7 @@ def test_capacity_equals_slots_before_measurement() -> None:
 
 
 def test_calibration_finds_capacity_of_the_slowest_stage() -> None:
-    # 8 frames take 45.6 ms and 5 % at most: 72 ms are enough for 12.
+    # 8 frames take 45.6 ms plus at most 5 %: 72 ms are enough for 12.
     assert codec_bound().calibrate() == 12
 
 
@@ -103,7 +103,7 @@ def test_capacity_falls_at_once_and_recovers_in_steps() -> None:
 
 
 def test_slower_cores_at_full_load_cause_no_oscillation() -> None:
-    """Steps take longer the more speak, whatever their batch: at few streams the machine seems to carry many more."""
+    """Steps take longer with more utterances at any batch size, so that few streams predict too high a capacity."""
     machine = codec_bound()
     machine.calibrate()
     plain = machine.codec_s
@@ -154,7 +154,7 @@ def test_no_utterances_are_no_load() -> None:
 
 
 class Voice:
-    """A tone talker whose frames take `step_s` of the number that speak at once."""
+    """A tone talker whose frames take `step_s(utterances at once)`."""
 
     def __init__(self, step_s: Callable[[int], float], slots: int = 32) -> None:
         self.synthesizer = ToneSynthesizer(ToneScript(frame_s=0.05, lookahead_frames=100), slots=slots)
@@ -172,7 +172,7 @@ class Voice:
             return making(frames)
 
         speech._make = measured  # type: ignore[method-assign,assignment] # a probe
-        speech.advance = lambda _: None  # type: ignore[method-assign,assignment] # no listener
+        speech.advance = lambda _: None  # type: ignore[method-assign,assignment] # playback is not simulated
         return speech
 
     async def calibrate(self) -> int:

@@ -47,7 +47,7 @@ REQUIRED = [
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """A folder of the published 1.7B configuration with some fields changed; a value of `...` removes one."""
+    """Writes the published 1.7B configuration with changed fields to a folder; the value `...` removes a field."""
 
     def build(changes: dict[str, Any] | None = None, generation: dict[str, Any] | None = None) -> Path:
         config, options = copy.deepcopy(PUBLISHED), copy.deepcopy(GENERATION)
@@ -119,7 +119,7 @@ def test_published_small_model_loads(write: Callable[..., Path]) -> None:
     }
     loaded = load_checkpoint(write(small))
     assert loaded.model_size == "0b6"
-    # Its queries are wider than its hidden state.
+    # The queries of this size are wider than its hidden state.
     assert (loaded.talker.hidden, loaded.talker.heads * loaded.talker.head_dim) == (1024, 2048)
     assert loaded.predictor.hidden == loaded.talker.hidden
 

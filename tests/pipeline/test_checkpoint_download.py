@@ -40,7 +40,7 @@ FILES = {
 
 
 def ask(hub: str, name: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Ask for a folder, in a process of its own: the library reads its settings when it is imported."""
+    """Requests a folder in a new process, because the library reads its settings when it is imported."""
     program = f"""
 from voxgate.pipeline.checkpoint import CheckpointError
 from voxgate.pipeline.checkpoint import checkpoint_folder
@@ -81,7 +81,7 @@ def test_download_shows_progress(hub: FakeHub, tmp_path: Path) -> None:
 
 
 def test_interrupted_download_resumes(hub: FakeHub, tmp_path: Path) -> None:
-    # The library writes in pieces of 10 MB, so that nothing of less is kept.
+    # The library writes in pieces of 10 MB and keeps nothing of an incomplete one.
     large = bytes(range(256)) * (24 << 12)
     hub.repositories["Qwen/some-voice"].files = FILES | {"model.safetensors": large}
     hub.break_after["model.safetensors"] = 15 << 20
@@ -99,22 +99,22 @@ def test_cached_repository_needs_no_network(hub: FakeHub, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "output"),
     [
         ((403, "GatedRepo"), "Qwen/closed is gated: accept its terms"),
         ((401, "RepoNotFound"), "there is no repository Qwen/closed, or it is private"),
     ],
 )
-def test_download_error_states_the_reason(hub: FakeHub, tmp_path: Path, refusal: tuple[int, str], told: str) -> None:
+def test_download_error_states_the_reason(hub: FakeHub, tmp_path: Path, refusal: tuple[int, str], output: str) -> None:
     hub.repositories["Qwen/closed"] = Repository(FILES, refusal)
-    assert told in ask(hub.url, "Qwen/closed", tmp_path).stdout
+    assert output in ask(hub.url, "Qwen/closed", tmp_path).stdout
 
 
 def test_absent_repository_is_named(hub: FakeHub, tmp_path: Path) -> None:
-    told = ask(hub.url, "Qwen/no-such-voice", tmp_path).stdout
-    assert "refused: there is no repository Qwen/no-such-voice, or it is private" in told
+    output = ask(hub.url, "Qwen/no-such-voice", tmp_path).stdout
+    assert "refused: there is no repository Qwen/no-such-voice, or it is private" in output
 
 
 def test_uncached_repository_without_network_is_named(tmp_path: Path) -> None:
-    told = ask("http://127.0.0.1:9", "Qwen/some-voice", tmp_path).stdout
-    assert "refused: cannot download Qwen/some-voice, and it is not in the local cache" in told
+    output = ask("http://127.0.0.1:9", "Qwen/some-voice", tmp_path).stdout
+    assert "refused: cannot download Qwen/some-voice, and it is not in the local cache" in output

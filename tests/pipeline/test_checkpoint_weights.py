@@ -51,7 +51,7 @@ def test_indexed_shards_load(small: TalkerCheckpoint) -> None:
         save_file({name: tensors[name] for name in part}, small.folder / file)
     places = {name: file for file, part in files.items() for name in part}
     (small.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    # What holds nothing of the talker's need not be read.
+    # A file without tensors of the talker is not read.
     assert check_weights(small) == [small.folder / "a.safetensors", small.folder / "b.safetensors"]
 
 

@@ -17,7 +17,7 @@ def ordinary() -> StaggeredCredit:
 def rounds_of(
     *joins: tuple[float, str], at: Callable[[], StaggeredCredit] = ordinary, paced: bool = True
 ) -> list[tuple[float, str]]:
-    """Who was granted when, for (moment, name) of each `join`; speeches began in the order of their first."""
+    """Returns the grants as (time, names) for joins of (time, name); speeches begin in the order of their first join."""
     granted: list[tuple[float, str]] = []
 
     async def scene() -> None:
@@ -56,7 +56,7 @@ def test_gpu_speeches_have_staggered_rounds() -> None:
     names = ("ada", "bob", "cyd", "dan", "eve")
     granted = rounds_of(*((0.0, name) for name in names), at=partial(StaggeredCredit, "cuda"))
     moments = {name: moment for moment, name in granted}
-    # The clock of the test begins at a multiple of the interval, or a hair behind one.
+    # Virtual time begins at a multiple of the interval, or just after one.
     assert moments["ada"] == moments["eve"]
     apart_s = INTERVAL_S / GPU_GROUPS
     others = sorted(moments[name] for name in ("ada", "bob", "cyd", "dan"))

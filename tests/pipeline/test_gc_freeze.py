@@ -9,7 +9,7 @@ from voxgate.pipeline.gc_freeze import freeze_gc
 
 
 class Engine:
-    """Held only by itself once it is let go, as an engine that was lost is."""
+    """A reference cycle, like a lost engine's objects."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -11,7 +11,7 @@ from voxgate.pipeline.silence import QUIET_RMS, LeadingSilence, SilenceRun, quie
 
 
 def sound(*loud: int) -> np.ndarray:
-    """One frame each: silent for 0, else with its number for an amplitude, in hundredths."""
+    """Returns one frame per level: silence for 0, else a constant of that many hundredths."""
     return np.repeat(np.float32(loud) / 100, FRAME_SAMPLES)
 
 
@@ -55,10 +55,10 @@ def test_immediate_sound_is_returned_at_once() -> None:
 def test_silence_run_is_detected_in_any_chunking(size: int) -> None:
     run = SilenceRun(5)
     frames = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    told = [run.push(sound(*frames[at : at + size])) for at in range(0, len(frames), size)]
-    # Ten frames from the first, the sound in the fifth being the last one.
-    assert told.index(True) == 9 // size
-    assert not any(told[: 9 // size])
+    reached = [run.push(sound(*frames[at : at + size])) for at in range(0, len(frames), size)]
+    # The last sound is in the fifth frame, so the run is complete after the tenth.
+    assert reached.index(True) == 9 // size
+    assert not any(reached[: 9 // size])
 
 
 def test_silence_is_ignored_without_limit() -> None:

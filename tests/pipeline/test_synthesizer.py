@@ -84,7 +84,7 @@ def test_lookahead_is_whole_frames(demo_folder: Path) -> None:
 
 
 def kind(demo_folder: Path, folder: Path, model_type: str, **talker: object) -> Path:
-    """The demo voice, said to be a model of another kind."""
+    """Returns the demo voice's folder with another model type."""
     shutil.copytree(demo_folder, folder, copy_function=os.symlink)
     config = json.loads((folder / "config.json").read_text()) | {"tts_model_type": model_type}
     config["talker_config"] |= talker
@@ -93,7 +93,7 @@ def kind(demo_folder: Path, folder: Path, model_type: str, **talker: object) -> 
 
 
 def rewrite(path: Path, values: dict[str, object]) -> None:
-    """In place of a link to the demo voice's own file."""
+    """Replaces a link to the demo voice's file by a file of its own."""
     path.unlink()
     path.write_text(json.dumps(values))
 
@@ -132,7 +132,7 @@ def test_generation_length_is_bounded(demo_folder: Path, tmp_path: Path, synthes
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("model.safetensors", "neither model.safetensors nor"),
         ("tokenizer.json", "vocab.json"),
@@ -141,10 +141,10 @@ def test_generation_length_is_bounded(demo_folder: Path, tmp_path: Path, synthes
         ("speech_tokenizer/model.safetensors", "neither model.safetensors nor"),
     ],
 )
-def test_missing_file_is_named(demo_folder: Path, tmp_path: Path, name: str, told: str) -> None:
+def test_missing_file_is_named(demo_folder: Path, tmp_path: Path, name: str, message: str) -> None:
     folder = kind(demo_folder, tmp_path / "lacking", "custom_voice")
     (folder / name).unlink()
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         QwenSynthesizer(folder, SynthesizerOptions())
 
 

@@ -79,10 +79,10 @@ def test_language_without_tag_uses_auto(named: ModelVoices) -> None:
 
 def test_instructions_become_first_tokens(named: ModelVoices, text_tokenizer: TextTokenizer) -> None:
     plain = named.prompt(SpeechRequest("slt"))
-    told = named.prompt(SpeechRequest("slt", instructions="speak softly."))
+    with_instructions = named.prompt(SpeechRequest("slt", instructions="speak softly."))
     whole = "<|im_start|>user\nspeak softly.<|im_end|>\n"
     expected = text_tokenizer.tokenizer.encode(whole, add_special_tokens=False).ids
-    assert list(told.text) == [*expected, *plain.text]
+    assert list(with_instructions.text) == [*expected, *plain.text]
 
 
 def test_invalid_request_is_named(named: ModelVoices) -> None:

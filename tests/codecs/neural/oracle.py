@@ -21,7 +21,7 @@ class OracleDecoder:
 
     @torch.no_grad()
     def __call__(self, codes: Tensor) -> Tensor:
-        """int64 [B, T, 16] -> [B, T * 1920]."""
+        """Decodes int64 [B, T, 16] to [B, T * 1920]."""
         x = self.conv("pre_conv.conv", self.dequantise(codes.transpose(1, 2)))
         x = self.transformer(x.transpose(1, 2)).transpose(1, 2)
         for stage, ratio in enumerate(self.c["upsampling_ratios"]):

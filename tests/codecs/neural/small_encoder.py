@@ -1,4 +1,4 @@
-"""A codec encoder of a few thousand numbers, the same wherever it is made."""
+"""A codec encoder with a few thousand parameters and fixed random weights."""
 
 from __future__ import annotations
 

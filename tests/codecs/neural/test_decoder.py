@@ -32,7 +32,7 @@ def decode_in_chunks(
 def test_single_pass_equals_the_oracle(small: CodecDecoder, small_oracle: OracleDecoder) -> None:
     codes = random_codes(small, rows=3, frames=30)
     expected = small_oracle(codes)
-    assert expected.abs().mean() > 0.01  # or agreeing would prove nothing
+    assert expected.abs().mean() > 0.01  # silence would match anything
     assert (expected.abs() < 1).double().mean() > 0.9
     assert (small.decode_all(codes) - expected).abs().max() < EXACT
 
@@ -109,7 +109,7 @@ def test_reset_slot_keeps_no_state(small: CodecDecoder) -> None:
     again, _ = small.decode(codes, slab.take(slots))
     fresh, _ = small.decode(codes, small.initial_state(2))
     assert torch.equal(again[1], fresh[1])
-    assert not torch.equal(again[0], fresh[0])  # the slot beside it went on
+    assert not torch.equal(again[0], fresh[0])  # the other slot continued
 
 
 def test_decoding_does_not_change_the_given_state(small: CodecDecoder) -> None:
@@ -122,7 +122,7 @@ def test_decoding_does_not_change_the_given_state(small: CodecDecoder) -> None:
 
 
 def test_late_position_decodes_as_an_early_one(demo: CodecDecoder) -> None:
-    """Only relative positions count; out of reach of the beginning, early and late sound alike."""
+    """Positions are relative: beyond the left context, a late position decodes like an early one."""
     reach = demo.config.exact_left_context
     codes = random_codes(demo, rows=1, frames=reach + 4)
     early, _ = demo.decode(codes, demo.initial_state(1))

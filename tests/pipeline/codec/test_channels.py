@@ -153,8 +153,8 @@ def test_failed_accept_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) 
     owner, theirs = socket.socketpair()
     address = f"voxgate-test-{uuid.uuid4().hex}"
     channels = JobChannels(theirs, address, b"", CODEBOOKS)
-    guest = socket.socket(socket.AF_UNIX)
-    guest.connect(f"\0{address}")
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(f"\0{address}")
 
     def no_descriptors(_: socket.socket) -> None:
         raise OSError(errno.EMFILE, "too many open files")
@@ -163,8 +163,8 @@ def test_failed_accept_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) 
         patch.setattr(socket.socket, "accept", no_descriptors)
         assert channels.next_batch(8, 64, wait_s=0.0) == []
     assert channels.next_batch(8, 64, wait_s=0.0) == []
-    guest.settimeout(DEADLINE_S)
-    assert ANSWER_HEADER.unpack(guest.recv(ANSWER_HEADER.size))[0] == AnswerKind.READY
+    peer.settimeout(DEADLINE_S)
+    assert ANSWER_HEADER.unpack(peer.recv(ANSWER_HEADER.size))[0] == AnswerKind.READY
     channels.close()
-    for end in (owner, guest):
+    for end in (owner, peer):
         end.close()

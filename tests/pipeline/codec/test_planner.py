@@ -107,7 +107,7 @@ def test_playback_ends_every_wait_before_the_stream_runs_dry(lead: int, pending:
         (9, 0, False, 1),
         (9, 1, False, 1),
         (9, 2, False, 2),
-        (1, 3, False, 1),  # short lead: takes what there is
+        (1, 3, False, 1),  # short lead: takes what is pending
         (1, 4, False, 0),  # long enough to wait for two
         (2, 4, False, 2),
         (3, 8, False, 0),
@@ -130,13 +130,13 @@ def test_stream_with_shortest_lead_determines_the_chunk() -> None:
 
 
 def test_among_equal_leads_the_one_served_longest_ago_goes_first() -> None:
-    """With too little capacity every lead is zero, and no stream may starve."""
+    """Without spare capacity all leads are 0, and no stream may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
     assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
 
 
 def test_neither_playing_nor_new_streams_starve() -> None:
-    """Short of capacity, with an utterance beginning at every turn: each is served within a round of all."""
+    """Without spare capacity and with a new stream at every turn, each is served within one round."""
     streams = {slot: StreamView(slot, pending=9, decoded=20, heard=20) for slot in range(6)}
     waited = dict.fromkeys(streams, 0)
     for turn in range(1, 60):
@@ -154,7 +154,7 @@ def test_neither_playing_nor_new_streams_starve() -> None:
         for slot in [slot for slot in batch.slots if slot >= 100]:
             del streams[slot], waited[slot]
         waited = {slot: turns + 1 for slot, turns in waited.items()}
-        # The newcomer takes one of two rows, the six take turns in the other.
+        # A new stream takes one of two rows; the six others take turns in the second.
         assert max(waited.values()) <= 6 + 2
 
 
@@ -162,5 +162,5 @@ def test_context_is_decoded_in_full_chunks() -> None:
     fresh = StreamView(0, pending=13, decoded=0, heard=0, context=11)
     assert frames_to_decode(fresh) == 8
     assert frames_to_decode(fresh._replace(pending=5, decoded=8, heard=8, context=3)) == 2
-    # What follows is heard, and the first of it at once.
+    # What follows is played, and its first frame at once.
     assert frames_to_decode(fresh._replace(pending=2, decoded=11, heard=11, context=0)) == 1

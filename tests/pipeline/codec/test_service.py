@@ -104,9 +104,9 @@ async def test_interleaved_streams_each_equal_a_single_pass(service: CodecServic
 async def test_stream_continues_its_context(service: CodecService, decoder: CodecDecoder, frames: int) -> None:
     context, codes = codes_of(8, frames), codes_of(9, 7)
     stream = service.open(context=context)
-    beside, other = service.open(), codes_of(10, 9)
+    second, other = service.open(), codes_of(10, 9)
     async with asyncio.timeout(DEADLINE_S):
-        spoken, undisturbed = await asyncio.gather(speak(stream, codes, at_once=2), speak(beside, other, at_once=3))
+        spoken, undisturbed = await asyncio.gather(speak(stream, codes, at_once=2), speak(second, other, at_once=3))
     whole = expected(decoder, np.concatenate([context, codes]))
     assert np.abs(spoken - whole[frames * 1920 :]).max() < 1e-5
     assert np.abs(undisturbed - expected(decoder, other)).max() < 1e-5
@@ -137,7 +137,7 @@ async def test_slot_released_with_job_in_flight_starts_clean(service: CodecServi
         abandoned = [service.open() for _ in range(SLOTS)]
         for stream in abandoned:
             stream.push(codes_of(6, 12))
-        await anext(abandoned[0])  # others are still under way
+        await anext(abandoned[0])  # the other jobs are still in flight
         for stream in abandoned:
             await stream.aclose()
         async with asyncio.timeout(DEADLINE_S):
@@ -212,7 +212,7 @@ async def test_killed_worker_fails_every_stream() -> None:
     pid = service.pid
     assert pid is not None
     idle, busy = service.open(), service.open()
-    os.kill(pid, signal.SIGSTOP)  # so that the job is surely under way
+    os.kill(pid, signal.SIGSTOP)  # so that the job is surely in flight
     busy.push(codes_of(0, 1))
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)

@@ -131,7 +131,7 @@ async def test_error_is_raised_after_delivered_audio() -> None:
     assert len(await anext(stream)) == 1920
     with pytest.raises(EngineLost, match="gone"):
         await anext(stream)
-    assert stream.view(0.0).pending == 0  # nothing more is decoded for it
+    assert stream.view(0.0).pending == 0  # no more frames are decoded
 
 
 async def test_closing_releases_slot_once_and_drops_late_audio() -> None:
@@ -144,7 +144,7 @@ async def test_closing_releases_slot_once_and_drops_late_audio() -> None:
     stream.deliver(audio(1), 1)
     assert owner.released == [stream]
     assert [pcm async for pcm in stream] == []
-    stream.push(frames(2, 1))  # a talker's last frames may still come
+    stream.push(frames(2, 1))  # the talker's last frames may arrive later
     assert stream.view(0.0).pending == 0
 
 
@@ -172,7 +172,7 @@ async def test_context_is_decoded_first_and_discarded() -> None:
     codes, first = stream.take(4, 1, 0.0)
     assert first
     assert codes[:, 0].tolist() == [100, 101, 102, 103]
-    # Frames of the context are past as soon as they are decoded.
+    # Frames of the context count as heard as soon as they are decoded.
     assert stream.view(0.0) == StreamView(slot=4, pending=4, decoded=4, heard=4, served=1, context=1)
     stream.deliver(audio(4), 4)
     stream.take(2, 2, 0.0)

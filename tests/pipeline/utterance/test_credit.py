@@ -59,7 +59,7 @@ def test_generation_stays_within_lookahead(bench: Callable[..., SpeechBench]) ->
 
 @pytest.mark.parametrize(("paced", "made"), [(True, [3, 5, 9, 12]), (False, [7, 8, 10, 12])])
 def test_generation_follows_growing_lookahead(bench: Callable[..., SpeechBench], paced: bool, made: list[int]) -> None:
-    """Paced credit grows at twice the pace of playback up to its limit; unpaced credit comes at once."""
+    """Generation runs at twice the speed of playback up to the lookahead; unpaced, all of it at once."""
 
     async def scene() -> None:
         async with bench(lookahead_frames=7, initial_burst_frames=3, paced=paced) as b:
@@ -90,7 +90,7 @@ def test_generation_waits_for_first_decoded_frame(bench: Callable[..., SpeechBen
 
 @pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
 def test_engine_gets_urgency_of_the_next_frame(bench: Callable[..., SpeechBench], paced: bool, due: int) -> None:
-    """Paced speech counts played frames; unpaced speech counts the frames that playback would have reached: five in 0.4 s."""
+    """Due frames follow playback; unpaced, real time: 0.4 s are five frames."""
 
     async def scene() -> None:
         async with bench(lookahead_frames=9, paced=paced) as b:

@@ -60,7 +60,7 @@ def test_max_frames_is_never_exceeded(bench: Callable[..., SpeechBench], max_fra
             await b.say(STORY)
             assert len(b.codec.frames) == max_frames
             assert b.speech.finish_reason is FinishReason.LENGTH
-            # With its text known the talker ends by itself, and makes no frame too many.
+            # When the text has ended, the talker ends at its limit by itself.
             assert b.engine.aborted == []
 
     run(scene())
@@ -130,5 +130,5 @@ def test_length_limit_can_be_switched_off(
 
     tokens_3 = run(scene(FrameLimits(frames_floor=5, frames_per_token=3)))
     assert tokens_3 < 40
-    # The slot's own end.
+    # The slot's own limit.
     assert run(scene(FrameLimits(frames_per_token=0))) == 399

@@ -50,7 +50,7 @@ def test_flush_ends_the_generation(bench: Callable[..., SpeechBench]) -> None:
             b.speech.push_text("one two")
             b.speech.flush()
             await settle()
-            # All of it was spoken, to its end, without more text.
+            # The flushed text is spoken to its end without more text.
             assert b.engine.opened[0].finish_reason is FinishReason.END
             await b.say("three four")
             assert b.segments() == ["one two", "three four"]
@@ -107,7 +107,7 @@ def test_each_generation_has_its_own_seed(bench: Callable[..., SpeechBench]) -> 
 def test_first_frame_decoded_by_engine_is_not_decoded_again(
     bench: Callable[..., SpeechBench], slot: int | None, decodes_first: bool
 ) -> None:
-    """Nor is any of the second generation, which goes on in the stream of the first."""
+    """The same holds for the first frame of the second generation, which continues the codec stream."""
 
     async def scene() -> None:
         engine = EchoEngine(decodes_first=decodes_first)

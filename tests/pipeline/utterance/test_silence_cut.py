@@ -21,10 +21,10 @@ def test_leading_silence_is_cut_on_request(bench: Callable[..., SpeechBench]) ->
             chunks: list[SpeechChunk] = []
             async for chunk in b.speech:
                 chunks.append(chunk)
-                # The listener hears what he is given; the rest comes for that alone.
+                # Playback follows what was delivered, which alone brings the rest.
                 b.speech.advance(sum(chunk.frames for chunk in chunks))
             made = len(b.codec.frames)
-            # The frame before the first sound stays, silent as it is.
+            # The silent frame before the first sound stays.
             assert audio_frames(chunks)[1:] == list(range(7, made))
             assert [chunk.first_frame for chunk in chunks] == [
                 sum(chunk.frames for chunk in chunks[:n]) for n in range(len(chunks))
@@ -32,7 +32,7 @@ def test_leading_silence_is_cut_on_request(bench: Callable[..., SpeechBench]) ->
             words = [word for chunk in chunks for word in chunk.words]
             assert words[-1].end == len(STORY.rstrip())
             assert words[-1].end_ms <= 80 * (made - 6)
-            # The codec was told of all frames that are past, cut off or heard.
+            # The codec counts all frames behind the playback position, cut off or heard.
             assert max(b.codec.heard) == made
 
     run(scene())
@@ -61,7 +61,7 @@ def test_silent_speech_is_still_played(bench: Callable[..., SpeechBench]) -> Non
 
 def test_speech_that_becomes_silent_is_ended(bench: Callable[..., SpeechBench]) -> None:
     async def scene(limits: FrameLimits) -> tuple[int, FinishReason | None]:
-        # It would go on for as long as a slot lets it.
+        # Without the limit it would continue to the end of its slot.
         async with bench(engine=EchoEngine(tail=10_000), limits=limits, lookahead_frames=4) as b:
             tokens = len(b.tokenizer.encode_plain("one two three."))
             b.codec.silent = lambda number: number > tokens

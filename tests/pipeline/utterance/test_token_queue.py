@@ -5,7 +5,7 @@ from voxgate.pipeline.utterance import TokenQueue
 
 
 def tokens(first: int, last: int, *, ends: int | None = None) -> list[SpeechToken]:
-    """Tokens by number, `first` to `last`; a sentence ends with number `ends`."""
+    """Returns tokens with the ids `first` to `last`; a sentence ends with token `ends`."""
     return [SpeechToken(n, n, sentence_end=n == ends) for n in range(first, last + 1)]
 
 

@@ -83,7 +83,7 @@ def test_aligner_gets_each_frame_with_its_code(
             assert [code for _, code in heard] == [frame[0] for frame in made]
             levels = [level for level, _ in heard if level]
             assert levels == pytest.approx([0.1 + n / 1000 for n in range(4 if trim else 0, len(b.codec.frames))])
-            # Each segment's last frame was made for no text, its end.
+            # The last frame of each segment belongs to its end, not to a token.
             ends = [n + 1 for n, (a, b) in enumerate(pairwise(made)) if a[0] < 0 <= b[0]]
             assert segments[: len(ends)] == ends
             assert len(ends) > 1
