@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from voxgate.benchmarks import local as bench_local
 from voxgate.benchmarks.gpu import command as bench_gpu
-from voxgate.cli.settings_flags import add_flags
+from voxgate.cli import serve
 from voxgate.gateway.settings import Settings
 from voxgate.loadtest import command as bench_ws
 
@@ -24,8 +24,8 @@ ABOUT_OPTIONS = [
     ROOT / "docs" / f"{name}.md"
     for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")
 ]
-OTHER_PROGRAMS = {"--build", "--config", "--scale", "--shm-size", "--gpus"}
-"""Flags of other programs, and `voxgate serve --config`, which is no setting."""
+OTHER_PROGRAMS = {"--build", "--scale", "--shm-size", "--gpus"}
+"""Flags of other programs."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -61,7 +61,7 @@ def options() -> set[str]:
     """Every flag of the commands that the pages describe."""
     found: set[str] = set()
     benches = [bench.configure for bench in (bench_ws, bench_local, bench_gpu)]
-    for configure in (*benches, lambda parser: add_flags(parser, Settings)):
+    for configure in (*benches, serve.configure):
         parser = argparse.ArgumentParser()
         configure(parser)
         found |= set(parser._option_string_actions)
