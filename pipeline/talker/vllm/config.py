@@ -95,7 +95,7 @@ class EngineConfig:
     @property
     def graph_sizes(self) -> list[int]:
         """Rows of the steps that a GPU runs as one graph, ascending."""
-        return backbone_graph_sizes(self.shape.rows, own=self.options.voxgate_kernels)
+        return backbone_graph_sizes(self.shape.rows, voxgate_kernels=self.options.voxgate_kernels)
 
     def connect_reports(self) -> ReportSender:
         """A sender of reports; every thread that sends needs its own."""

@@ -41,7 +41,7 @@ def preload_modules(device: str) -> list[str]:
     """Modules that the engine's process imports, by name: the fork server ignores those that do not exist."""
     modules = ["vllm.model"]
     if device != "cpu":
-        modules += ["vllm.backbone", "cuda.frame_step", "cuda.predictor"]
+        modules += ["vllm.backbone", "cuda.frame_sender", "cuda.frame_step", "cuda.predictor"]
     talker = __package__.rpartition(".")[0]
     return [*compat.preload_modules(device), *(f"{talker}.{name}" for name in modules)]
 
