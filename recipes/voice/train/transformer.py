@@ -73,6 +73,8 @@ class CausalSelfAttention(nn.Module):
 
 
 class GatedMlp(nn.Module):
+    """SwiGLU perceptron."""
+
     def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
