@@ -1,6 +1,6 @@
 """Messages between the processes that decode speech and the codec's worker, over a stream socket; little endian.
 
-job     serial u32, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16); codes int16 [rows, frames, codebooks]
+job     serial u32, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16); int16 codes [rows, frames, books]
 answer  kind u8, serial u32, micros u32, length u32; payload: JSON for READY, a reason in UTF-8 for FAILED;
         micros is the duration of the job's batch
 

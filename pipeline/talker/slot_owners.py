@@ -65,7 +65,7 @@ Owner = TypeVar("Owner", bound=SlotOwner)
 
 
 class SlotOwners(Generic[Owner]):
-    """Owners by slot. `on_engine_record` gets the first two columns and the flags of records about the engine itself."""
+    """Owners by slot. `on_engine_record` gets two columns and the flags of each record about the engine itself."""
 
     def __init__(self, groups: int, on_engine_record: Callable[[int, int, int], None] | None = None) -> None:
         self._groups, self._on_engine_record = groups, on_engine_record

@@ -17,6 +17,7 @@ def graph_sizes_for(rows: int) -> list[int]:
 def backbone_graph_sizes(slots: int, *, voxgate_kernels: bool) -> list[int]:
     """Sizes of the backbone's graphs. Its rows are positions, so a batch may hold prompts as well as single positions.
 
-    `voxgate_kernels`: for the backbone of this package, whose graphs take any mixture of rows; vLLM's take single positions only.
+    `voxgate_kernels`: for the backbone of this package, whose graphs take any mixture of rows; those of vLLM's backbone
+    take single positions only.
     """
     return graph_sizes_for(max(slots, MIN_GRAPH_ROWS) if voxgate_kernels else slots)

@@ -96,7 +96,7 @@ class FastInputPreparation:
         self._runner.prepare_inputs, self._runner.prepare_attn = self._inputs, self._attn
 
     def self_test(self, steps: Callable[[], object]) -> bool:
-        """Whether all steps of frames that `steps` runs were prepared as vLLM prepares them; False if there were none."""
+        """Whether every step of frames that `steps` runs is prepared as vLLM does it; False if there is none."""
         self._compared = []
         try:
             steps()

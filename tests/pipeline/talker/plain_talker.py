@@ -82,7 +82,7 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, u: floa
 
 
 class Stack:
-    """A plain decoder: pre-norm, q/k norms, half-split rotary, grouped queries, SwiGLU (`docs/qwen3_tts.md`, sections 5.1 and 5.2)."""
+    """Plain decoder (`docs/qwen3_tts.md`, section 5): pre-norm, q/k norms, rotary halves, GQA, SwiGLU."""
 
     def __init__(self, weights: dict[str, Tensor], prefix: str, config: dict) -> None:
         self.w, self.prefix, self.c = weights, prefix, config
