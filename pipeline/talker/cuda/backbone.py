@@ -114,7 +114,7 @@ class GpuBackbone:
             cache.stride(0), cache.stride(2), cache.stride(1), rows.pages.stride(0),
             SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim, PAGE=cache.shape[2],
             QUERIES=max(16, triton.next_power_of_2(size.heads // size.kv_heads)), TILE=tile, PROMPT_TILE=PROMPT_TILE,
-            REQUESTS=next(most for most in _REQUESTS if most > requests), PDL=self._pdl, num_warps=warps,
+            REQUESTS=next(size for size in _REQUESTS if size > requests), PDL=self._pdl, num_warps=warps,
             launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
 

@@ -50,24 +50,24 @@ struct Attention : PredictorGemm {
         }
         sync_compute_warps();
         float *const own = shared.qkv[half] + part * DIM;
-        float value4[4];
-        load4(own + channel, value4);
+        float own4[4];
+        load4(own + channel, own4);
         if (part <= SHARING) {
             float swapped[4], sum_sq = 0.0f;
             load4(own + (channel + DIM / 2) % DIM, swapped);
 #pragma unroll
-            for (int j = 0; j < 4; ++j) sum_sq += value4[j] * value4[j];
-            const float rms = rsqrtf(warp_sum(sum_sq) / DIM + (float)p.eps);
+            for (int j = 0; j < 4; ++j) sum_sq += own4[j] * own4[j];
+            const float inv_rms = rsqrtf(warp_sum(sum_sq) / DIM + (float)p.eps);
 #pragma unroll
-            for (int j = 0; j < 4; ++j) value4[j] = rms * (value4[j] * cosine[j] + swapped[j] * sine[j]);
+            for (int j = 0; j < 4; ++j) own4[j] = inv_rms * (own4[j] * cosine[j] + swapped[j] * sine[j]);
         }
         if (part >= SHARING) {
-            const uint2 words = make_uint2(pack_bf16(value4[0], value4[1]), pack_bf16(value4[2], value4[3]));
+            const uint2 words = make_uint2(pack_bf16(own4[0], own4[1]), pack_bf16(own4[2], own4[3]));
             *(uint2 *)((part == SHARING ? keys : values) + pass * DIM + channel) = words;
-            unpack4(words, value4);
+            unpack4(words, own4);
         }
         sync_warp();
-        *(float4 *)(own + channel) = make_float4(value4[0], value4[1], value4[2], value4[3]);
+        *(float4 *)(own + channel) = make_float4(own4[0], own4[1], own4[2], own4[3]);
         sync_compute_warps();
         float scores[SHARING] = {};
 #pragma unroll

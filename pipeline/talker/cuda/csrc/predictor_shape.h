@@ -24,7 +24,7 @@ constexpr int WIDEST = QKV_N > GATE_N ? QKV_N : GATE_N;
 // Words of two bfloat16 in the order of matrix instructions: [depth / 16][lane][4].
 constexpr int X_WORDS = HIDDEN / 16 * 128, ATTENDED_WORDS = HEADS * DIM / 16 * 128, INNER_WORDS = INNER / 16 * 128;
 constexpr int X_SLICE = X_WORDS / WARPS;
-static_assert(RANKS == 8 && WARPS == RANKS && BLOCKS == CLUSTERS * RANKS, "a rank has two rows of a matrix instruction");
+static_assert(RANKS == 8 && WARPS == RANKS && BLOCKS == CLUSTERS * RANKS, "a rank has two of the 16 rows");
 static_assert(WARPS == 8 && SLICE % 32 == 0 && NARROW_SLOTS <= THREADS && SUMS <= 32);
 static_assert(GATE_N % 4 == 0 && QKV_N <= WARPS && HEAD_N <= WARPS && GATE_N / 2 <= WARPS && SHARING == 2);
 static_assert(X_SLICE * 4 <= WIDEST * 32 * 16);

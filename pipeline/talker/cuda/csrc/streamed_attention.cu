@@ -63,8 +63,8 @@ struct Attention {
         if (p.cache_slots[row] < 0) first = row, position = 0;
         cached = position - (row - first);
     }
-    DEVICE_MEMBER u16 *at_place(i64 page_number, int cache_slot) {
-        return p.cache + page_number * p.page_stride + cache_slot * p.place_stride + head * p.head_stride;
+    DEVICE_MEMBER u16 *at_place(i64 page_number, int place) {
+        return p.cache + page_number * p.page_stride + place * p.place_stride + head * p.head_stride;
     }
     DEVICE_MEMBER const u16 *line_at(int at) {
         return at_place(p.pages[request * p.pages_stride + at / page_size], at % page_size);
@@ -77,8 +77,8 @@ struct Attention {
             prefetch_l2(line_at(at), 2 * DIM * 2);
     }
     // Loads the 16 positions that this warp takes in a round.
-    DEVICE_MEMBER void load_tile(int norm_rope) {
-        const int begin = (norm_rope * WARPS + warp) * 16, slot = norm_rope % TILES;
+    DEVICE_MEMBER void load_tile(int round) {
+        const int begin = (round * WARPS + warp) * 16, slot = round % TILES;
         if (begin >= cached) return;
         const int count = cached - begin < 16 ? cached - begin : 16;
         if (lane == 0) mbarrier_expect_tx(shared.full[warp][slot], count * 2 * DIM * 2);
@@ -96,9 +96,9 @@ struct Attention {
         const u32 low = load_word((const u32 *)from + lane), high = load_word((const u32 *)from + lane + 32);
         return {{low_bf16(low), high_bf16(low)}, {low_bf16(high), high_bf16(high)}};
     }
-    DEVICE_MEMBER Channels angles_at(int cache_slot) {
-        const float2 *at = (const float2 *)(p.angles + (size_t)(cache_slot > 0 ? cache_slot : 0) * DIM);
-        const float2 cosine = at[lane], sine = at[lane + 32];
+    DEVICE_MEMBER Channels angles_at(int at_position) {
+        const float2 *from = (const float2 *)(p.angles + (size_t)(at_position > 0 ? at_position : 0) * DIM);
+        const float2 cosine = from[lane], sine = from[lane + 32];
         return {{cosine.x, cosine.y}, {sine.x, sine.y}};
     }
     // Writes norm and rotary embedding of a head to `to`.
@@ -139,11 +139,13 @@ struct Attention {
                 best = best > other ? best : other;
             }
             // Only the first of four lanes has scores; at least one position exists.
-            const float other = shuffle_xor(best, 1), nearer = best > other ? best : other;
-            const float far = shuffle_xor(nearer, 2), top = nearer > far ? nearer : far;
-            const float now = row_max[query] > top ? row_max[query] : top, rescale = fast_exp(row_max[query] - now);
-            row_max[query] = now;
-            const float a = fast_exp(low - now), b = fast_exp(high - now);
+            const float other = shuffle_xor(best, 1), pair_max = best > other ? best : other;
+            const float other_pair_max = shuffle_xor(pair_max, 2);
+            const float tile_max = pair_max > other_pair_max ? pair_max : other_pair_max;
+            const float new_max = row_max[query] > tile_max ? row_max[query] : tile_max;
+            const float rescale = fast_exp(row_max[query] - new_max);
+            row_max[query] = new_max;
+            const float a = fast_exp(low - new_max), b = fast_exp(high - new_max);
             if (pair == 0) shared.weights[warp][quad][query] = a, shared.weights[warp][quad + 8][query] = b;
             float sum = a + b;
             for (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);
@@ -220,13 +222,13 @@ struct Attention {
             sync_warp();
             if (count > 0) attend_tile(shared.step_lines[warp], count, queries);
         }
-        for (int norm_rope = 0; (norm_rope * WARPS + warp) * 16 < cached; ++norm_rope) {
-            const int left = cached - (norm_rope * WARPS + warp) * 16;
-            while (!all_lanes(mbarrier_try_wait_cta(shared.full[warp][norm_rope % TILES], norm_rope / TILES))) {}
-            attend_tile(shared.ring[warp][norm_rope % TILES], left < 16 ? left : 16, queries);
+        for (int round = 0; (round * WARPS + warp) * 16 < cached; ++round) {
+            const int left = cached - (round * WARPS + warp) * 16;
+            while (!all_lanes(mbarrier_try_wait_cta(shared.full[warp][round % TILES], round / TILES))) {}
+            attend_tile(shared.ring[warp][round % TILES], left < 16 ? left : 16, queries);
             fence_async_proxy();
             sync_warp();
-            load_tile(norm_rope + TILES);
+            load_tile(round + TILES);
         }
 #pragma unroll
         for (int query = 0; query < SHARING; ++query) {
