@@ -6,6 +6,7 @@ import logging
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -110,7 +111,7 @@ class GpuBatchDecoder:
         self._graphs: dict[int, GraphBuckets[_BatchInputs, Tensor]] = {
             frames: GraphBuckets.capture(
                 lambda inputs: decoder.decode(inputs.codes, inputs.streams[0], inputs.streams[1]),
-                lambda rows, frames=frames: self._padding_inputs(rows, frames),
+                partial(self._padding_inputs, frames),
                 sizes,
                 stream=self._stream,
                 pool=pool,
@@ -123,7 +124,7 @@ class GpuBatchDecoder:
         self.first_frame_event: torch.cuda.Event | None = None
         """Recorded when the latest first frame that the talker decodes in one of the slots is complete."""
 
-    def _padding_inputs(self, rows: int, frames: int) -> _BatchInputs:
+    def _padding_inputs(self, frames: int, rows: int) -> _BatchInputs:
         """Inputs of streams in the padding slot."""
         device = self.decoder.device
         return _BatchInputs(
