@@ -85,7 +85,7 @@ def test_weights_of_wrong_shape_are_named(tmp_path: Path, encoder: SpeakerEncode
         ({"enc_dim": 24, "sample_rate": 16_000}, "24000 Hz"),
         ({"enc_dim": 24, "enc_channels": [16, 16, 48]}, "different or too short lengths"),
         ({"enc_dim": 24, "enc_channels": [20, 20, 20, 20, 60]}, "multiples of 8"),
-        ({"enc_dim": "wide"}, "enc_dim cannot be 'wide'"),
+        ({"enc_dim": "wide"}, "enc_dim must be int, got 'wide'"),
     ],
 )
 def test_unsupported_configuration_is_named(section: dict[str, Any], message: str) -> None:

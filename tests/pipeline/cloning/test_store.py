@@ -45,7 +45,7 @@ METADATA = {"format": FORMAT, "name": "ada"}
         (save(VECTOR), "format"),
         (save(VECTOR, METADATA | {"format": "voxgate-voice-9"}), "format"),
         (save({"other": np.ones(8)}, METADATA), "format"),
-        (save(VECTOR, {"format": FORMAT}), "needs a name"),
+        (save(VECTOR, {"format": FORMAT}), "must have a name"),
         (save({"speaker_vector": np.full(8, np.nan)}, METADATA), "finite"),
         (save(VECTOR, METADATA | {"languages": "german"}), "languages"),
         (save(VECTOR, METADATA | {"languages": json.dumps(3)}), "languages"),
