@@ -1,7 +1,4 @@
-"""Where a request carries its key or token: each client library has its own place."""
-# TODO-DOC Which web pages may use the gateway: its own, those at an address, and those that are listed.
-# TODO-DOC The door: decides from a request's credential, origin and address who is calling.
-# TODO-DOC The door as the settings describe it.
+"""Authentication: the credential, origin and address of a request decide which caller it belongs to."""
 
 from __future__ import annotations
 
@@ -50,16 +47,16 @@ def _from_subprotocols(header: str | None) -> str | None:
 
 
 def origin_and_host(origins: Sequence[str], hosts: Sequence[str]) -> tuple[str | None, str | None]:
-    """What a request's `Origin` and `Host` headers come to: two origins are never allowed, two hosts are none."""
+    """Origin and host of a request from all its headers: several origins never match, several hosts count as none."""
     return ",".join(origins) if origins else None, hosts[0] if len(hosts) == 1 else None
 
 
 def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...]) -> bool:
     """Whether a page of `origin` may use the gateway at `host` (the Host header).
 
-    Without an Origin it is no browser. The gateway's own page may if it was reached by an address or as
-    localhost: a foreign name that was made to point here (DNS rebinding) is none of both. Other names have to
-    be listed.
+    Requests without an Origin do not come from a browser and are allowed. The gateway's own page is allowed if it was
+    opened by IP address or as localhost, which a foreign name that resolves to this host (DNS rebinding) is not. Other
+    origins must be listed.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True
@@ -92,11 +89,12 @@ def _is_address(hostname: str) -> bool:
     return True
 
 
-_CALLERS_REMEMBERED = 1024
+_MAX_ADDRESSES = 1024
+"""Callers without keys that are kept before unused ones are dropped."""
 
 
 class AccessControl:
-    """With keys configured, everyone needs one, or a token made with one; without, every address is a caller."""
+    """Identifies callers: by API key or token where keys are configured, otherwise by address."""
 
     def __init__(
         self,
@@ -118,7 +116,7 @@ class AccessControl:
 
     @property
     def requires_key(self) -> bool:
-        """Keys are configured: nobody comes in without."""
+        """Whether keys are configured, so that every caller needs one."""
         return len(self._ring) > 0
 
     def lists_origin(self, origin: str) -> bool:
@@ -126,45 +124,45 @@ class AccessControl:
         return bool(origin) and ("*" in self._origins or origin in self._origins)
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Other keys from now on; sockets that are open stay open."""
+        """Replaces the keys; open sockets stay open."""
         self._ring = ring
 
     def authenticate(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
-        """Who is calling. `credential`: a key or a token. Raises Forbidden (the origin), Unauthorized."""
+        """The caller of a request with `credential`, a key or token. Raises Forbidden for the origin, Unauthorized."""
         self.check_origin(origin, host)
         return self.caller_of(credential, peer)
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Raises Forbidden."""
+        """Raises Forbidden for an origin that is not allowed."""
         if not origin_allowed(origin, host, self._origins):
             raise Forbidden("this origin is not allowed")
 
     def caller_of(self, credential: str | None, peer: str) -> Caller:
-        """Who is calling, wherever the request comes from. Raises Unauthorized."""
+        """The caller with `credential`, whatever the origin of the request. Raises Unauthorized."""
         if not self.requires_key:
             return self._caller(peer, self._defaults)
         key = None if credential is None else self._key(credential)
         if key is None:
-            raise Unauthorized("an API key is needed" if not credential else "this API key is not valid")
+            raise Unauthorized("an API key is required" if not credential else "this API key is not valid")
         return self._caller(key.name, key.limits.over(self._defaults))
 
     def check_key(self, credential: str | None) -> None:
-        """Raises Unauthorized for what a token may not do: it is for speaking, and a browser holds it."""
+        """Raises Unauthorized unless `credential` is an API key; tokens, which browsers hold, are for speaking only."""
         if self.requires_key and (credential is None or self._ring.find(credential, self._clock()) is None):
-            raise Unauthorized("this takes an API key")
+            raise Unauthorized("this requires an API key")
 
     def issue_token(self, credential: str | None, ttl_s: int) -> tuple[str, datetime]:
-        """A token in the name of the key, and when it expires.
+        """A token in the name of the key, and the time of its expiry.
 
-        Only a key makes tokens: one that a browser holds cannot prolong itself. Raises Unauthorized; ValueError
-        for a `ttl_s` outside 1 to MAX_TTL_S.
+        Only a key can issue tokens, so that a browser cannot prolong its own. Raises Unauthorized, and ValueError for a
+        `ttl_s` outside 1 to MAX_TTL_S seconds.
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
-            raise ValueError(f"ttl_s is 1 to {MAX_TTL_S}")
+            raise ValueError(f"ttl_s must be between 1 and {MAX_TTL_S}, got {ttl_s}")
         now = self._clock()
         key = None if credential is None else self._ring.find(credential, now)
         if key is None:
-            raise Unauthorized("tokens are made with an API key")
+            raise Unauthorized("an API key is required to issue tokens")
         return self._signer.issue(key.name, ttl_s, now)
 
     def _key(self, credential: str) -> ApiKey | None:
@@ -176,8 +174,7 @@ class AccessControl:
 
     def _caller(self, name: str, limits: KeyLimits) -> Caller:
         if (caller := self._callers.get(name)) is None:
-            if len(self._callers) >= _CALLERS_REMEMBERED and not self.requires_key:
-                # Addresses are many; those that hold nothing need not be remembered.
+            if len(self._callers) >= _MAX_ADDRESSES and not self.requires_key:
                 self._callers = {known: other for known, other in self._callers.items() if not other.unused}
             caller = self._callers[name] = Caller(
                 name, limits, has_key=self.requires_key, shared_usage=self._shared_usage
@@ -190,9 +187,9 @@ class AccessControl:
 def access_from_settings(
     settings: Settings, shared_usage: SharedUsage | None = None, secret: bytes | None = None
 ) -> AccessControl:
-    """Raises SettingsError when the key file, a key or the secret cannot be used.
+    """Access control as configured. Raises SettingsError when the key file, a key or the secret cannot be used.
 
-    `shared_usage`: shared with other processes of this gateway; `secret`: for tokens, where the settings name none.
+    `shared_usage` counts over all processes of the gateway; `secret` signs tokens if the settings name no file.
     """
     defaults = KeyLimits(
         sockets=settings.key_sockets,
@@ -204,13 +201,13 @@ def access_from_settings(
 
 
 def keys_from_settings(settings: Settings) -> KeyRing:
-    """Reads the key file anew. Raises SettingsError, also when a file was named and holds no key."""
+    """Reads the key file. Raises SettingsError, also for a configured file without keys."""
     try:
         ring = load_keys(settings.keys_file, settings.keys)
     except KeysError as error:
         raise SettingsError(f"keys: {error}") from None
     if settings.keys_file is not None and not ring:
-        # An empty file must not open the gateway to everybody.
+        # An empty file must not disable authentication.
         raise SettingsError(f"keys: {settings.keys_file} holds no key")
     return ring
 

@@ -1,7 +1,7 @@
 """API keys: named, with limits, stored as hashes only.
 
-A key is 256 random bits, so a plain SHA-256 of it can be published and not be guessed back: a slow password hash
-would add nothing but a way to keep the gateway busy.
+A key has 256 random bits, so its plain SHA-256 cannot be inverted by guessing. A slow password hash would only let
+clients keep the gateway busy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class KeysError(ValueError):
-    """A key file or entry cannot be used; the text says which and why, and never quotes a key."""
+    """A key file or entry cannot be used. The message names it and never quotes a key."""
 
 
 class KeyLimits(BaseModel):
-    """What one key may use at once and in a minute; None is no limit of its own."""
+    """Limits of one key; None means that the default applies."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +38,7 @@ class KeyLimits(BaseModel):
     characters_per_minute: Annotated[int, Field(ge=1)] | None = None
 
     def over(self, defaults: KeyLimits) -> KeyLimits:
-        """These limits, and the defaults where there is none."""
+        """These limits, completed by `defaults`."""
         return KeyLimits(**(defaults.model_dump(exclude_none=True) | self.model_dump(exclude_none=True)))
 
 
@@ -57,7 +57,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as the gateway knows it. `hash`: "sha256:" and 64 hexadecimal digits."""
+    """A configured key. `hash` is "sha256:" and 64 hexadecimal digits."""
 
     name: str
     hash: str
@@ -66,30 +66,30 @@ class ApiKey:
 
 
 class KeyRing:
-    """The keys in force. Raises KeysError for a bad name, or for two entries of one name or one hash."""
+    """The configured keys. Raises KeysError for an invalid name, a duplicate name or a duplicate hash."""
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self._by_hash: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
         for key in keys:
             if not _NAME.fullmatch(key.name):
-                raise KeysError(f"key name {key.name!r}: letters, digits, _, - and . only, 64 at most")
+                raise KeysError(f"key name {key.name!r} must consist of at most 64 letters, digits, _, - and .")
             if key.name in self._by_name or key.hash in self._by_hash:
-                raise KeysError(f"key {key.name!r} is there twice, by its name or by its hash")
+                raise KeysError(f"the name or hash of key {key.name!r} is configured twice")
             self._by_hash[key.hash] = self._by_name[key.name] = key
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def find(self, presented: str, now: datetime) -> ApiKey | None:
-        """The key that was presented, unless it is unknown or has expired."""
+        """The presented key; None if it is unknown or has expired."""
         if len(presented) > MAX_KEY_CHARACTERS:
             return None
-        # Looked up by hash: how long the comparison takes tells nothing about the key.
+        # A look-up by hash takes a time that reveals nothing about the key.
         return _in_force(self._by_hash.get(hash_key(presented)), now)
 
     def named(self, name: str, now: datetime) -> ApiKey | None:
-        """The key of that name, unless there is none or it has expired."""
+        """The key of that name; None if there is none or it has expired."""
         return _in_force(self._by_name.get(name), now)
 
 
@@ -98,12 +98,12 @@ def _in_force(key: ApiKey | None, now: datetime) -> ApiKey | None:
 
 
 def hash_key(key: str) -> str:
-    """What is stored of a key."""
+    """The hash under which a key is stored."""
     return _HASH_PREFIX + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_key() -> str:
-    """A fresh key of 256 random bits."""
+    """A new key of 256 random bits."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -119,9 +119,11 @@ def _from_file(path: Path) -> list[ApiKey]:
     except OSError as missing:
         raise KeysError(f"cannot read {path}: {missing.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
-        # The parser's own message may quote the line, and the line may hold a key: only where it is may be told.
+        # The parser's message may quote the line, which may hold a key; only the position is reported.
         place = re.search(r"\(at (line \d+), column \d+\)$", str(broken))
-        raise KeysError(f"{path} is not TOML, or has a name twice" + (f": {place[1]}" if place else "")) from None
+        raise KeysError(
+            f"{path} is not valid TOML, or names a key twice" + (f": {place[1]}" if place else "")
+        ) from None
     try:
         entries = _File.model_validate(document).keys
     except ValidationError as refused:

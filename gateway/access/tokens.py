@@ -1,4 +1,4 @@
-"""Short-lived tokens for browsers, which must not hold an API key: signed, bound to the key that asked (RFC 7519)."""
+"""Short-lived signed tokens for browsers, which must not hold an API key (RFC 7519). A token belongs to one key."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _MIN_SECRET_BYTES = 32
 
 
 class TokenSigner:
-    """Issues and reads tokens. Replicas that share `secret` accept each other's; None draws one for this process.
+    """Issues and verifies tokens. Replicas with the same `secret` accept each other's; None draws a random one.
 
     Raises ValueError for a secret of less than 32 bytes.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
         if secret is not None and len(secret) < _MIN_SECRET_BYTES:
-            raise ValueError(f"a token secret has at least {_MIN_SECRET_BYTES} bytes")
+            raise ValueError(f"a token secret must have at least {_MIN_SECRET_BYTES} bytes, got {len(secret)}")
         self._secret = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
 
     def issue(self, key_name: str, ttl_s: int, now: datetime) -> tuple[str, datetime]:
-        """A token that opens sockets in the name of `key_name` for `ttl_s` seconds, and when it expires."""
+        """A token that opens sockets in the name of `key_name` for `ttl_s` seconds, and the time of its expiry."""
         expires = now + timedelta(seconds=ttl_s)
         claims = {"sub": key_name, "aud": _AUDIENCE, "exp": expires}
         return jwt.encode(claims, self._secret, _ALGORITHM), expires
 
     def key_name(self, token: str, now: datetime) -> str | None:
-        """Whose token it is; None if it is malformed, forged or has expired."""
-        if not token.isascii():  # the library raises another error for what cannot be encoded
+        """The name of the key that a token belongs to; None if it is malformed, forged or expired."""
+        if not token.isascii():  # the library raises an undocumented error for other text
             return None
         try:
             claims = jwt.decode(
@@ -42,7 +42,7 @@ class TokenSigner:
                 self._secret,
                 [_ALGORITHM],
                 audience=_AUDIENCE,
-                # Expiry is compared below with the clock that was given.
+                # Expiry is compared with `now` below.
                 options={"require": ["exp", "sub", "aud"], "verify_exp": False},
             )
         except jwt.InvalidTokenError:

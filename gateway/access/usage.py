@@ -1,8 +1,8 @@
-"""What callers use, counted over all processes of a gateway: in memory that they share, under a lock of the kernel's.
+"""Use of sockets and text per caller (a key or an address), in this process or in memory shared by all processes.
 
-A process that dies in the middle of it leaves the lock free, and its counts where whoever notices can strike them out.
+The shared counts are guarded by a lock of the kernel, which is released when a process dies; the counts of a dead
+process are cleared by the speech process.
 """
-# TODO-DOC One key at work (or, where no keys are configured, one address): what it uses now, against its limits.
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, KeyLimit, RateLimite
 from .keys import KeyLimits
 
 MAX_PROCESSES = 64
+"""Processes that can share counts: the speech process and its workers."""
 _ROWS = 4096
 _WINDOW = 64
-"""Rows among which a name's may lie."""
+"""Rows in which a caller may be stored, starting at its hash."""
 _IDLE_S = 120.0
-"""A row that nothing happened in for so long is as good as new: a bucket that is not overdrawn is full by then."""
+"""Seconds after which an unused row without sockets and debt may be reused; its token bucket is full by then."""
 _ROW = np.dtype(
     [
         ("name", np.uint64),
@@ -38,9 +39,9 @@ _ROW = np.dtype(
 
 
 class SharedUsage:
-    """Shared by the processes that have `fd` open; `process` is this one's number, below MAX_PROCESSES.
+    """A table of use by caller, shared by all processes that have `fd` open; `process` is the number of this one.
 
-    Every call takes microseconds. Times are of the machine's monotonic clock, as every event loop's is.
+    Every call takes microseconds. Times are those of the monotonic clock, which all processes share.
     """
 
     def __init__(self, fd: int, process: int) -> None:
@@ -48,50 +49,50 @@ class SharedUsage:
         self._process = process
         self._rows = np.frombuffer(mmap.mmap(fd, (_ROWS + 1) * _ROW.itemsize), _ROW)
         self._all = self._rows["sockets"][_ROWS]
-        """Of the last row, that stands for everybody."""
+        """Sockets of all callers by process, in the last row."""
         weakref.finalize(self, os.close, fd)
 
     @classmethod
     def create(cls) -> SharedUsage:
-        """An empty one, as the process of number 0; the memory has no name in any file system."""
+        """Creates an empty table in anonymous memory, as process 0."""
         fd = os.memfd_create("voxgate-shared-usage", 0)
         os.ftruncate(fd, (_ROWS + 1) * _ROW.itemsize)
         return cls(fd, 0)
 
     @classmethod
     def attach(cls, path: str, process: int) -> SharedUsage:
-        """The one at `path` in another process. Raises OSError when that is gone."""
+        """Opens the table at `path` of another process. Raises OSError when that process has ended."""
         return cls(os.open(path, os.O_RDWR), process)
 
     @property
     def path(self) -> str:
-        """By which other processes of this machine can `attach` it."""
+        """The path with which other processes of this machine can `attach`."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
     @property
     def open_sockets(self) -> int:
-        """Of all processes."""
+        """Open sockets of all processes."""
         return int(self._all.sum())
 
     def acquire_socket(self, limit: int) -> bool:
-        """Have one more here, unless there are `limit` in all processes."""
+        """Counts one more socket of this process; False when all processes together have `limit`."""
         with self._locked():
             free = self.open_sockets < limit
             self._all[self._process] += free
             return free
 
     def release_socket(self) -> None:
-        """One less is open here."""
+        """Counts one socket of this process less."""
         self._all[self._process] -= 1
 
     def caller_sockets(self, caller: str, now_s: float) -> int:
-        """Of one caller, in all processes."""
+        """Open sockets of one caller in all processes."""
         with self._locked():
             row = self._find(caller, now_s)
             return 0 if row is None else int(row["sockets"].sum())
 
     def acquire_caller_socket(self, caller: str, limit: int | None, now_s: float) -> bool:
-        """As `acquire_socket`, of one caller."""
+        """As `acquire_socket`, for one caller."""
         with self._locked():
             if (row := self._find(caller, now_s)) is None:
                 return True
@@ -102,24 +103,22 @@ class SharedUsage:
     def release_caller_socket(self, caller: str, now_s: float) -> None:
         with self._locked():
             if (row := self._find(caller, now_s)) is not None:
-                # One that found no row when it came is not counted when it goes either.
+                # A socket that found no row at its start was not counted.
                 row["sockets"][self._process] = max(0, row["sockets"][self._process] - 1)
 
     def take_tokens(self, caller: str, tokens: float, rate_per_s: float, capacity: float, now_s: float) -> float:
-        """As `TokenBucket.take`: 0.0, or the seconds until there are as many, and none was taken."""
+        """As `TokenBucket.take`, for one caller in all processes."""
         with self._locked():
             if (row := self._find(caller, now_s)) is None:
                 return 0.0
             filled_s = float(row["filled_s"])
-            held = capacity if not filled_s else float(row["tokens"]) + (now_s - filled_s) * rate_per_s
-            held = min(capacity, held)
-            needed = min(tokens, capacity)
-            wait_s = 0.0 if held >= needed else (needed - held) / rate_per_s
-            row["filled_s"], row["tokens"] = now_s, held if wait_s else held - tokens
+            held = refilled(float(row["tokens"]), now_s - filled_s, rate_per_s, capacity) if filled_s else capacity
+            row["filled_s"] = now_s
+            row["tokens"], wait_s = withdraw(held, tokens, rate_per_s, capacity)
             return wait_s
 
     def clear_process(self, process: int) -> None:
-        """That process is no more, and its sockets with it."""
+        """Clears the sockets of a process that has ended."""
         with self._locked():
             self._rows["sockets"][:, process] = 0
 
@@ -132,7 +131,7 @@ class SharedUsage:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
     def _find(self, caller: str, now_s: float) -> np.void | None:
-        """The caller's row, a new one if need be; None when there is no room, and it then counts for nothing."""
+        """The row of a caller, a new one if necessary; None, so that nothing is counted, when its window is full."""
         digest = hashlib.blake2b(caller.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         name = np.uint64(int.from_bytes(digest) | 1)
         window = (int.from_bytes(digest[:4]) + np.arange(_WINDOW)) % _ROWS
@@ -156,9 +155,9 @@ _MINUTE_S = 60.0
 
 
 class Caller:
-    """Shared by all sockets of one key. Limits that change apply at the next use; what is open stays open.
+    """One key, or one address where keys are not configured, with its use and limits; shared by all its sockets.
 
-    With a `shared_usage`, what is used counts over all processes that share it.
+    Changed limits apply at the next use; open sockets stay open. With a `shared_usage`, use counts over all processes.
     """
 
     def __init__(
@@ -166,13 +165,13 @@ class Caller:
     ) -> None:
         self.name = name
         self.key = name if has_key else ""
-        """The key's name; empty for an address, of which there are too many to count by."""
+        """Name of the key in metrics; empty for an address, because there are too many."""
         self.limits = limits
         self.sockets = 0
         self.utterances = 0
-        """Under way, until the engine confirmed their end."""
+        """Active utterances, until the engine confirmed their end."""
         self._text = _bucket(limits)
-        # Addresses are many, and most have no limit that anybody would count for.
+        # Addresses without limits need no row in the shared table.
         self._shared_usage = shared_usage if has_key or limits.sockets or limits.characters_per_minute else None
 
     @property
@@ -180,46 +179,46 @@ class Caller:
         return not self.sockets and not self.utterances
 
     def set_limits(self, limits: KeyLimits) -> None:
-        """Other limits from now on."""
+        """Replaces the limits."""
         if limits.characters_per_minute != self.limits.characters_per_minute:
             self._text = _bucket(limits)
         self.limits = limits
 
     def acquire_socket(self, now_s: float) -> None:
-        """One more is to be opened. Raises KeyLimit when every socket of this key is open; nothing is counted then."""
+        """Counts one more socket. Raises KeyLimit, and counts nothing, when the limit is reached."""
         limit = self.limits.sockets
         if self._shared_usage is None:
             free = limit is None or self.sockets < limit
         else:
             free = self._shared_usage.acquire_caller_socket(self.name, limit, now_s)
         if not free:
-            raise KeyLimit(f"this key has at most {limit} sockets", retry_after_ms=SOCKETS_RETRY_MS)
+            raise KeyLimit(f"this key may have at most {limit} open sockets", retry_after_ms=SOCKETS_RETRY_MS)
         self.sockets += 1
 
     def release_socket(self, now_s: float) -> None:
-        """One was closed."""
+        """Counts one socket less."""
         self.sockets -= 1
         if self._shared_usage is not None:
             self._shared_usage.release_caller_socket(self.name, now_s)
 
     def check_utterance(self) -> None:
-        """Raises KeyLimit when as many utterances are under way as this key may have."""
+        """Raises KeyLimit when this key has as many active utterances as its limit."""
         if (limit := self.limits.utterances) is not None and self.utterances >= limit:
-            message = f"this key has at most {limit} utterances at once"
+            message = f"this key may have at most {limit} active utterances"
             raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS)
 
     def charge_text(self, characters: int, now_s: float) -> None:
-        """Count text against the minute. Raises RateLimited; nothing is counted then."""
+        """Charges text to the limit per minute. Raises RateLimited, and charges nothing, when it is exceeded."""
         if self._text is None:
             return
         limit = self.limits.characters_per_minute
         if self._shared_usage is None:
             wait_s = self._text.take(now_s, characters)
         else:
-            assert limit is not None, "there is a bucket"
+            assert limit is not None
             wait_s = self._shared_usage.take_tokens(self.name, characters, limit / _MINUTE_S, limit, now_s)
         if wait_s:
-            message = f"this key has {limit} characters a minute"
+            message = f"this key may send at most {limit} characters a minute"
             raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
 
 
@@ -230,10 +229,11 @@ def _bucket(limits: KeyLimits) -> TokenBucket | None:
 
 
 BURST_S = 5.0
+"""Seconds' worth of the rate that may be used at once."""
 
 
 class TokenBucket:
-    """Allows `rate_per_s` in the long run and `burst_s` seconds of it at once."""
+    """A token bucket: `rate_per_s` tokens a second in the long run, `burst_s` seconds' worth at once."""
 
     def __init__(self, rate_per_s: float, burst_s: float = BURST_S) -> None:
         self._rate_per_s = rate_per_s
@@ -242,15 +242,25 @@ class TokenBucket:
         self._filled_s: float | None = None
 
     def take(self, now_s: float, tokens: int = 1) -> float:
-        """Take tokens. Returns 0.0, or the seconds until they are there, in which case none was taken.
+        """Takes tokens and returns 0.0; or takes none and returns the seconds until they are available.
 
-        More than the bucket holds are taken when it is full, and owed: the next take waits for them.
+        More tokens than the capacity are taken when the bucket is full; the debt delays the next take.
         """
         if self._filled_s is not None:
-            self._tokens = min(self._capacity, self._tokens + (now_s - self._filled_s) * self._rate_per_s)
+            self._tokens = refilled(self._tokens, now_s - self._filled_s, self._rate_per_s, self._capacity)
         self._filled_s = now_s
-        needed = min(float(tokens), self._capacity)
-        if self._tokens >= needed:
-            self._tokens -= tokens
-            return 0.0
-        return (needed - self._tokens) / self._rate_per_s
+        self._tokens, wait_s = withdraw(self._tokens, tokens, self._rate_per_s, self._capacity)
+        return wait_s
+
+
+def refilled(tokens: float, elapsed_s: float, rate_per_s: float, capacity: float) -> float:
+    """Tokens of a bucket after `elapsed_s` seconds."""
+    return min(capacity, tokens + elapsed_s * rate_per_s)
+
+
+def withdraw(held: float, tokens: float, rate_per_s: float, capacity: float) -> tuple[float, float]:
+    """Withdraws `tokens` from a bucket with `held`: the tokens left, and the wait in seconds, 0.0 if it succeeded."""
+    needed = min(float(tokens), capacity)
+    if held >= needed:
+        return held - tokens, 0.0
+    return held, (needed - held) / rate_per_s

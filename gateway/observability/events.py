@@ -1,9 +1,7 @@
-"""What the gateway tells of its work: called when things begin, end or are refused, never for a packet.
+"""Events of the gateway: sessions and utterances that begin, end or are refused; never a single packet.
 
-The calls sit where sessions and sockets are decided about; what becomes of them (metrics, traces, log lines) is
-`telemetry.py`. An `Observer` itself ignores them all, so that whoever drives a session without it needs nothing.
+Sessions and sockets call an `Observer`; metrics, traces and the usage log are observers.
 """
-# TODO-DOC Hands what the gateway observes to those who listen: metrics, traces, and a log line for each utterance.
 
 from __future__ import annotations
 
@@ -19,36 +17,36 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class UtteranceRecord:
-    """One utterance, told once when it is over. Times `_s` are points on the loop's clock, durations in seconds."""
+    """One utterance, reported at its end. Times are on the event loop's clock, in seconds."""
 
     id: str
-    """The one name it has in logs and traces, unique over all gateways."""
+    """Its id in logs and traces, unique over all gateways."""
     protocol: str
     key: str
-    """The name of the client's key; empty when clients need none."""
+    """Name of the client's key; empty without keys."""
     outcome: str
     """DONE, INTERRUPTED, or the code of the error that ended it."""
     voice: str
     codec: str
     characters: int
     audio_s: float
-    """Audio sent."""
+    """Seconds of audio sent."""
     audio_bytes: int
     underruns: int
-    """How often the listener's clock ran dry with text still to be spoken."""
+    """Times the playback clock ran dry with text still to be spoken."""
     underrun_s: float
-    """How long it was dry, in all."""
+    """Total duration of underruns in seconds."""
     started_s: float
     granted_s: float | None
-    """When it got a talker slot; None when it never did."""
+    """Time of admission; None when it was never admitted."""
     text_s: float | None
-    """When its first text arrived."""
+    """Time of its first text."""
     first_packet_s: float | None
     milestones: Milestones = field(default_factory=Milestones)
 
     @property
     def ttfa_s(self) -> float | None:
-        """Time to first audio: from the first text to the first packet, waiting for a slot included."""
+        """Time to first audio in seconds: from the first text to the first packet, queueing included."""
         if self.text_s is None or self.first_packet_s is None:
             return None
         return self.first_packet_s - self.text_s
@@ -59,19 +57,19 @@ class UtteranceRecord:
 
 
 class Observer:
-    """Ignores everything; subclass it to listen. Calls must return at once and must not raise."""
+    """Ignores all events; subclasses override methods, which must return at once and must not raise."""
 
     def session_opened(self, protocol: str, key: str) -> None:
-        """A socket (or a request) was taken, from the holder of `key` (empty where clients need none)."""
+        """A socket or request was accepted from the holder of `key`, which is empty without keys."""
 
     def handshake_refused(self, reason: str) -> None:
-        """A socket or request was refused before it became a session; `reason` is one of few constant words."""
+        """A socket or request was refused before it became a session; `reason` is an error code."""
 
     def error_sent(self, protocol: str, code: str) -> None:
-        """A client was told of an error, whether it ended an utterance or only refused a message."""
+        """An error was sent to a client; it ended an utterance or refused a message."""
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
-        """An utterance ended, however it did."""
+        """An utterance ended."""
 
     def engine_ready(self) -> None:
         """The voice model was loaded, for the first time or again."""
@@ -81,27 +79,27 @@ log = logging.getLogger(__name__)
 
 
 class CompositeObserver(Observer):
-    """Passes every call on to each of `observers`; one that fails is logged, and costs nobody's speech anything."""
+    """Passes every event to each of `observers`; an exception of one is logged and affects no speech."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
     def session_opened(self, protocol: str, key: str) -> None:
-        self._tell(lambda each: each.session_opened(protocol, key))
+        self._notify(lambda each: each.session_opened(protocol, key))
 
     def handshake_refused(self, reason: str) -> None:
-        self._tell(lambda each: each.handshake_refused(reason))
+        self._notify(lambda each: each.handshake_refused(reason))
 
     def error_sent(self, protocol: str, code: str) -> None:
-        self._tell(lambda each: each.error_sent(protocol, code))
+        self._notify(lambda each: each.error_sent(protocol, code))
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
-        self._tell(lambda each: each.utterance_ended(record))
+        self._notify(lambda each: each.utterance_ended(record))
 
     def engine_ready(self) -> None:
-        self._tell(lambda each: each.engine_ready())
+        self._notify(lambda each: each.engine_ready())
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _notify(self, call: Callable[[Observer], None]) -> None:
         for each in self._observers:
             try:
                 call(each)
@@ -110,7 +108,7 @@ class CompositeObserver(Observer):
 
 
 class UsageLog(Observer):
-    """One log line for each utterance: what it came to, and whose it was. No text of the client's is in it."""
+    """Logs one record per utterance, by which use can be billed. It contains no text of the client."""
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         fields = {

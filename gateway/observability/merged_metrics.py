@@ -1,4 +1,8 @@
-"""The metrics of several processes as one gateway's: what is counted adds up, what is now is asked of one of them."""
+"""Metrics of several processes as those of one gateway: counters are added up, gauges of now come from one process.
+
+The multiprocess mode of prometheus_client does not serve here: it replaces the process metrics, writes a file per
+process and metric, keeps gauges of ended workers until they are marked, and cannot ask workers for current values.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 SampleKey = tuple[str, tuple[tuple[str, str], ...]]
-"""A sample's name and its labels."""
+"""Name and labels of a sample."""
 
 _ADDED_TYPES = ("counter", "histogram")
 _ADDED_GAUGES = ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds")
 
 
 class MetricSample(msgspec.Struct, frozen=True, array_like=True):
-    """One number of a family's."""
+    """One value of a metric family."""
 
     family: str
     name: str
@@ -26,7 +30,7 @@ class MetricSample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
-    """What a worker has counted, and what it has now: open sockets by protocol, the leads of those who listen."""
+    """Additive samples of a worker, its open sockets by protocol, and leads of its playing utterances in seconds."""
 
     samples: list[MetricSample]
     sockets: dict[str, int]
@@ -37,12 +41,12 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
 
     @classmethod
     def unpack(cls, packed: bytes) -> WorkerMetrics:
-        """Raises msgspec.MsgspecError for what is none."""
+        """Raises msgspec.MsgspecError for malformed data."""
         return msgspec.msgpack.decode(packed, type=cls)
 
 
 def additive_samples(collector: Collector) -> list[MetricSample]:
-    """The samples of a process that are added to those of others."""
+    """Samples of a process that can be added to those of others."""
     return [
         MetricSample(family.name, sample.name, tuple(sample.labels.items()), sample.value)
         for family in collector.collect()
@@ -52,13 +56,13 @@ def additive_samples(collector: Collector) -> list[MetricSample]:
 
 
 class MergedMetrics:
-    """Samples added up; those of a process that has ended stay counted."""
+    """Adds up samples; those of ended processes stay counted."""
 
     def __init__(self) -> None:
         self._ended: list[MetricSample] = []
 
     def keep(self, samples: Iterable[MetricSample]) -> None:
-        """A process has ended, and this is the last that it told."""
+        """Adds the last samples of a process that has ended."""
         lasting = [sample for sample in samples if sample.family not in _ADDED_GAUGES]
         self._ended = [
             MetricSample(family, *key, value) for (family, key), value in _sums([self._ended, lasting]).items()
@@ -95,7 +99,7 @@ class _MergedCollector(Collector):
                 merged.add_sample(sample.name, sample.labels, value)
             families.append(merged)
         by_name = {family.name: family for family in families}
-        # Series that only others have: the keys whose sockets they hold, the errors that they told.
+        # Series that exist only in other processes, such as keys and error codes.
         for (name, (sample_name, labels)), value in left.items():
             if name in by_name:
                 by_name[name].add_sample(sample_name, dict(labels), value)

@@ -1,9 +1,7 @@
-"""Prometheus metrics of one gateway, every name of them documented in docs/observability.md.
+"""Prometheus metrics of one gateway; docs/observability.md describes each of them.
 
-What happened is counted when an utterance ends; what is now is asked when Prometheus comes. Nothing is counted for a
-packet or for a message of text.
+Utterances are counted at their end; gauges are computed at the scrape. Nothing is counted per packet or text message.
 """
-# TODO-DOC How late the event loop runs: everything a gateway promises is late by as much.
 
 from __future__ import annotations
 
@@ -43,10 +41,10 @@ _LEAD_S = (0.0, 0.04, 0.08, 0.16, 0.24, 0.32, 0.4, 0.8, 2.0)
 
 
 class Metrics(Observer):
-    """Counts what it observes. `state` is asked at each scrape, where there is one; each has a registry of its own."""
+    """Counts events in a registry of its own; `state` supplies the gauges at each scrape."""
 
     def __init__(self, state: Callable[[], GatewayState] | None, protocols: Sequence[str] = ()) -> None:
-        # When a series began is of no use here, and would double their number.
+        # Creation times of series are not used and would double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own annotations are incomplete
         registry = self._registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=registry)
@@ -54,12 +52,12 @@ class Metrics(Observer):
         if state is not None:
             registry.register(_StateCollector(state))
         protocol = ("protocol",)
-        self._sessions = Counter("voxgate_sessions", "Sockets and requests taken.", protocol, registry=registry)
+        self._sessions = Counter("voxgate_sessions", "Sockets and requests accepted.", protocol, registry=registry)
         self._refused = Counter(
             "voxgate_handshakes_refused", "Sockets and requests refused, by reason.", ("reason",), registry=registry
         )
         self._errors = Counter(
-            "voxgate_errors", "Errors that clients were told, by code.", ("protocol", "code"), registry=registry
+            "voxgate_errors", "Errors sent to clients, by code.", ("protocol", "code"), registry=registry
         )
         self._utterances = Counter(
             "voxgate_utterances",
@@ -69,27 +67,29 @@ class Metrics(Observer):
         )
         self._ttfa = Histogram(
             "voxgate_ttfa_seconds",
-            "Time to first audio: from an utterance's first text to its first packet, waiting for a slot included.",
+            "Time to first audio: from the first text of an utterance to its first packet, queueing included.",
             protocol,
             buckets=_FIRST_AUDIO_S,
             registry=registry,
         )
         self._queue_wait = Histogram(
-            "voxgate_queue_wait_seconds", "Time until an utterance got a slot.", buckets=_QUEUE_S, registry=registry
+            "voxgate_queue_wait_seconds", "Time until an utterance was admitted.", buckets=_QUEUE_S, registry=registry
         )
         self._speech = Histogram(
             "voxgate_utterance_audio_seconds", "Audio sent per utterance.", buckets=_SPEECH_S, registry=registry
         )
         self._underruns = Counter(
             "voxgate_underruns",
-            "Times a listener's clock ran dry with text still to be spoken.",
+            "Times a playback clock ran dry with text still to be spoken.",
             protocol,
             registry=registry,
         )
-        self._uneven = Counter(
+        self._underrun_utterances = Counter(
             "voxgate_underrun_utterances", "Utterances with at least one underrun.", protocol, registry=registry
         )
-        self._dry = Counter("voxgate_underrun_seconds", "Time spent in underruns.", protocol, registry=registry)
+        self._underrun_seconds = Counter(
+            "voxgate_underrun_seconds", "Time spent in underruns.", protocol, registry=registry
+        )
         self._bytes = Counter(
             "voxgate_audio_bytes", "Audio sent, without message headers.", ("protocol", "codec"), registry=registry
         )
@@ -101,17 +101,23 @@ class Metrics(Observer):
         self._engine_starts = Counter("voxgate_engine_starts", "Times the voice model was loaded.", registry=registry)
         self._lag = Histogram(
             "voxgate_event_loop_lag_seconds",
-            "How late the event loop ran a timer; four samples a second.",
+            "Lateness of a timer on the event loop; four samples a second.",
             buckets=_LAG_S,
             registry=registry,
         )
 
-        self._begin_at_zero(protocols)
+        self._create_series(protocols)
 
-    def _begin_at_zero(self, protocols: Sequence[str]) -> None:
-        """Have series before their first event: Prometheus cannot see a series rise that begins at one."""
+    def _create_series(self, protocols: Sequence[str]) -> None:
+        """Creates series before their first event: Prometheus cannot see the rise of a series that starts at one."""
         for protocol in protocols:
-            for series in (self._sessions, self._ttfa, self._underruns, self._uneven, self._dry):
+            for series in (
+                self._sessions,
+                self._ttfa,
+                self._underruns,
+                self._underrun_utterances,
+                self._underrun_seconds,
+            ):
                 series.labels(protocol)
             for outcome in (DONE, INTERRUPTED, _FAILED):
                 self._utterances.labels(protocol, outcome)
@@ -121,11 +127,11 @@ class Metrics(Observer):
 
     @property
     def registry(self) -> CollectorRegistry:
-        """Where everything is kept."""
+        """The registry of all metrics."""
         return self._registry
 
     def exposition(self) -> bytes:
-        """Everything in Prometheus' text format (CONTENT_TYPE)."""
+        """All metrics in Prometheus' text format (CONTENT_TYPE)."""
         text: bytes = generate_latest(self._registry)
         return text
 
@@ -158,21 +164,21 @@ class Metrics(Observer):
             self._speech.observe(record.audio_s)
             self._bytes.labels(record.protocol, record.codec).inc(record.audio_bytes)
         self._underruns.labels(record.protocol).inc(record.underruns)
-        self._uneven.labels(record.protocol).inc(record.underruns > 0)
-        self._dry.labels(record.protocol).inc(record.underrun_s)
+        self._underrun_utterances.labels(record.protocol).inc(record.underruns > 0)
+        self._underrun_seconds.labels(record.protocol).inc(record.underrun_s)
         self._characters.labels(record.key).inc(record.characters)
         self._audio.labels(record.key).inc(record.audio_s)
         self._key_utterances.labels(record.key).inc()
 
 
 class _StateCollector(Collector):
-    """Gauges made at the scrape, so that nobody has to keep them up to date."""
+    """Gauges, computed at the scrape."""
 
     def __init__(self, state: Callable[[], GatewayState]) -> None:
         self._state = state
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the gateway cannot be asked before it is built, and the names are known to be free."""
+        """Nothing: the state is not available when the collector is registered."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
@@ -181,14 +187,14 @@ class _StateCollector(Collector):
             _gauge("voxgate_slots", "Utterances that can be spoken at once.", state.slots),
             _gauge("voxgate_active_utterances", "Utterances that hold a slot.", state.active),
             _gauge("voxgate_queued_utterances", "Utterances that wait for a slot.", state.queued),
-            _gauge("voxgate_queue_limit", "Most utterances that may wait for a slot.", state.queue_limit),
-            _gauge("voxgate_sockets_limit", "Most sockets open at once.", state.sockets_limit),
-            _gauge("voxgate_load", "How full the gateway is: 0 idle, 1 full, above it a queue.", state.load),
+            _gauge("voxgate_queue_limit", "Maximum number of waiting utterances.", state.queue_limit),
+            _gauge("voxgate_sockets_limit", "Maximum number of open sockets.", state.sockets_limit),
+            _gauge("voxgate_load", "Load: 0 idle, 1 full, above 1 while utterances wait.", state.load),
             _gauge("voxgate_draining", "1 while the gateway shuts down.", state.draining),
         )
         yield _family("voxgate_sockets", "Open sockets.", ("protocol",), {(d,): n for d, n in state.sockets.items()})
         engine: dict[Labels, float] = {(each.value,): each is state.engine for each in EngineState}
-        yield _family("voxgate_engine_state", "1 for the state the voice model is in.", ("state",), engine)
+        yield _family("voxgate_engine_state", "1 for the current state of the voice model.", ("state",), engine)
         yield _lead(state.leads_s)
         p50_s: dict[Labels, float] = {}
         p90_s: dict[Labels, float] = {}
@@ -198,30 +204,30 @@ class _StateCollector(Collector):
             p50_s[at], p90_s[at], taken[at] = step.p50_s, step.p90_s, step.steps
         yield _family("voxgate_step_seconds_p50", "Median of recent steps.", ("part", "batch"), p50_s)
         yield _family("voxgate_step_seconds_p90", "90th percentile of recent steps.", ("part", "batch"), p90_s)
-        steps = CounterMetricFamily("voxgate_steps", "Steps taken since the engine started.", labels=("part", "batch"))
+        steps = CounterMetricFamily("voxgate_steps", "Steps since the engine started.", labels=("part", "batch"))
         for labels, count in taken.items():
             steps.add_metric(labels, count)
         yield steps
-        yield _family("voxgate_build_info", "The version that runs.", ("version",), {(_version(),): 1})
+        yield _family("voxgate_build_info", "The running version.", ("version",), {(_version(),): 1})
 
 
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, about, value=value)
+def _gauge(name: str, documentation: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, documentation, value=value)
 
 
-def _family(name: str, about: str, labels: Sequence[str], values: Mapping[Labels, float]) -> Metric:
-    family = GaugeMetricFamily(name, about, labels=labels)
+def _family(name: str, documentation: str, labels: Sequence[str], values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=labels)
     for at, value in values.items():
         family.add_metric(at, value)
     return family
 
 
 def _lead(leads_s: Sequence[float]) -> Metric:
-    """How many playing utterances are ahead of their listeners by at most `le` seconds, now."""
+    """Playing utterances with at most `le` seconds of audio ahead of playback, cumulative."""
     counts: dict[Labels, float] = {(f"{bound:g}",): sum(lead_s <= bound for lead_s in leads_s) for bound in _LEAD_S}
-    about = "Utterances now playing that have at most so much audio ahead of their listener, cumulative."
+    documentation = "Playing utterances with at most this audio ahead of playback, cumulative."
     counts["+Inf",] = len(leads_s)
-    return _family("voxgate_lead_utterances", about, ("le",), counts)
+    return _family("voxgate_lead_utterances", documentation, ("le",), counts)
 
 
 def _version() -> str:
@@ -232,12 +238,13 @@ def _version() -> str:
 
 
 LAG_INTERVAL_S = 0.25
+"""Seconds between two measurements of the event loop's lateness."""
 
 
-async def watch_lag(report: Callable[[float], None], interval_s: float = LAG_INTERVAL_S) -> None:
-    """Tell `report` every `interval_s` seconds how late a timer ran, in seconds; never returns."""
+async def watch_lag(on_lag: Callable[[float], None], interval_s: float = LAG_INTERVAL_S) -> None:
+    """Calls `on_lag` every `interval_s` seconds with the lateness of a timer in seconds; never returns."""
     loop = asyncio.get_running_loop()
     while True:
         due_s = loop.time() + interval_s
         await asyncio.sleep(interval_s)
-        report(max(0.0, loop.time() - due_s))
+        on_lag(max(0.0, loop.time() - due_s))

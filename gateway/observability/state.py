@@ -1,4 +1,4 @@
-"""What a gateway is at a moment: the one picture that metrics, balancers and autoscalers are drawn from."""
+"""A snapshot of the gateway, on which metrics, balancers and autoscalers rely."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StepTimeQuantiles:
     p50_s: float
     p90_s: float
     steps: int
-    """Taken since the engine started."""
+    """Steps since the engine started."""
 
 
 class AdmissionCounts(Protocol):
@@ -39,10 +39,10 @@ class AdmissionCounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatewayState:
-    """Looked up when somebody asks, kept by nobody."""
+    """The state of a gateway at one moment, collected on request."""
 
     sockets: Mapping[str, int]
-    """Open ones, by protocol."""
+    """Open sockets by protocol."""
     sockets_limit: int
     slots: int
     active: int
@@ -52,7 +52,7 @@ class GatewayState:
     engine: EngineState
     draining: bool
     leads_s: Sequence[float] = ()
-    """For each utterance that plays, how much of it was sent and not heard yet."""
+    """Seconds of audio sent ahead of playback, for each playing utterance."""
     steps: Sequence[StepTimeQuantiles] = ()
 
     @classmethod
@@ -67,7 +67,7 @@ class GatewayState:
         draining: bool,
         leads_s: Sequence[float],
     ) -> GatewayState:
-        """What can be asked of those who know, and what only the caller does."""
+        """Collects the state; the keyword arguments are known to the caller only."""
         return cls(
             sockets=sockets,
             sockets_limit=settings.sockets,
@@ -87,11 +87,11 @@ class GatewayState:
 
     @property
     def ready(self) -> bool:
-        """Speech can be started here."""
+        """Whether speech can be started."""
         return self.engine.speaks and not self.draining
 
     @property
     def load(self) -> float:
-        """How full it is: 0 idle, 1 when every slot (or socket) is taken, above it while utterances wait."""
+        """0 when idle, 1 when all slots or sockets are taken, more while utterances wait."""
         sockets = sum(self.sockets.values()) / self.sockets_limit
         return max(sockets, (self.active + self.queued) / max(1, self.slots))

@@ -1,7 +1,7 @@
-"""OpenTelemetry traces: one for each utterance, from its first text to its first packet and its end.
+"""OpenTelemetry traces: one per utterance, with its phases as spans (docs/observability.md).
 
-Off unless an OTLP endpoint is configured in OpenTelemetry's own environment variables. Spans are written when an
-utterance is over, from times that were noted anyway; sending them is the SDK's own thread's business.
+Disabled unless an OTLP endpoint is configured in OpenTelemetry's environment variables. Spans are written at the end of
+an utterance from recorded times; a thread of the SDK sends them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 
 def tracing_from(environ: Mapping[str, str], clock: Callable[[], float]) -> Tracing | None:
-    """Traces for the endpoint that `environ` names, None when it names none. `clock` is the loop's, in seconds.
+    """Tracing to the endpoint in `environ`; None without one. `clock` is the event loop's, in seconds.
 
     Honours OTEL_SDK_DISABLED, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and the OTEL_EXPORTER_OTLP_ family; traces
     go over HTTP. What is sampled, and how spans are batched, is set by the SDK's variables too.
@@ -32,7 +32,7 @@ def tracing_from(environ: Mapping[str, str], clock: Callable[[], float]) -> Trac
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # OTEL_SERVICE_NAME wins over what is given here.
+    # OTEL_SERVICE_NAME has precedence over this name.
     provider = TracerProvider(resource=Resource.create({} if "OTEL_SERVICE_NAME" in os.environ else _SERVICE))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Tracing(provider, clock)
@@ -42,7 +42,7 @@ _SERVICE = {"service.name": "voxgate"}
 
 
 class Tracing(Observer):
-    """Writes the spans of `docs/observability.md` for each utterance that is over."""
+    """Writes the spans of docs/observability.md at the end of each utterance."""
 
     def __init__(self, provider: TracerProvider, clock: Callable[[], float]) -> None:
         self._provider = provider
@@ -80,15 +80,15 @@ class Tracing(Observer):
         whole.end(wall_ns(now_s))
 
     def close(self) -> None:
-        """Send what is left; blocks for the exporter's own timeout at most."""
+        """Sends pending spans; blocks at most for the exporter's timeout."""
         self._provider.shutdown()
 
 
 def phases(record: UtteranceRecord, now_s: float) -> list[tuple[str, float, float]]:
-    """The utterance's phases as (name, begin, end), those that were reached; the last may be cut off at `now_s`.
+    """Phases of an utterance that were reached, as (name, begin, end) in seconds; the last may be cut at `now_s`.
 
-    queue: waiting for a slot. text: until the first token of text was sure. talker: until its first frame. codec: until
-    the first sound. packet: until that left for the listener, encoded. speech: from there to the end.
+    queue: waiting for a slot. text: until the first settled token. talker: until its first frame. codec: until the
+    first samples. packet: until the first packet was sent. speech: from there to the end.
     """
     found: list[tuple[str, float, float]] = []
     if record.granted_s is None:

@@ -1,4 +1,4 @@
-"""The speech process's account of one worker: who waits or speaks there, and the slots lent to it."""
+"""The speech process's side of one worker: its tickets for admission and the slots leased to it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from .messages import Join, Leave, TicketGranted, TicketMoved, TicketRefused
 
 
 class SlotLender(Protocol):
-    """The voice model as it lends slots."""
+    """The voice model as the source of slot leases."""
 
     def lease(self) -> SlotLease:
-        """Raises AtCapacity, EngineError."""
+        """Leases a slot. Raises AtCapacity, EngineError."""
 
 
 class CallerRegistry:
-    """Those who have utterances anywhere, by name, with the limits that came with the last of them."""
+    """Callers with utterances in any worker, by name, with the limits of their last request."""
 
     def __init__(self) -> None:
         self._known: dict[str, Caller] = {}
 
     def find(self, name: str, limit: int | None) -> Caller:
+        """The caller of a name; `limit` bounds its active utterances."""
         if len(self._known) > 1024:
             self._known = {known: caller for known, caller in self._known.items() if not caller.unused}
         limits = KeyLimits(utterances=limit)
@@ -39,68 +40,70 @@ class CallerRegistry:
 
 
 class Broker:
-    """Synchronous; time comes in as an argument. `send` tells the worker."""
+    """Requests admission and leases slots for one worker. Synchronous; `send` sends a message to the worker."""
 
     def __init__(
         self, admission: AdmissionQueue, callers: CallerRegistry, lender: SlotLender, send: Callable[[Message], None]
     ) -> None:
         self._admission, self._callers, self._lender, self._send = admission, callers, lender, send
         self._tickets: dict[int, Ticket] = {}
-        self._loans: dict[int, SlotLease] = {}
+        self._leases: dict[int, SlotLease] = {}
         self._open = True
         self.last_epoch = 0
-        """Of its generations; 0 while there was none."""
+        """Last epoch of the worker's generations; 0 before the first."""
 
-    def join(self, asked: Join, now_s: float) -> None:
-        number = asked.ticket
-        caller = self._callers.find(asked.caller, asked.limit)
+    def join(self, request: Join, now_s: float) -> None:
+        """Requests admission of an utterance."""
+        number = request.ticket
+        caller = self._callers.find(request.caller, request.limit)
         try:
-            ticket = self._admission.enqueue(caller, lambda ticket, _: self._tell(number, ticket), now_s)
+            ticket = self._admission.enqueue(caller, lambda ticket, _: self._notify(number, ticket), now_s)
         except VoxgateError as error:
             self._refuse(number, error)
             return
         self._tickets[number] = ticket
-        self._tell(number, ticket)
+        self._notify(number, ticket)
 
     def leave(self, number: int, now_s: float) -> None:
-        """Give everything back that the ticket stands for. Safe to call twice."""
-        if (loan := self._loans.pop(number, None)) is not None:
-            loan.release()
+        """Releases the ticket and its slot. Safe to call twice."""
+        if (lease := self._leases.pop(number, None)) is not None:
+            lease.release()
         if (ticket := self._tickets.pop(number, None)) is not None:
             self._admission.release(ticket, now_s)
 
-    def gone(self, now_s: float) -> None:
-        """The worker is no more: its utterances are cut, and their places are given to others."""
+    def on_worker_ended(self, now_s: float) -> None:
+        """The worker has ended: aborts its utterances and releases their slots."""
         self._open = False
-        loans, self._loans = self._loans, {}
-        for loan in loans.values():
-            loan.revoke()
+        leases, self._leases = self._leases, {}
+        for lease in leases.values():
+            lease.revoke()
         tickets, self._tickets = self._tickets, {}
-        # First those that wait: what the others leave is for other workers'.
+        # Queued tickets first: slots released by granted ones belong to other workers.
         for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):
             self._admission.release(ticket, now_s)
 
     def engine_lost(self) -> None:
-        """The slots that were lent are no more; another engine lends others by the same numbers."""
-        loans, self._loans = self._loans, {}
-        for loan in loans.values():
-            loan.release()
+        """The engine is lost: its leases end, because the next engine reuses the slot numbers."""
+        leases, self._leases = self._leases, {}
+        for lease in leases.values():
+            lease.release()
 
-    def submit(self, asked: SubmitGeneration) -> None:
-        """Run a generation in a slot that the worker was lent; of any other it is over at once."""
-        self.last_epoch = later_epoch(self.last_epoch, asked.epoch)
-        if (loan := self._loan_of(asked.slot)) is None:
-            self._send(GenerationEnded(asked.epoch, None))
+    def submit(self, request: SubmitGeneration) -> None:
+        """Starts a generation in a leased slot; in any other slot it ends at once."""
+        self.last_epoch = later_epoch(self.last_epoch, request.epoch)
+        if (lease := self._lease_of(request.slot)) is None:
+            self._send(GenerationEnded(request.epoch, None))
         else:
-            loan.talker.submit(
-                asked.epoch, asked.prompt_len, lambda steps: self._send(GenerationEnded(asked.epoch, steps))
+            lease.talker.submit(
+                request.epoch, request.prompt_len, lambda steps: self._send(GenerationEnded(request.epoch, steps))
             )
 
-    def stop(self, asked: AbortGeneration) -> None:
-        if (loan := self._loan_of(asked.slot)) is not None:
-            loan.talker.abort(asked.epoch)
+    def abort(self, request: AbortGeneration) -> None:
+        """Aborts a generation in a leased slot."""
+        if (lease := self._lease_of(request.slot)) is not None:
+            lease.talker.abort(request.epoch)
 
-    def take(self, message: Join | Leave | SubmitGeneration | AbortGeneration, now_s: float) -> None:
+    def on_message(self, message: Join | Leave | SubmitGeneration | AbortGeneration, now_s: float) -> None:
         match message:
             case Join():
                 self.join(message, now_s)
@@ -109,26 +112,26 @@ class Broker:
             case SubmitGeneration():
                 self.submit(message)
             case AbortGeneration():
-                self.stop(message)
+                self.abort(message)
 
-    def _loan_of(self, slot: int) -> SlotLease | None:
-        return next((loan for loan in self._loans.values() if loan.talker.slot == slot), None)
+    def _lease_of(self, slot: int) -> SlotLease | None:
+        return next((lease for lease in self._leases.values() if lease.talker.slot == slot), None)
 
-    def _tell(self, number: int, ticket: Ticket) -> None:
+    def _notify(self, number: int, ticket: Ticket) -> None:
         if not self._open:
             return
         if not ticket.granted:
             self._send(TicketMoved(number, ticket.position, ticket.eta_ms))
             return
         try:
-            loan = self._loans[number] = self._lender.lease()
+            lease = self._leases[number] = self._lender.lease()
         except EngineError:
-            # The utterance finds out itself that nobody speaks, and says so as it does without workers.
+            # The utterance reports the missing engine itself, as it does without workers.
             self._send(TicketGranted(number, None))
         except VoxgateError as error:
             self._refuse(number, error)
         else:
-            self._send(TicketGranted(number, (loan.talker.slot, loan.codec)))
+            self._send(TicketGranted(number, (lease.talker.slot, lease.codec)))
 
     def _refuse(self, number: int, error: VoxgateError) -> None:
         self._send(TicketRefused(number, error.code, error.message, error.retry_after_ms))

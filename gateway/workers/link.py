@@ -1,4 +1,4 @@
-"""The socket between the speech process and a worker: typed messages, those of a turn of the loop in one write."""
+"""The socket between the speech process and a worker: typed messages, batched per turn of the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxgate.pipeline.ipc.engine_messages import Message
 from .messages import Answer, Ask
 
 MAX_BACKLOG_BYTES = 8 << 20
-"""The other side takes microseconds for a message; one that leaves so much has gone astray."""
+"""Unsent bytes, and bytes of a batch, at which the link is closed. Messages take microseconds to process."""
 _LENGTH = struct.Struct("<I")
 
 T = TypeVar("T", bound=Message)
@@ -25,51 +25,55 @@ log = logging.getLogger(__name__)
 
 
 class LinkClosed(Exception):
-    """The other process is gone, or is taken for that."""
+    """The other process has ended, or its link was closed."""
 
 
-def pack(messages: list[Message]) -> bytes:
-    """A batch as it goes over the socket."""
+def pack_batch(messages: list[Message]) -> bytes:
+    """Encodes a batch: its length in bytes as uint32, then MessagePack."""
     body = msgspec.msgpack.encode(messages)
     return _LENGTH.pack(len(body)) + body
 
 
 class BatchReader(Generic[T]):
-    """Reads batches out of a stream of bytes that comes in any pieces. Raises ValueError for what is none."""
+    """Decodes batches from a stream of bytes in any pieces. Raises ValueError for malformed ones."""
 
     def __init__(self, kinds: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(list[kinds])
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[T]:
+        """The messages completed by `data`."""
         self._buffer += data
         messages: list[T] = []
         while len(self._buffer) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
             if end > MAX_BACKLOG_BYTES:
-                raise ValueError(f"a batch of {end} bytes")
+                raise ValueError(f"batch of {end} bytes exceeds {MAX_BACKLOG_BYTES}")
             if len(self._buffer) < end:
                 break
             try:
                 messages += self._decoder.decode(memoryview(self._buffer)[_LENGTH.size : end])
             except msgspec.MsgspecError as error:
-                raise ValueError(f"a batch cannot be read: {error}") from error
+                raise ValueError(f"malformed batch: {error}") from error
             del self._buffer[:end]
         return messages
 
 
 class Link(asyncio.Protocol, Generic[T]):
-    """`take` gets each message; `answer` is asked what the other side asks; `gone` is called when it is no more."""
+    """One end of the link.
+
+    `on_message` gets each message, `answer` answers questions of the other side, `on_lost` is called at the end.
+    """
 
     def __init__(
         self,
         kinds: Any,
-        take: Callable[[T], None],
+        on_message: Callable[[T], None],
         answer: Callable[[str], Awaitable[bytes]],
-        gone: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._batches: BatchReader[T | Ask | Answer] = BatchReader(kinds)
-        self._take, self._answer, self._gone = take, answer, gone
+        self._on_message, self._answer, self._on_lost = on_message, answer, on_lost
         self._out: list[Message] = []
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[bytes]] = {}
@@ -77,17 +81,17 @@ class Link(asyncio.Protocol, Generic[T]):
         self._transport: asyncio.Transport | None = None
 
     async def open(self, sock: socket.socket) -> None:
-        """Speak over one end of a socket pair."""
+        """Opens the link on one end of a socket pair."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
 
     def send(self, message: Message) -> None:
-        """Send it at the end of this turn of the loop; into the void when the other side is gone."""
+        """Sends a message at the end of this turn of the event loop; discards it when the link is closed."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(message)
 
     async def ask(self, what: str, timeout_s: float) -> bytes:
-        """The other side's answer. Raises LinkClosed, TimeoutError."""
+        """Sends a question and returns the answer of the other side. Raises LinkClosed, TimeoutError."""
         if self._transport is None:
             raise LinkClosed
         number = next(self._numbers)
@@ -99,7 +103,7 @@ class Link(asyncio.Protocol, Generic[T]):
             del self._asked[number]
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Sends what is left, then closes."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -107,12 +111,12 @@ class Link(asyncio.Protocol, Generic[T]):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._transport is not None and out:
-            self._transport.write(pack(out))
+            self._transport.write(pack_batch(out))
             if self._transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
-                log.error("the process at the other end reads nothing")
+                log.error("closing worker link: the other process does not read")
                 self._transport.abort()
 
-    # asyncio's side
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -121,7 +125,7 @@ class Link(asyncio.Protocol, Generic[T]):
         try:
             messages = self._batches.feed(data)
         except ValueError:
-            log.exception("the process at the other end says what cannot be read")
+            log.exception("closing worker link: malformed message")
             assert self._transport is not None
             self._transport.abort()
             return
@@ -134,17 +138,17 @@ class Link(asyncio.Protocol, Generic[T]):
                 if (asked := self._asked.get(message.number)) is not None and not asked.done():
                     asked.set_result(message.content)
             else:
-                self._take(message)
+                self._on_message(message)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(LinkClosed())
-        self._gone()
+        self._on_lost()
 
     async def _reply(self, question: Ask) -> None:
         try:
             self.send(Answer(question.number, await self._answer(question.what)))
         except Exception:
-            log.exception("a question could not be answered", extra={"question": question.what})
+            log.exception("answering a question failed", extra={"question": question.what})

@@ -1,4 +1,4 @@
-"""What the speech process and its workers tell each other, besides what `pipeline/ipc/engine_messages.py` has."""
+"""Messages between the speech process and its workers, in addition to `pipeline/ipc/engine_messages.py`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from voxgate.pipeline.ipc.engine_messages import (
 
 
 class WorkerInit(Message, frozen=True):
-    """Speech process, first of all: who the worker is.
+    """Speech process, first message: the configuration of the worker.
 
-    `settings`: as JSON; `folder`: of the checkpoint; `owner`: its number, from 1; `port`: to listen on, beside others;
-    `shared_usage`: path of the shared memory; `secret`: what tokens are signed with where the settings name no file.
+    `settings` as JSON; `folder` of the checkpoint; `owner` is the worker's number, from 1; `port` to listen on;
+    `shared_usage` is the path of the shared memory; `secret` signs tokens if the settings name no file.
     """
 
     settings: str
@@ -29,11 +29,11 @@ class WorkerInit(Message, frozen=True):
 
 
 class Listening(Message, frozen=True):
-    """Worker: it answers on the port."""
+    """Worker: it listens on the port."""
 
 
 class Status(Message, frozen=True):
-    """Speech process: how things are, told again when that changes. `retry_ms`: until somebody new may be let in."""
+    """Speech process: the current state, sent on change. `retry_ms` is the wait after which admission is likely."""
 
     engine: str
     reason: str | None
@@ -44,7 +44,7 @@ class Status(Message, frozen=True):
 
 
 class Join(Message, frozen=True):
-    """Worker: an utterance of `caller` wants a slot. `limit`: utterances that the caller may have under way."""
+    """Worker: an utterance of `caller` requests a slot. `limit` bounds the caller's active utterances."""
 
     ticket: int
     caller: str
@@ -52,13 +52,13 @@ class Join(Message, frozen=True):
 
 
 class Leave(Message, frozen=True):
-    """Worker: it needs its slot, or its place in the queue, no more; nothing of it is left in the slot."""
+    """Worker: an utterance releases its slot, which is unused, or its place in the queue."""
 
     ticket: int
 
 
 class TicketMoved(Message, frozen=True):
-    """Speech process: its place in the queue, from 1."""
+    """Speech process: the position of an utterance in the queue, from 1."""
 
     ticket: int
     position: int
@@ -66,14 +66,14 @@ class TicketMoved(Message, frozen=True):
 
 
 class TicketGranted(Message, frozen=True):
-    """Speech process: it may speak, in these slots of the talker's and the codec's; none without an engine."""
+    """Speech process: an utterance is admitted with these slots of talker and codec; None without an engine."""
 
     ticket: int
-    place: tuple[int, int] | None
+    slots: tuple[int, int] | None
 
 
 class TicketRefused(Message, frozen=True):
-    """Speech process: it will not be let in."""
+    """Speech process: an utterance is refused."""
 
     ticket: int
     code: str
@@ -82,40 +82,40 @@ class TicketRefused(Message, frozen=True):
 
 
 class Drain(Message, frozen=True):
-    """Speech process: take nothing new, end when speech has ended, after `deadline_s` in any case."""
+    """Speech process: refuse new speech and end when current speech has ended, at the latest after `deadline_s`."""
 
     deadline_s: float
 
 
 class Reload(Message, frozen=True):
-    """Speech process: read keys and certificate anew."""
+    """Speech process: reload keys and certificate."""
 
 
 class Ask(Message, frozen=True):
-    """Either: answer me by `number`. What can be asked is in `Question`."""
+    """Either: a question, answered by `number`. The questions are in `Question`."""
 
     number: int
     what: str
 
 
 class Answer(Message, frozen=True):
-    """Either: to `Ask`."""
+    """Either: the answer to an `Ask`."""
 
     number: int
     content: bytes
 
 
 class Question:
-    """What can be asked for, as `Ask.what`."""
+    """Values of `Ask.what`."""
 
     HEARTBEAT = "heartbeat"
-    """Of a worker: a sign of life."""
+    """To a worker: a heartbeat."""
     COUNTS = "counts"
-    """Of a worker: its `WorkerMetrics`."""
+    """To a worker: its `WorkerMetrics`."""
     EXPOSITION = "exposition"
-    """Of the speech process: everybody's metrics, as text."""
+    """To the speech process: the metrics of all processes as text."""
     VOICES = "voices"
-    """Of either: offer what the folder of voices has now; of the speech process: have everybody do so."""
+    """To either: reload the folder of voices; the speech process passes it on to all workers."""
 
 
 ToWorker = (

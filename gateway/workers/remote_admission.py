@@ -1,4 +1,4 @@
-"""Admission as a worker's sessions see it: the speech process decides for all workers, and its word comes later."""
+"""Admission in a worker: the speech process decides for all workers, and its answers arrive later."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..session.admission import Ticket
 from .messages import Join, Leave, Status, TicketGranted, TicketMoved, TicketRefused
 
 FIRST_REPLY_S = 2.0
-"""So long at least a ticket waits for the first word on it, however short the wait in the queue may be."""
+"""Minimum seconds that a ticket waits for its first answer, however short the wait in the queue is."""
 
 _REFUSALS: dict[str, type[VoxgateError]] = {error.code: error for error in (AtCapacity, KeyLimit)}
 
 
 class RemoteAdmission:
-    """The `Admission` of a worker. Synchronous; `send` tells the speech process.
+    """The `Admission` of a worker. Synchronous; `send` sends a message to the speech process.
 
-    A ticket that it has given nothing on yet has no position; who waits too long for that leaves as one in the queue,
-    but not before there was time for a word: with a wait of zero nobody would ever be let in.
+    A ticket has no position before the first answer. It times out like a queued one, but not before `FIRST_REPLY_S`:
+    with a queue wait of zero no ticket would ever be granted.
     """
 
     def __init__(self, wait_ms: int, send: Callable[[Message], None]) -> None:
@@ -34,12 +34,12 @@ class RemoteAdmission:
         self._open: dict[int, Ticket] = {}
         self._number_of: dict[Ticket, int] = {}
         self._wait_until_s: dict[int, float] = {}
-        """How long each may stand in the queue."""
+        """End of the queue wait of each ticket."""
         self.active = self.queued = self.slots = 0
         self._retry_ms = 1000
 
     def update_status(self, status: Status) -> None:
-        """What the speech process says of all."""
+        """Takes the counts of all workers."""
         self.active, self.queued, self.slots = status.active, status.queued, status.slots
         self._retry_ms = status.retry_ms
 
@@ -53,7 +53,7 @@ class RemoteAdmission:
         self._send(Join(number, caller.name, caller.limits.utterances))
         return ticket
 
-    def release(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the gate's signature
+    def release(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the interface's signature
         if ticket.closed:
             return
         ticket.closed = True
@@ -62,21 +62,21 @@ class RemoteAdmission:
         del self._open[number], self._wait_until_s[number]
         self._send(Leave(number))
 
-    def capacity_error(self, why: str) -> AtCapacity:
-        return AtCapacity(why, retry_after_ms=self._retry_ms)
+    def capacity_error(self, reason: str) -> AtCapacity:
+        return AtCapacity(reason, retry_after_ms=self._retry_ms)
 
-    def take(self, word: TicketGranted | TicketMoved | TicketRefused, now_s: float) -> None:
-        """The speech process's word on a ticket; nobody's when that was given back meanwhile."""
-        if (ticket := self._open.get(word.ticket)) is None:
+    def on_message(self, message: TicketGranted | TicketMoved | TicketRefused, now_s: float) -> None:
+        """Applies an answer to its ticket; ignores it if the ticket was released meanwhile."""
+        if (ticket := self._open.get(message.ticket)) is None:
             return
-        match word:
+        match message:
             case TicketGranted():
                 ticket.granted_s, ticket.position, ticket.eta_ms = now_s, 0, 0
-                ticket.lease = None if word.place is None else LeasedSlots(*word.place)
+                ticket.lease = None if message.slots is None else LeasedSlots(*message.slots)
             case TicketMoved():
-                ticket.position, ticket.eta_ms = word.position, word.eta_ms
-                ticket.deadline_s = self._wait_until_s[word.ticket]
+                ticket.position, ticket.eta_ms = message.position, message.eta_ms
+                ticket.deadline_s = self._wait_until_s[message.ticket]
             case TicketRefused():
-                error = _REFUSALS.get(word.code, AtCapacity)
-                ticket.error = error(word.message, retry_after_ms=word.retry_after_ms)
+                error = _REFUSALS.get(message.code, AtCapacity)
+                ticket.error = error(message.message, retry_after_ms=message.retry_after_ms)
         ticket.on_change(ticket, now_s)

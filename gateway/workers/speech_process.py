@@ -1,5 +1,7 @@
-"""A port that several processes are going to listen on: found and kept by the one that starts them."""
-# TODO-DOC The speech process: it has the voice model, decides who may speak, and tells the workers how things are.
+"""The speech process: starts the engine, admits utterances of all workers, and keeps the workers informed.
+
+It also reserves the port on which the workers listen.
+"""
 
 from __future__ import annotations
 
@@ -35,26 +37,26 @@ from .worker_process import EngineAttachments, WorkerProcess
 
 
 class SharedPort:
-    """Kept from `open` to `close`: bound, so that it stays ours while no worker listens, and not listened on."""
+    """A port bound without listening, so that it stays reserved while workers start and restart."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
         self.number = 0
 
     def open(self, host: str, port: int) -> None:
-        """Raises OSError when anybody else listens there."""
+        """Binds the port, a free one for 0. Raises OSError when another program listens there."""
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for family, kind, protocol, _, address in addresses:
                 at = (address[0], self.number or port, *address[2:])
-                # A bind beside others would succeed beside another gateway's too.
-                with _socket(family, kind, protocol) as alone:
-                    alone.bind(at)
-                    at = (address[0], alone.getsockname()[1], *address[2:])
-                beside = _socket(family, kind, protocol)
-                self._sockets.append(beside)
-                beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                beside.bind(at)
+                # A shared bind alone would also succeed on the port of another gateway.
+                with _socket(family, kind, protocol) as exclusive:
+                    exclusive.bind(at)
+                    at = (address[0], exclusive.getsockname()[1], *address[2:])
+                shared = _socket(family, kind, protocol)
+                self._sockets.append(shared)
+                shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                shared.bind(at)
                 self.number = at[1]
         except BaseException:
             self.close()
@@ -75,25 +77,25 @@ def _socket(family: int, kind: int, protocol: int) -> socket.socket:
 
 
 STATUS_INTERVAL_S = 0.05
-"""Workers are told how things are at most so often."""
+"""Seconds between checks whether workers need a new status."""
 VOICES_TIMEOUT_S = 5.0
-"""For the workers to look for new voices."""
+"""Seconds in which workers must reload the folder of voices."""
 
 log = logging.getLogger(__name__)
 
 
 class ShareableSynthesizer(Synthesizer, SlotLender, Protocol):
-    """A voice model that other processes can speak through."""
+    """A voice model that other processes can attach to."""
 
     def attachment(self, owner: int, last_epoch: int) -> Attach | None:
-        """How the process of that number does; None while nobody can."""
+        """The attachment of the process of a number; None without an engine."""
 
 
 class SpeechProcess:
-    """Serves from `open` until `close`; `drain` ends it gracefully. All in one event loop.
+    """Serves from `open` until `close`; `drain` shuts it down gracefully.
 
-    `command` starts a worker; it gets the number of a descriptor as its last argument. `folder`: the checkpoint's.
-    Raises SettingsError for what a worker could not use either.
+    `command` starts a worker and gets the number of a descriptor as its last argument; `folder` is the checkpoint's.
+    Raises SettingsError for settings that a worker could not use.
     """
 
     def __init__(
@@ -115,15 +117,17 @@ class SpeechProcess:
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._totals = MergedMetrics()
         self._haproxy_agent = HAProxyAgent(self._state_for_balancer)
-        self._capacity = room = CapacityPolicy(settings, synthesizer)
-        self._admission = AdmissionQueue(room.slots, settings.queue_length, settings.queue_wait_ms, room.free_slots)
+        self._capacity = capacity = CapacityPolicy(settings, synthesizer)
+        self._admission = AdmissionQueue(
+            capacity.slots, settings.queue_length, settings.queue_wait_ms, capacity.free_slots
+        )
         self._callers = CallerRegistry()
-        self._engine = EngineSupervisor(synthesizer, self._ready, self._look, self._lost)
+        self._engine = EngineSupervisor(synthesizer, self._on_ready, self._on_poll, self._on_lost)
         self._supervisor = Supervisor(range(1, workers + 1), self)
         self._workers = self._supervisor.workers
         self._attachments = EngineAttachments(synthesizer.attachment, self._workers)
-        self._telling: list[asyncio.Task[None]] = []
-        self._told: Status | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sent_status: Status | None = None
 
     @property
     def port(self) -> int:
@@ -132,17 +136,17 @@ class SpeechProcess:
 
     @property
     def haproxy_agent_port(self) -> int | None:
-        """The port where balancers ask for room, if there is one."""
+        """The port of the HAProxy agent, if there is one."""
         return self._haproxy_agent.port
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that are there."""
+        """Process ids of the current workers."""
         return [worker.pid for worker in self._workers.values() if worker.pid is not None]
 
     @property
     def state(self) -> EngineState:
-        """The voice model's, as clients find it: ready once all workers could speak through it."""
+        """The state of the voice model as clients see it: ready once all workers are attached."""
         state = self._synthesizer.state
         return EngineState.STARTING if state.speaks and not self._attachments.all_attached else state
 
@@ -152,9 +156,9 @@ class SpeechProcess:
         return self._capacity.slots()
 
     async def open(self) -> None:
-        """Returns when every worker listens. Raises OSError when the address is taken, EngineError when one fails.
+        """Starts the workers; returns when they listen.
 
-        Raises SettingsError for a voice that the model has not.
+        Raises OSError when the address is in use, EngineError when a worker fails, SettingsError for an unknown voice.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
         check_configured_voices(settings, self._synthesizer.voices)
@@ -162,37 +166,37 @@ class SpeechProcess:
         await self._supervisor.open()
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
-        self._telling = [
-            loop.create_task(self._keep_telling(), name="status"),
+        self._tasks = [
+            loop.create_task(self._send_status_on_change(), name="status"),
             loop.create_task(watch_lag(self._metrics.observe_lag), name="loop lag"),
         ]
         log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._workers))
 
     def reload(self) -> None:
-        """Have the workers read keys and certificate anew; what cannot be used is logged, and the old ones stay."""
+        """Makes the workers reload keys and certificate; unusable files are logged and the old ones stay in use."""
         self._supervisor.send_all(Reload())
 
     async def run_engine(self) -> None:
-        """Load the model and keep it alive; never returns. Raises EngineError when it cannot be loaded."""
+        """Loads the model and restarts it after a loss; never returns. Raises EngineError when it cannot be loaded."""
         await self._engine.run()
 
     async def drain(self) -> None:
-        """Take nothing new, let speech under way finish until the deadline, then close what is left."""
+        """Refuses new speech, lets current speech finish within the grace period, then closes the rest."""
         await self._supervisor.drain(self._settings.shutdown_grace_s)
 
     async def close(self) -> None:
-        """Cut what is still open, and stop the workers and the engine."""
+        """Cuts what is still open and stops workers and engine."""
         await self._supervisor.drain(0.0)
-        for task in self._telling:
+        for task in self._tasks:
             task.cancel()
-        if self._telling:
-            await asyncio.wait(self._telling)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self._supervisor.close()
         self._haproxy_agent.close()
         self._port.close()
         await self._synthesizer.close()
 
-    # Workers, as the supervisor asks for them
+    # WorkerDelegate
 
     def make(self, owner: int) -> WorkerProcess:
         return WorkerProcess(
@@ -214,39 +218,39 @@ class SpeechProcess:
         await worker.start(self._command, init)
 
     def settled(self, worker: WorkerProcess) -> None:
-        if self._told is not None:
-            worker.send(self._told)
+        if self._sent_status is not None:
+            worker.send(self._sent_status)
         self._attachments.attach(worker)
 
     def gone(self, worker: WorkerProcess) -> None:
-        worker.broker.gone(asyncio.get_running_loop().time())
-        self._attachments.gone(worker)
+        worker.broker.on_worker_ended(asyncio.get_running_loop().time())
+        self._attachments.on_worker_ended(worker)
         self._shared_usage.clear_process(worker.owner)
         self._totals.keep(worker.counts.samples)
 
     async def _answer(self, question: str) -> bytes:
-        """What a worker asks."""
+        """Answers a question of a worker."""
         if question == Question.EXPOSITION:
             await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
-            # Those of one that died meanwhile are in the totals already.
-            counted = [worker.counts.samples for worker in self._workers.values()]
-            return self._totals.exposition(self._metrics.registry, counted)
+            # The totals already contain workers that ended meanwhile.
+            current = [worker.counts.samples for worker in self._workers.values()]
+            return self._totals.exposition(self._metrics.registry, current)
         if question == Question.VOICES:
             if self._library is not None:
                 await self._library.refresh()
             await asyncio.gather(*(worker.ask(question, VOICES_TIMEOUT_S) for worker in self._workers.values()))
         return b""
 
-    # Watching
+    # Status
 
     def _state_for_balancer(self) -> GatewayState:
-        """How many sockets there are is known at any time, of what protocol is not."""
+        # Sockets by protocol are known only after the workers were asked.
         return self._state_with({"": self._shared_usage.open_sockets})
 
     def _state(self) -> GatewayState:
-        """For the metrics, just after the workers have told their counts."""
-        told = [Counter(worker.counts.sockets) for worker in self._workers.values()]
-        return self._state_with(dict.fromkeys(PROTOCOL_NAMES, 0) | sum(told, Counter()))
+        # Called after the workers have reported their metrics.
+        sockets = [Counter(worker.counts.sockets) for worker in self._workers.values()]
+        return self._state_with(dict.fromkeys(PROTOCOL_NAMES, 0) | sum(sockets, Counter()))
 
     def _state_with(self, sockets: Mapping[str, int]) -> GatewayState:
         return GatewayState.now(
@@ -259,35 +263,35 @@ class SpeechProcess:
             leads_s=[lead_s for worker in self._workers.values() for lead_s in worker.counts.leads_s],
         )
 
-    async def _keep_telling(self) -> None:
+    async def _send_status_on_change(self) -> None:
         while True:
-            self._tell()
+            self._send_status()
             await asyncio.sleep(STATUS_INTERVAL_S)
 
-    def _tell(self) -> None:
-        """Tell the workers how things are, if that is new."""
+    def _send_status(self) -> None:
+        """Sends the status to the workers if it changed."""
         admission = self._admission
         retry_ms = admission.capacity_error("").retry_after_ms or 0
         reason = self._engine.reason
         status = Status(
             self._synthesizer.state.value, reason, admission.slots, admission.active, admission.queued, retry_ms
         )
-        if status != self._told:
-            self._told = status
+        if status != self._sent_status:
+            self._sent_status = status
             self._supervisor.send_all(status)
 
     # Engine
 
-    def _ready(self) -> None:
+    def _on_ready(self) -> None:
         self._metrics.engine_ready()
-        self._tell()
-        self._look()
+        self._send_status()
+        self._on_poll()
 
-    def _look(self) -> None:
-        """The engine may carry more than before, and a worker that could not reach it may now."""
-        self._attachments.look()
+    def _on_poll(self) -> None:
+        # The capacity may have grown, and a worker that failed to attach may succeed now.
+        self._attachments.attach_all()
         self._admission.admit(asyncio.get_running_loop().time())
 
-    def _lost(self) -> None:
-        self._attachments.lost("the voice model was lost")
-        self._tell()
+    def _on_lost(self) -> None:
+        self._attachments.on_engine_lost("the voice model was lost")
+        self._send_status()

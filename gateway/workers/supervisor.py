@@ -1,4 +1,4 @@
-"""Keeps the worker processes: one of each number, another when one is lost, none once the gateway is told to end."""
+"""Keeps one worker process of each number running until the gateway shuts down."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from .messages import Drain
 from .worker_process import WorkerProcess
 
 START_TIMEOUT_S = 60.0
-"""A worker has to listen by then."""
+"""Seconds in which a worker must listen."""
 
 log = logging.getLogger(__name__)
 
 
 class WorkerDelegate(Protocol):
-    """What the supervisor asks of whoever the workers are for."""
+    """The owner of the workers, which makes and starts them."""
 
     def make(self, owner: int) -> WorkerProcess:
-        """A worker of that number, not started yet."""
+        """Makes the worker of a number without starting it."""
 
     async def start(self, worker: WorkerProcess) -> None:
-        """Raises OSError."""
+        """Starts it. Raises OSError."""
 
     def settled(self, worker: WorkerProcess) -> None:
-        """It listens."""
+        """The worker listens."""
 
     def gone(self, worker: WorkerProcess) -> None:
-        """Its process is no more: everything it held can be given back."""
+        """The process has ended; everything it held can be released."""
 
 
 class Supervisor:
-    """From `open` until `close`; belongs to the event loop. `owners`: the workers' numbers."""
+    """Starts and restarts workers from `open` until `close`. `owners` are their numbers."""
 
     def __init__(self, owners: Iterable[int], delegate: WorkerDelegate) -> None:
         self.workers: dict[int, WorkerProcess] = {}
-        """Those that there are, by number."""
+        """Current workers by number."""
         self.draining = False
-        """Nothing new is taken, and nobody who is lost is replaced."""
+        """Whether the gateway is shutting down; lost workers are not replaced then."""
         self._owners, self._delegate = tuple(owners), delegate
         self._keeping: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Returns when every worker listens. Raises EngineError or OSError when one does not come to."""
+        """Starts all workers; returns when they listen. Raises EngineError or OSError when one does not."""
         loop = asyncio.get_running_loop()
         first = [loop.create_future() for _ in self._owners]
         self._keeping = [
@@ -63,13 +63,13 @@ class Supervisor:
             worker.send(message)
 
     async def drain(self, deadline_s: float) -> None:
-        """Have the workers take nothing new, and end when all is said or the deadline has passed."""
+        """Makes workers refuse new speech and end when theirs is finished, at the latest after `deadline_s` seconds."""
         self.draining = True
         self.send_all(Drain(deadline_s))
         await asyncio.gather(*(worker.ended(deadline_s + PROCESS_GRACE_S) for worker in self.workers.values()))
 
     async def close(self) -> None:
-        """Kill those that are left. Safe to call twice."""
+        """Kills the remaining workers. Safe to call twice."""
         keeping, self._keeping = self._keeping, []
         for task in keeping:
             task.cancel()
@@ -78,40 +78,40 @@ class Supervisor:
         await asyncio.gather(*(worker.kill() for worker in self.workers.values()))
 
     async def _keep(self, owner: int, listens: asyncio.Future[None]) -> None:
-        """Have a worker of that number, always; `listens` is set when the first one does, or to why it does not."""
+        """Keeps a worker of one number running; `listens` gets the result of the first start."""
         loop, restarts = asyncio.get_running_loop(), RestartBackoff()
         while not self.draining:
             worker = self.workers[owner] = self._delegate.make(owner)
             fate = "did not start"
             try:
                 await self._delegate.start(worker)
-                await self._settle_in(worker)
+                await self._wait_until_listening(worker)
                 restarts.on_ready(loop.time())
                 if not listens.done():
                     listens.set_result(None)
                 fate = await worker.wait_until_lost()
             except Exception as error:
-                # Another is started whatever it was, and who waits for the first is told.
+                # A failed worker is replaced whatever the error; `open` raises that of the first start.
                 expected = isinstance(error, OSError | EngineError)
-                log.error("a worker did not start: %s", error, exc_info=None if expected else error)
+                log.error("starting a worker failed: %s", error, exc_info=None if expected else error)
                 if not listens.done():
                     listens.set_exception(error)
             finally:
                 if fate == "died":
-                    # What is left to one that has closed its end is to send its last traces.
+                    # A worker that closed its link may still be sending its last traces.
                     await worker.ended(PROCESS_GRACE_S)
                 await worker.kill()
                 del self.workers[owner]
                 self._delegate.gone(worker)
             if not self.draining:
                 pause_s = restarts.on_lost(loop.time())
-                log.error("worker %d %s, its sockets are lost; another starts in %g s", owner, fate, pause_s)
+                log.error("worker %d %s, its sockets are lost; restarting it in %g s", owner, fate, pause_s)
                 await asyncio.sleep(pause_s)
 
-    async def _settle_in(self, worker: WorkerProcess) -> None:
-        """Raises EngineError when the worker does not come to listen."""
+    async def _wait_until_listening(self, worker: WorkerProcess) -> None:
+        """Raises EngineError when the worker does not listen in time."""
         if not await worker.wait_until_listening(START_TIMEOUT_S):
-            raise EngineError("a worker process did not come to listen")
+            raise EngineError(f"worker did not start listening within {START_TIMEOUT_S:g} s")
         self._delegate.settled(worker)
         if self.draining:
             worker.send(Drain(0.0))

@@ -1,4 +1,4 @@
-"""A worker: sockets, sessions, text and sound of its share of the clients; slots and voices by the speech process."""
+"""A worker process: sockets, sessions, text and audio of some clients; slots come from the speech process."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ from .messages import (
 from .remote_admission import RemoteAdmission
 
 INIT_TIMEOUT_S = 30.0
-EXPOSITION_S = 5.0
-ANNOUNCE_S = 10.0
+"""Seconds in which the speech process must send its first message."""
+EXPOSITION_TIMEOUT_S = 5.0
+ANNOUNCE_TIMEOUT_S = 10.0
 
 log = logging.getLogger(__name__)
 
 
 class RemoteEngineStatus:
-    """The `EngineStatus` of a worker: what it was told, as far as it holds here."""
+    """The `EngineStatus` of a worker: as reported by the speech process, and whether this process is attached."""
 
     def __init__(self, synthesizer: RemoteSynthesizer) -> None:
         self._synthesizer = synthesizer
-        self.told: str | None = "the voice model is loading"
+        self.reported_reason: str | None = "the voice model is loading"
 
     @property
     def state(self) -> EngineState:
@@ -64,53 +65,53 @@ class RemoteEngineStatus:
 
     @property
     def reason(self) -> str | None:
-        return None if self.state.speaks else self.told or "this process is joining the voice model"
+        return None if self.state.speaks else self.reported_reason or "this process is attaching to the voice model"
 
 
 class WorkerConnection:
-    """A worker's end of the link, before and after there is a worker to take its messages."""
+    """A worker's end of the link, which holds messages until `hand_over`."""
 
     def __init__(self) -> None:
-        self.link: Link[ToWorker] = Link(ToWorker, self._take, self._answer, self._lost)
+        self.link: Link[ToWorker] = Link(ToWorker, self._on_message, self._answer, self._on_lost)
         self.init: asyncio.Future[WorkerInit] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
         self.worker: GatewayWorker | None = None
         self._early: list[ToWorker] = []
 
     async def open(self, sock: socket.socket) -> WorkerInit:
-        """Speak over one end of a socket pair; returns what is said first. Raises TimeoutError, LinkClosed."""
+        """Opens the link on one end of a socket pair and returns the first message. Raises TimeoutError, LinkClosed."""
         await self.link.open(sock)
         async with asyncio.timeout(INIT_TIMEOUT_S):
             return await self.init
 
     def hand_over(self, worker: GatewayWorker) -> None:
-        """From here on `worker` takes what comes."""
+        """Passes held and further messages to `worker`."""
         self.worker = worker
         early, self._early = self._early, []
         for message in early:
-            worker.take(message)
+            worker.on_message(message)
 
-    def _take(self, message: ToWorker) -> None:
+    def _on_message(self, message: ToWorker) -> None:
         if isinstance(message, WorkerInit):
             self.init.set_result(message)
         elif self.worker is not None:
-            self.worker.take(message)
+            self.worker.on_message(message)
         else:
             self._early.append(message)
 
     async def _answer(self, question: str) -> bytes:
         return b"" if self.worker is None else await self.worker.answer(question)
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         self.gone.set()
         if not self.init.done():
             self.init.set_exception(LinkClosed())
 
 
 class GatewayWorker:
-    """Serves from `open` until `run` returns, which it does when it has drained, or the speech process is no more.
+    """Serves from `open` until `run` returns, after a drain or the loss of the speech process.
 
-    With a `library`, voices can be made over HTTP; `observers` are told what happens.
+    With a `library`, voices can be made over HTTP. `observers` are called in addition to metrics and log.
     """
 
     def __init__(
@@ -124,14 +125,14 @@ class GatewayWorker:
         observers: Sequence[Observer] = (),
     ) -> None:
         self._init, self._synthesizer, self._link, self._library = init, synthesizer, link, library
-        self._gate = RemoteAdmission(settings.queue_wait_ms, link.send)
-        self._news = RemoteEngineStatus(synthesizer)
+        self._admission = RemoteAdmission(settings.queue_wait_ms, link.send)
+        self._engine_status = RemoteEngineStatus(synthesizer)
         self._metrics = Metrics(None, PROTOCOL_NAMES)
         shared_usage = SharedUsage.attach(init.shared_usage, init.owner)
         self._listener = GatewayListener(
             UtteranceFactory(settings, synthesizer, encoder_factory),
-            self._gate,
-            self._news,
+            self._admission,
+            self._engine_status,
             access_from_settings(settings, shared_usage, init.secret),
             CompositeObserver((self._metrics, UsageLog(), *observers)),
             self._exposition,
@@ -139,10 +140,10 @@ class GatewayWorker:
             shared_usage,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._over = asyncio.Event()
+        self._drained = asyncio.Event()
 
     async def open(self) -> None:
-        """Listen beside the other workers. Raises OSError."""
+        """Listens on the port that all workers share. Raises OSError."""
         await self._listener.open(self._init.port, reuse_port=True)
         self._start(watch_lag(self._metrics.observe_lag))
         if self._library is not None:
@@ -151,9 +152,9 @@ class GatewayWorker:
         freeze_gc()
 
     async def run(self, gone: asyncio.Event) -> None:
-        """Until it has drained, or `gone` is set: then there is nothing left to speak with. Closes everything."""
+        """Runs until the drain has finished or `gone` is set (the speech process is lost), then closes."""
         try:
-            await run_until_first(gone.wait(), self._over.wait())
+            await run_until_first(gone.wait(), self._drained.wait())
         finally:
             await self._listener.close()
             await self._synthesizer.close()
@@ -161,16 +162,16 @@ class GatewayWorker:
                 task.cancel()
             self._link.close()
 
-    def take(self, message: ToWorker) -> None:
-        """What the speech process says."""
+    def on_message(self, message: ToWorker) -> None:
+        """Handles a message of the speech process."""
         match message:
             case TicketGranted() | TicketMoved() | TicketRefused():
-                self._gate.take(message, asyncio.get_running_loop().time())
+                self._admission.on_message(message, asyncio.get_running_loop().time())
             case GenerationEnded():
                 self._synthesizer.end(message.epoch, message.steps)
             case Status():
-                self._gate.update_status(message)
-                self._news.told = message.reason
+                self._admission.update_status(message)
+                self._engine_status.reported_reason = message.reason
                 self._synthesizer.reported_state = EngineState(message.engine)
             case Attach():
                 self._synthesizer.attach(message)
@@ -181,10 +182,10 @@ class GatewayWorker:
             case Reload():
                 self._listener.reload()
             case WorkerInit() | Ask() | Answer():
-                log.error("an unexpected message: %s", type(message).__name__)
+                log.error("ignoring unexpected message %s", type(message).__name__)
 
     async def answer(self, question: str) -> bytes:
-        """What the speech process asks."""
+        """Answers a question of the speech process."""
         if question == Question.COUNTS:
             return self._counts().pack()
         if question == Question.VOICES and self._library is not None:
@@ -200,28 +201,28 @@ class GatewayWorker:
         )
 
     async def _exposition(self) -> bytes:
-        """Everybody's. Raises EngineLost when the speech process does not answer."""
+        """The metrics of all processes. Raises EngineLost when the speech process does not answer."""
         try:
-            return await self._link.ask(Question.EXPOSITION, EXPOSITION_S)
+            return await self._link.ask(Question.EXPOSITION, EXPOSITION_TIMEOUT_S)
         except (LinkClosed, TimeoutError) as error:
-            raise EngineLost("the speech process does not answer") from error
+            raise EngineLost("the speech process did not answer in time") from error
 
     async def _drain(self, deadline_s: float) -> None:
         await self._listener.drain(deadline_s)
-        self._over.set()
+        self._drained.set()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a worker's task failed", exc_info=error)
+            log.error("a task of the worker failed", exc_info=error)
 
 
 async def announce_voices(link: Link[ToWorker]) -> None:
-    """Have everybody look at the folder of voices; one that cannot does so by itself within a second or so."""
+    """Makes all processes reload the folder of voices; a process that misses it polls the folder anyway."""
     with suppress(LinkClosed, TimeoutError):
-        await link.ask(Question.VOICES, ANNOUNCE_S)
+        await link.ask(Question.VOICES, ANNOUNCE_TIMEOUT_S)

@@ -1,6 +1,4 @@
-"""A worker as the speech process holds it: the operating system's process, the link to it, and its account."""
-# TODO-DOC Which workers can speak through the present engine: each is let in once for each, and again when it was cut
-# TODO-DOC off.
+"""A worker as the speech process holds it: its process, its link and broker, and its attachment to the engine."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ from .link import Link, LinkClosed
 from .messages import FromWorker, Join, Leave, Listening, Question, WorkerInit
 
 HEARTBEAT_INTERVAL_S = 1.0
-"""Pause between looks at whether a worker answers."""
+"""Seconds between heartbeats of a worker."""
 HEARTBEAT_TIMEOUT_S = 8.0
-"""One that has not answered for so long is taken for dead: its listeners have heard nothing for as long."""
+"""Seconds without an answer after which a worker counts as hanging."""
 COUNTS_TIMEOUT_S = 1.0
-"""A worker that does not tell its counts by then is busy; its last ones stand."""
+"""Seconds to wait for the metrics of a worker; then its last ones are used."""
 
 log = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """From `start` until `gone` is set. `on_attached` is called when it can speak through the engine."""
+    """One worker process, from `start` until `gone` is set. `on_attached` is called when the engine is attached."""
 
     def __init__(
         self,
@@ -40,27 +38,27 @@ class WorkerProcess:
         on_attached: Callable[[], None],
     ) -> None:
         self.owner = owner
-        self._link: Link[FromWorker] = Link(FromWorker, self._take, answer, self._lost)
+        self._link: Link[FromWorker] = Link(FromWorker, self._on_message, answer, self._on_lost)
         self.broker = broker(self._link.send)
         self._on_attached = on_attached
         self._process: Process | None = None
         self.listening = False
         self._settled = asyncio.Event()
-        """It listens, or is gone."""
+        """Set when the worker listens or has ended."""
         self.attach_sent = False
-        """It was told how to speak through the present engine..."""
+        """Whether the attachment to the current engine was sent."""
         self.attached = False
-        """...and can."""
+        """Whether the worker confirmed it."""
         self.gone = asyncio.Event()
         self.counts = WorkerMetrics([], {}, [])
-        """The last it told."""
+        """The last metrics of the worker."""
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     async def start(self, command: Sequence[str], init: WorkerInit) -> None:
-        """Start the process. Raises OSError."""
+        """Starts the process. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -73,24 +71,24 @@ class WorkerProcess:
         self._link.send(message)
 
     async def refresh_counts(self) -> None:
-        """Have `counts` be what it has counted until now; where it does not answer, they stay the last it told."""
+        """Updates `counts`; they stay as they were if the worker does not answer in time."""
         with suppress(LinkClosed, TimeoutError):
             self.counts = WorkerMetrics.unpack(await self._link.ask(Question.COUNTS, COUNTS_TIMEOUT_S))
 
     async def ask(self, question: str, timeout_s: float) -> None:
-        """Have it do something. It not being there, or not answering in time, is no error."""
+        """Sends a question and waits for the answer; a lost worker or a late answer is no error."""
         with suppress(LinkClosed, TimeoutError):
             await self._link.ask(question, timeout_s)
 
     async def wait_until_listening(self, timeout_s: float) -> bool:
-        """Wait until it listens; False if it ends before it does, or does not in time."""
+        """Waits until the worker listens; False if it ends before or does not listen in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
         return self.listening
 
     async def wait_until_lost(self) -> str:
-        """Wait until it is gone, or hangs; returns which."""
+        """Waits until the worker has ended or hangs; returns "died" or "hangs"."""
         loop = asyncio.get_running_loop()
         watchdog = HeartbeatWatchdog(HEARTBEAT_TIMEOUT_S)
         while not self.gone.is_set():
@@ -110,7 +108,7 @@ class WorkerProcess:
         return "died"
 
     async def ended(self, timeout_s: float) -> bool:
-        """Wait for the process's end; whether it came in time."""
+        """Waits for the end of the process; returns whether it ended in time."""
         if self._process is None:
             return True
         with suppress(TimeoutError):
@@ -124,49 +122,50 @@ class WorkerProcess:
                 self._process.kill()
             await self._process.wait()
 
-    def _take(self, message: FromWorker) -> None:
+    def _on_message(self, message: FromWorker) -> None:
         match message:
             case Join() | Leave() | SubmitGeneration() | AbortGeneration():
-                self.broker.take(message, asyncio.get_running_loop().time())
+                self.broker.on_message(message, asyncio.get_running_loop().time())
             case Listening():
                 self.listening = True
                 self._settled.set()
             case Attached():
-                self._answered(message.error)
+                self._on_attach_answer(message.error)
 
-    def _answered(self, error: str | None) -> None:
-        """To being let in; the answer may be late, about an engine that is gone by now."""
+    def _on_attach_answer(self, error: str | None) -> None:
+        # The answer may concern an engine that was lost meanwhile.
         if error is not None:
             self.attach_sent = self.attached = False
         elif self.attach_sent:
             self.attached = True
             self._on_attached()
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         self.gone.set()
         self._settled.set()
 
 
 class EngineAttachments:
-    """Synchronous. `attachment` is how the worker of a number speaks, given the last epoch of its; None while nobody can.
+    """Attaches every worker to the engine once per engine. Synchronous.
 
-    `workers`: those that there are, by number.
+    `attachment` makes the attachment of a worker from its number and its last epoch, None without an engine.
+    `workers` holds the current workers by number.
     """
 
     def __init__(self, attachment: Callable[[int, int], Attach | None], workers: Mapping[int, WorkerProcess]) -> None:
         self._attachment, self._workers = attachment, workers
         self._epochs: dict[int, int] = {}
-        """The last of each worker that is gone."""
+        """Last epochs of ended workers, by number."""
         self.all_attached = False
-        """There was a moment when every worker could speak through the present engine."""
+        """Whether every worker has been attached to the current engine at the same time."""
 
-    def look(self) -> None:
-        """Let in who waits for it: the engine is up, or it was not reached the last time."""
+    def attach_all(self) -> None:
+        """Attaches every worker that is not attached yet."""
         for worker in self._workers.values():
             self.attach(worker)
 
     def attach(self, worker: WorkerProcess) -> None:
-        """Once there is an engine and the worker listens, and once for each engine."""
+        """Attaches a worker if it listens, is not attached, and there is an engine."""
         if not worker.listening or worker.attach_sent:
             return
         if (attachment := self._attachment(worker.owner, self._last_epoch(worker))) is not None:
@@ -174,19 +173,19 @@ class EngineAttachments:
             worker.send(attachment)
 
     def worker_attached(self) -> None:
-        """A worker can speak. Those that died on the way are not waited for, but their successors are."""
+        """A worker confirmed its attachment. Workers that ended meanwhile are not waited for; their successors are."""
         self.all_attached |= all(worker.attached for worker in self._workers.values())
 
-    def lost(self, reason: str) -> None:
-        """The engine is gone, and everything that was lent of it."""
+    def on_engine_lost(self, reason: str) -> None:
+        """The engine is lost, and with it every slot lease."""
         self.all_attached = False
         for worker in self._workers.values():
             worker.attach_sent = worker.attached = False
             worker.broker.engine_lost()
             worker.send(Detach(reason))
 
-    def gone(self, worker: WorkerProcess) -> None:
-        """The worker is no more; the next of its number must not use its epochs again."""
+    def on_worker_ended(self, worker: WorkerProcess) -> None:
+        """Remembers the epochs of an ended worker, which its successor must not reuse."""
         self._epochs[worker.owner] = self._last_epoch(worker)
 
     def _last_epoch(self, worker: WorkerProcess) -> int:

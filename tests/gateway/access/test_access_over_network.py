@@ -134,7 +134,7 @@ async def test_no_credential_reaches_a_log(caplog: pytest.LogCaptureFixture) -> 
     assert any(getattr(record, "key", None) == "ada" for record in ours)
 
 
-def test_an_empty_key_file_does_not_open_the_gateway_to_everybody(tmp_path: Path) -> None:
+def test_empty_key_file_does_not_disable_authentication(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text("")
     with pytest.raises(SettingsError, match="holds no key"):
         Gateway(Settings(keys_file=tmp_path / "keys.toml"), ToneSynthesizer(), FakeEncoder)

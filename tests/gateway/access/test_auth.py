@@ -1,6 +1,4 @@
-"""Where a credential stands."""
-# TODO-DOC Which pages may use the gateway.
-# TODO-DOC The door: credential, origin and address in, a caller or a typed refusal out.
+"""Authentication: credentials, origins and addresses, and the callers or errors they give."""
 
 from __future__ import annotations
 
@@ -101,7 +99,7 @@ def test_a_star_allows_any() -> None:
     assert origin_allowed("https://evil.example", "gateway.example", ("*",))
 
 
-def test_headers_given_twice_are_nobody() -> None:
+def test_duplicate_headers_identify_no_caller() -> None:
     assert origin_and_host([], ["a"]) == (None, "a")
     assert origin_and_host(["http://a"], ["a", "b"]) == ("http://a", None)
     origin, host = origin_and_host(["http://127.0.0.1", "https://evil.example"], ["127.0.0.1"])
@@ -144,7 +142,7 @@ def test_addresses_that_hold_nothing_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("credential", [None, "", "c", "A", "ada", "a ", hash_key("a")])
-def test_with_keys_nobody_comes_in_without(credential: str | None) -> None:
+def test_configured_keys_are_required(credential: str | None) -> None:
     with pytest.raises(Unauthorized) as refused:
         Door(ADA).access.authenticate(credential, None, None, "10.0.0.1")
     assert refused.value.retryable is False
@@ -190,7 +188,7 @@ def test_a_token_makes_no_tokens() -> None:
 
 @pytest.mark.parametrize("ttl_s", [-1, 0, 3601, 10**9])
 def test_a_tokens_life_is_bounded(ttl_s: int) -> None:
-    with pytest.raises(ValueError, match="1 to 3600"):
+    with pytest.raises(ValueError, match="between 1 and 3600"):
         Door(ADA).access.issue_token("a", ttl_s)
 
 

@@ -75,7 +75,7 @@ def test_what_is_too_long_is_not_even_hashed() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("keys", "is not TOML"),
+        ("keys", "is not valid TOML"),
         ('[keys.a]\nhash = "secret-in-clear"', "keys.a.hash"),
         ("[keys.a]\n", "keys.a.hash"),
         (f'[keys.a]\nhash = "{hash_key("x")}"\nutterances = 0', "keys.a.utterances"),

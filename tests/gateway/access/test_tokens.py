@@ -53,7 +53,7 @@ def forged() -> list[str]:
 
 
 @pytest.mark.parametrize("token", forged())
-def test_a_forged_token_is_nobodys(token: str) -> None:
+def test_forged_token_has_no_key(token: str) -> None:
     assert TokenSigner(SECRET).key_name(token, NOW) is None
 
 

@@ -1,5 +1,4 @@
-"""What one key may use."""
-# TODO-DOC What several processes count together.
+"""Callers, token buckets, and counts shared by several processes."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from voxgate.gateway.errors import KeyLimit, RateLimited
 def test_sockets_and_utterances_up_to_the_limit() -> None:
     caller = Caller("ada", KeyLimits(sockets=1, utterances=2))
     caller.acquire_socket(0.0)
-    with pytest.raises(KeyLimit, match="1 sockets") as refused:
+    with pytest.raises(KeyLimit, match="1 open sockets") as refused:
         caller.acquire_socket(0.0)
     assert refused.value.retryable
     assert refused.value.retry_after_ms
@@ -23,7 +22,7 @@ def test_sockets_and_utterances_up_to_the_limit() -> None:
     caller.utterances = 1
     caller.check_utterance()
     caller.utterances = 2
-    with pytest.raises(KeyLimit, match="2 utterances"):
+    with pytest.raises(KeyLimit, match="2 active utterances"):
         caller.check_utterance()
 
 
@@ -98,7 +97,7 @@ def test_the_last_place_is_taken_once() -> None:
     assert second.acquire_caller_socket("ada", 1, 0.0)
 
 
-def test_a_bucket_is_everybodys() -> None:
+def test_token_bucket_is_shared_by_all_processes() -> None:
     first, second = two()
     assert first.take_tokens("ada", 60, 1.0, 60.0, 100.0) == 0.0
     assert second.take_tokens("ada", 10, 1.0, 60.0, 105.0) == 5.0
@@ -124,7 +123,7 @@ def test_one_that_found_no_room_owes_nothing_when_there_is_some() -> None:
     assert shared_usage.caller_sockets("ada", 0.0) == 1
 
 
-def test_nobody_is_forgotten_who_owes_text() -> None:
+def test_caller_with_text_debt_is_kept() -> None:
     shared_usage, _ = two()
     assert shared_usage.take_tokens("ada", 600, 1.0, 60.0, 1.0) == 0.0
     for number in range(6_000):

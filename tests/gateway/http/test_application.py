@@ -142,7 +142,7 @@ async def test_connections_are_limited() -> None:
             assert answer.status == 503
 
 
-async def test_closing_cuts_what_does_not_end() -> None:
+async def test_close_cuts_speech_that_does_not_end() -> None:
     desk = Desk()
     async with aiohttp.ClientSession() as client:
         async with serving(desk) as url:

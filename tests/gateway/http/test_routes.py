@@ -1,5 +1,4 @@
-"""Tokens over HTTP: made with a key, good for a socket, refused in every other way."""
-# TODO-DOC The page and its files.
+"""The routes of the gateway itself: probes, limits, tokens, the page."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_long_head_is_refused() -> None:
     run(scene())
 
 
-def test_one_connection_too_many_is_told_to_come_back() -> None:
+def test_connection_above_the_limit_gets_503() -> None:
     async def scene() -> None:
         transport = Transport()
         arrive(transport, full=True).data_received(PLAIN)

@@ -75,7 +75,7 @@ async def test_it_is_refused_as_on_a_fresh_one() -> None:
             assert (await answer.json())["sockets"]["open"] == 0
 
 
-async def test_who_asks_for_no_socket_is_told_to() -> None:
+async def test_request_without_upgrade_gets_426() -> None:
     async with gateway() as served, aiohttp.ClientSession() as client:
         for headers in ({}, {"Upgrade": "h2c", "Connection": "Upgrade"}):
             async with client.get(f"http://127.0.0.1:{served.port}/v1/speech", headers=headers) as answer:

@@ -177,7 +177,7 @@ async def test_a_body_of_unknown_length_ends_at_the_limit(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("error", "status"), [(SilentAudio("nothing to hear"), 400), (CloningFailed("no voice was made"), 500)]
 )
-async def test_what_was_wrong_with_the_recording_is_told(tmp_path: Path, error: VoxgateError, status: int) -> None:
+async def test_refused_recording_names_the_reason(tmp_path: Path, error: VoxgateError, status: int) -> None:
     async with serving(tmp_path) as place:
         place.listener.error = error
         answered, document = await place.post()
@@ -192,7 +192,7 @@ async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
         assert (status, document["error"]) == (409, "too_many_voices")
 
 
-async def test_few_wait_and_who_goes_away_stops_listening(tmp_path: Path) -> None:
+async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         place.listener.hold = asyncio.Event()
         waiting = [asyncio.create_task(place.post(f"name={name}")) for name in ("a", "b")]

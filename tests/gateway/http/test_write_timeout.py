@@ -80,7 +80,7 @@ def test_who_reads_on_or_is_gone_is_not(end: str) -> None:
     run(scene())
 
 
-def test_the_server_behind_is_told_everything() -> None:
+def test_wrapped_protocol_gets_every_call() -> None:
     async def scene() -> None:
         transport, server, limit = connect()
         limit.data_received(b"GET")

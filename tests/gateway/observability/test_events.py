@@ -1,5 +1,4 @@
-"""What watchers are told: one record for each utterance, and every error once."""
-# TODO-DOC Everyone who listens is told, whatever becomes of the others; and what the log says of an utterance.
+"""Events reach every observer, and the usage log has one record per utterance."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def test_waiting_for_text_is_no_underrun() -> None:
     run(scene())
 
 
-def test_every_end_is_told_once() -> None:
+def test_every_end_is_reported_once() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(observer=notes) as bench:

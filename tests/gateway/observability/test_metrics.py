@@ -1,5 +1,4 @@
-"""Prometheus metrics: what is counted, what is asked at the scrape, and that the format can be read back."""
-# TODO-DOC Event-loop lag, on a loop whose time moves only when it is told to.
+"""Prometheus metrics, and the lateness of the event loop in virtual time."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_flush_and_close_of_an_idle_socket(url: str) -> None:
 
 
 @VERSIONS
-def test_close_lets_what_was_said_be_heard(url: str) -> None:
+def test_close_finishes_pending_speech(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)

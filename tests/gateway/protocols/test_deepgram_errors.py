@@ -136,7 +136,7 @@ def test_text_too_long_is_refused_and_the_rest_is_spoken(url: str) -> None:
 
 
 @VERSIONS
-def test_bad_messages_are_told_and_the_third_closes(url: str) -> None:
+def test_bad_messages_send_errors_and_the_third_closes(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)

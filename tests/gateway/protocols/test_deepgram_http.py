@@ -71,7 +71,7 @@ async def test_refused_in_deepgrams_words(client: aiohttp.ClientSession) -> None
             assert answer.status == 426
 
 
-async def test_a_refused_handshake_says_why() -> None:
+async def test_refused_handshake_names_the_reason() -> None:
     async with gateway(sockets=1) as served:
         address = f"ws://127.0.0.1:{served.port}"
         with pytest.raises(InvalidStatus) as unknown:

@@ -147,7 +147,7 @@ def test_speaking_is_no_inactivity() -> None:
     run(scene())
 
 
-def test_close_socket_finishes_what_is_open() -> None:
+def test_close_socket_finishes_open_contexts() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)

@@ -52,7 +52,7 @@ def test_an_unused_context_times_out_and_gives_its_slot_back() -> None:
     run(scene())
 
 
-def test_a_failure_in_mid_speech_is_told_and_then_the_end() -> None:
+def test_failure_during_speech_sends_an_error_and_the_end_mark() -> None:
     async def scene() -> None:
         async with InProcessGateway(ToneScript(fail_frame=8, frame_s=0.05)) as bench:
             socket = bench.dial(MULTI)
@@ -81,7 +81,7 @@ def test_a_queue_waited_out() -> None:
     run(scene())
 
 
-def test_text_too_long_is_refused_and_what_was_before_goes_on() -> None:
+def test_text_too_long_is_refused_and_accepted_text_continues() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -117,7 +117,7 @@ def test_stream_input_ends_with_an_error(script: ToneScript, sent: list[dict[str
     run(scene())
 
 
-def test_bad_messages_are_told_and_the_third_closes() -> None:
+def test_bad_messages_send_errors_and_the_third_closes() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -129,7 +129,7 @@ def test_bad_messages_are_told_and_the_third_closes() -> None:
     run(scene())
 
 
-def test_a_reader_who_stops_is_closed_with_1008() -> None:
+def test_stopped_reader_is_closed_with_1008() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)

@@ -91,7 +91,7 @@ async def test_refused(client: aiohttp.ClientSession, path: str, wanted: object,
         assert (await answer.json())["detail"]["code"] == code
 
 
-async def test_a_queue_waited_out_says_when_to_come_back(client: aiohttp.ClientSession) -> None:
+async def test_elapsed_queue_wait_gives_a_retry_time(client: aiohttp.ClientSession) -> None:
     async with gateway(ToneSynthesizer(slots=1), queue_wait_ms=100) as served:
         path = url(served, "/v1/text-to-speech/ada")
         async with client.ws_connect(url(served, "/v1/speech")) as socket:
@@ -111,7 +111,7 @@ async def test_a_client_that_goes_away_frees_its_slot(client: aiohttp.ClientSess
         await until(lambda: not synthesizer.open_speeches)
 
 
-async def test_a_client_that_does_not_read_costs_nobody_else_anything(
+async def test_client_that_does_not_read_affects_no_other(
     client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "UNPACED_TIMEOUT_FACTOR", 1)
@@ -150,7 +150,7 @@ async def test_a_failure_before_the_first_byte_is_a_status(client: aiohttp.Clien
         assert (answer.status, (await answer.json())["detail"]["code"]) == (500, "generation_failed")
 
 
-async def test_draining_finishes_what_is_spoken_and_refuses_the_rest(client: aiohttp.ClientSession) -> None:
+async def test_drain_finishes_current_speech_and_refuses_the_rest(client: aiohttp.ClientSession) -> None:
     async with gateway(ToneSynthesizer(ToneScript(frame_s=0.02)), shutdown_grace_s=20) as served:
         path = url(served, "/v1/text-to-speech/ada")
         async with client.post(path, params=PCM, json={"text": TEXT * 5}) as speaking:

@@ -32,7 +32,7 @@ def test_not_found(path: str) -> None:
     assert find_endpoint((PLAIN, NAMED), path) is None
 
 
-def test_binary_is_told_in_each_dialects_words_and_closes() -> None:
+def test_binary_message_sends_an_error_of_the_protocol_and_closes() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             for url, told in (

@@ -124,7 +124,7 @@ def test_a_worker_that_is_gone_gives_everything_back() -> None:
         alive.join(Join(1, "bob", None), 0.0)
         dead.submit(SubmitGeneration(0, 65, 9))
         await asyncio.sleep(0)
-        dead.gone(1.0)
+        dead.on_worker_ended(1.0)
         # What runs still has to be confirmed by the engine; the codec's slots linger.
         assert house.admission.active == 1
         assert house.granted() == [(0, 1), (0, 2), (1, 1)], "the third was the dead one's own"
@@ -135,7 +135,7 @@ def test_a_worker_that_is_gone_gives_everything_back() -> None:
         alive.leave(1, 2.0)
         assert sorted(house.engine.free_codec) == [10, 11, 12, 13]
         assert dead.last_epoch == 65
-        dead.gone(2.0)
+        dead.on_worker_ended(2.0)
         assert house.admission.active == 0
 
     run(scene())
@@ -146,7 +146,7 @@ def test_a_slot_of_an_engine_that_was_lost_is_not_taken_for_the_next_ones() -> N
         house = House(desks=1, slots=2)
         (broker,) = house.desks
         broker.join(Join(1, "ada", None), 0.0)
-        broker.take(SubmitGeneration(0, 65, 9), 0.0)
+        broker.on_message(SubmitGeneration(0, 65, 9), 0.0)
         await asyncio.sleep(0)
         lost, house.engine = house.engine, Engine()
         lost.requests[65].set_exception(EngineLost("it died"))
@@ -155,10 +155,10 @@ def test_a_slot_of_an_engine_that_was_lost_is_not_taken_for_the_next_ones() -> N
         broker.engine_lost()
         # The first one's listener is slow, so its ticket is still there when the next one speaks.
         broker.join(Join(2, "bob", None), 1.0)
-        broker.take(SubmitGeneration(0, 129, 9), 1.0)
+        broker.on_message(SubmitGeneration(0, 129, 9), 1.0)
         await asyncio.sleep(0)
         assert list(house.engine.requests) == [129]
-        broker.take(Leave(1), 2.0)
+        broker.on_message(Leave(1), 2.0)
         assert len(house.engine.free_seats) == 1, "what the other engine lent is not given back to this one"
         assert house.admission.active == 1
 
@@ -170,18 +170,18 @@ def test_only_its_own_slots_can_be_used() -> None:
         house = House()
         mine, other = house.desks
         mine.join(Join(1, "ada", None), 0.0)
-        other.take(SubmitGeneration(0, 66, 9), 0.0)
+        other.on_message(SubmitGeneration(0, 66, 9), 0.0)
         assert house.said[1] == [GenerationEnded(66, None)]
-        mine.take(SubmitGeneration(0, 65, 9), 0.0)
+        mine.on_message(SubmitGeneration(0, 65, 9), 0.0)
         await asyncio.sleep(0)
-        mine.take(SubmitGeneration(0, 129, 9), 0.0)
+        mine.on_message(SubmitGeneration(0, 129, 9), 0.0)
         assert house.said[0][-1] == GenerationEnded(129, None), "one at a time"
-        other.take(AbortGeneration(0, 65), 0.0)
+        other.on_message(AbortGeneration(0, 65), 0.0)
         await asyncio.sleep(0)
         house.engine.requests[65].set_result(12)
         await asyncio.sleep(0.01)
         assert house.said[0][-1] == GenerationEnded(65, 12)
-        mine.take(Leave(1), 1.0)
+        mine.on_message(Leave(1), 1.0)
         assert house.engine.free_seats == [1, 0]
 
     run(scene())
@@ -202,28 +202,28 @@ class Door:
         self.heard.append((ticket.granted, ticket.position, ticket.lease, ticket.error))
 
 
-def test_a_ticket_knows_nothing_until_it_is_told() -> None:
+def test_ticket_has_no_position_before_the_first_answer() -> None:
     door, caller = Door(), Caller("ada", KeyLimits(utterances=4))
     ticket = door.gate.enqueue(caller, door.hear, 5.0)
     assert door.said == [Join(1, "ada", 4)]
     assert (ticket.granted, ticket.position, ticket.deadline_s, caller.utterances) == (False, 0, 8.0, 1)
-    door.gate.take(TicketMoved(1, 2, 700), 5.1)
-    door.gate.take(TicketGranted(1, (3, 9)), 5.2)
+    door.gate.on_message(TicketMoved(1, 2, 700), 5.1)
+    door.gate.on_message(TicketGranted(1, (3, 9)), 5.2)
     assert door.heard == [(False, 2, None, None), (True, 0, LeasedSlots(3, 9), None)]
     door.gate.release(ticket, 6.0)
     door.gate.release(ticket, 6.0)
     assert door.said[1:] == [Leave(1)]
     assert caller.utterances == 0
-    door.gate.take(TicketMoved(1, 1, 1), 6.1)
+    door.gate.on_message(TicketMoved(1, 1, 1), 6.1)
     assert len(door.heard) == 2, "its word came too late"
 
 
-def test_where_nobody_waits_in_the_queue_there_is_still_time_for_a_word() -> None:
+def test_zero_queue_wait_leaves_time_for_the_first_answer() -> None:
     door = Door(wait_ms=0)
     first, second = (door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 5.0) for _ in range(2))
     assert first.deadline_s > 6.0
-    door.gate.take(TicketGranted(1, (3, 9)), 5.001)
-    door.gate.take(TicketMoved(2, 1, 700), 5.001)
+    door.gate.on_message(TicketGranted(1, (3, 9)), 5.001)
+    door.gate.on_message(TicketMoved(2, 1, 700), 5.001)
     assert first.granted
     assert second.deadline_s == 5.0, "that there is no room is known now"
 
@@ -231,12 +231,12 @@ def test_where_nobody_waits_in_the_queue_there_is_still_time_for_a_word() -> Non
 def test_a_refusal_has_its_own_type() -> None:
     door = Door()
     ticket = door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 0.0)
-    door.gate.take(TicketRefused(1, KeyLimit.code, "enough", 900), 0.1)
+    door.gate.on_message(TicketRefused(1, KeyLimit.code, "enough", 900), 0.1)
     assert isinstance(ticket.error, KeyLimit)
     assert (ticket.error.message, ticket.error.retry_after_ms) == ("enough", 900)
 
 
-def test_what_is_told_of_all_is_what_it_says() -> None:
+def test_status_sets_the_counts_of_all_workers() -> None:
     door = Door()
     door.gate.update_status(Status("ready", None, 8, 3, 2, 750))
     assert (door.gate.slots, door.gate.active, door.gate.queued) == (8, 3, 2)

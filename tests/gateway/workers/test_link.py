@@ -11,7 +11,7 @@ from fakes.waiting import DEADLINE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway.workers import messages
-from voxgate.gateway.workers.link import MAX_BACKLOG_BYTES, BatchReader, Link, LinkClosed, pack
+from voxgate.gateway.workers.link import MAX_BACKLOG_BYTES, BatchReader, Link, LinkClosed, pack_batch
 from voxgate.gateway.workers.messages import (
     Ask,
     Join,
@@ -52,7 +52,7 @@ FROM_WORKER = [
 def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
     for kinds, sent in ((ToWorker, TO_WORKER), (messages.FromWorker, FROM_WORKER)):
         batches: BatchReader[Any] = BatchReader(kinds)
-        stream = pack(sent[:3]) + pack(sent[3:])
+        stream = pack_batch(sent[:3]) + pack_batch(sent[3:])
         received = []
         for size in pieces:
             received += batches.feed(stream[:size])
@@ -62,7 +62,8 @@ def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", [b"\x02\0\0\0\xc1\xc1", pack([AbortGeneration(4, 67)]), (MAX_BACKLOG_BYTES + 1).to_bytes(4, "little")]
+    "stream",
+    [b"\x02\0\0\0\xc1\xc1", pack_batch([AbortGeneration(4, 67)]), (MAX_BACKLOG_BYTES + 1).to_bytes(4, "little")],
 )
 def test_what_is_no_batch_of_theirs_is_refused(stream: bytes) -> None:
     with pytest.raises(ValueError, match="batch"):
@@ -107,7 +108,7 @@ async def test_a_link_asks_answers_and_tells_of_the_others_end() -> None:
     one.link.send(Ask(1, "into the void"))
 
 
-async def test_one_that_says_what_cannot_be_read_is_cut_off() -> None:
+async def test_malformed_batch_closes_the_link() -> None:
     ours, theirs = socket.socketpair()
     one = End()
     await one.link.open(ours)

@@ -121,7 +121,7 @@ async def test_a_lost_engine_ends_its_utterances_and_leaves_the_sockets() -> Non
     [([sys.executable, "-c", ""], EngineError), (["/nowhere/python"], OSError), (["a\0b"], ValueError)],
     ids=["ends", "is not there", "is nonsense"],
 )
-async def test_a_worker_that_does_not_start_is_told(command: list[str], told: type[Exception]) -> None:
+async def test_failed_start_of_a_worker_is_raised(command: list[str], told: type[Exception]) -> None:
     served = SpeechProcess(Settings(port=0, workers=2), ToneEngine(DEMO), DEMO, 2, command)
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(told):

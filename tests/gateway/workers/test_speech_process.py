@@ -61,7 +61,7 @@ async def test_first_frames_that_the_engine_decodes_are_heard_as_others_are() ->
         np.testing.assert_array_equal(samples, heard[0])
 
 
-async def test_slots_are_everybodys_and_the_queue_takes_turns_over_the_workers() -> None:
+async def test_slots_are_shared_and_the_queue_takes_turns_over_the_workers() -> None:
     engine = ToneEngine(DEMO, slots=2, step_s=0.01)
     async with gateway(engine, queue_length=8, queue_wait_ms=20_000) as served, contextlib.AsyncExitStack() as stack:
         by_worker = await connections(served, stack, 12)
@@ -102,7 +102,7 @@ async def test_who_finds_every_place_taken_is_refused() -> None:
         await say(second, "Now.")
 
 
-async def test_a_voice_made_at_one_worker_is_everybodys(tmp_path: Path) -> None:
+async def test_voice_made_in_one_worker_is_offered_by_all(tmp_path: Path) -> None:
     folder = write_demo_base(tmp_path / "base", DEMO)
     buffer = io.BytesIO()
     sound = np.random.default_rng(1).standard_normal(4 * 24_000) * np.hanning(4 * 24_000)
@@ -136,7 +136,7 @@ async def test_a_voice_made_at_one_worker_is_everybodys(tmp_path: Path) -> None:
             assert unknown.value.code == "unknown_voice"
 
 
-async def test_metrics_documents_and_pages_are_the_same_whoever_answers() -> None:
+async def test_metrics_documents_and_pages_are_the_same_from_every_worker() -> None:
     async with gateway() as served, contextlib.AsyncExitStack() as stack:
         by_worker = await connections(served, stack, 12)
         opened = sum(map(len, by_worker.values()))
@@ -172,14 +172,14 @@ async def test_limits_of_a_key_hold_over_all_workers(tmp_path: Path) -> None:
     engine = ToneEngine(DEMO, step_s=0.01)
     async with gateway(engine, keys_file=path) as served, contextlib.AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(connect(url(served), key="a")) for _ in range(4)]
-        with pytest.raises(Exception, match="at most 4 sockets"):
+        with pytest.raises(Exception, match="at most 4 open sockets"):
             await stack.enter_async_context(connect(url(served), key="a"))
         async with contextlib.AsyncExitStack() as speaking:
             for session in sessions[:2]:
                 utterance = await speaking.enter_async_context(session.utterance(**UNPACED))
                 await utterance.send("Some words of our own, about forty here.")
                 await anext(aiter(utterance.audio()))
-            with pytest.raises(SpeechError, match="2 utterances"):
+            with pytest.raises(SpeechError, match="2 active utterances"):
                 await say(sessions[2], "And me?")
         # What one worker tells of the end of an utterance may come after what another asks for.
         await until(lambda: engine.lent == 0)
@@ -246,7 +246,7 @@ async def test_the_agent_counts_all_of_them() -> None:
             await connections(served, stack, 11)
 
 
-async def test_an_address_that_is_taken_is_told() -> None:
+async def test_address_in_use_raises() -> None:
     async with gateway() as served:
         other = SpeechProcess(Settings(port=served.port, workers=2), ToneEngine(DEMO), DEMO, 2, COMMAND)
         with pytest.raises(OSError, match="in use"):

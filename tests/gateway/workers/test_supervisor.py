@@ -16,11 +16,11 @@ from voxgate.pipeline.ipc.engine_messages import Message
 
 
 class Worker:
-    """Listens once it is started, unless it is `deaf`; lives until `died`."""
+    """Listens once it is started, unless it is `never_listens`; lives until `died`."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
-        self.deaf = False
+        self.never_listens = False
         self.said: list[Message] = []
         self.died = asyncio.Event()
 
@@ -30,8 +30,8 @@ class Worker:
             self.died.set()
 
     async def wait_until_listening(self, timeout_s: float) -> bool:
-        await asyncio.sleep(timeout_s if self.deaf else 0.1)
-        return not self.deaf
+        await asyncio.sleep(timeout_s if self.never_listens else 0.1)
+        return not self.never_listens
 
     async def wait_until_lost(self) -> str:
         await self.died.wait()
@@ -53,11 +53,11 @@ class WorkerDelegate:
         self.made: list[Worker] = []
         self.inside: list[Worker] = []
         self.error: Exception | None = None
-        self.deaf = False
+        self.never_listens = False
 
     def make(self, owner: int) -> WorkerProcess:
         self.made.append(worker := Worker(owner))
-        worker.deaf = self.deaf
+        worker.never_listens = self.never_listens
         return cast(WorkerProcess, worker)
 
     async def start(self, worker: WorkerProcess) -> None:
@@ -93,7 +93,7 @@ def test_who_dies_is_replaced_at_once_and_then_after_a_pause() -> None:
     run(scene())
 
 
-def test_after_a_drain_nobody_is_replaced() -> None:
+def test_lost_workers_are_not_replaced_during_a_drain() -> None:
     async def scene() -> None:
         supervisor = Supervisor((1, 2), house := WorkerDelegate())
         await supervisor.open()
@@ -107,7 +107,7 @@ def test_after_a_drain_nobody_is_replaced() -> None:
     run(scene())
 
 
-def test_one_that_comes_late_to_a_drain_ends_at_once() -> None:
+def test_worker_started_during_a_drain_ends_at_once() -> None:
     async def scene() -> None:
         supervisor = Supervisor((1,), house := WorkerDelegate())
         await supervisor.open()
@@ -122,7 +122,7 @@ def test_one_that_comes_late_to_a_drain_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("no such file"), EngineError("no memory"), ValueError("a defect")])
-def test_who_waits_for_the_first_is_told_why_it_does_not_start(error: Exception) -> None:
+def test_open_raises_the_error_of_the_first_start(error: Exception) -> None:
     async def scene() -> None:
         house = WorkerDelegate()
         house.error = error
@@ -137,12 +137,12 @@ def test_who_waits_for_the_first_is_told_why_it_does_not_start(error: Exception)
     run(scene())
 
 
-def test_one_that_never_listens_did_not_start() -> None:
+def test_worker_that_never_listens_has_failed_to_start() -> None:
     async def scene() -> None:
         house = WorkerDelegate()
-        house.deaf = True
+        house.never_listens = True
         supervisor = Supervisor((1,), house)
-        with pytest.raises(EngineError, match="did not come to listen"):
+        with pytest.raises(EngineError, match="did not start listening"):
             await supervisor.open()
         assert asyncio.get_running_loop().time() == pytest.approx(START_TIMEOUT_S)
         await supervisor.close()

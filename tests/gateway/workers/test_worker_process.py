@@ -1,4 +1,4 @@
-"""Who is let in to the engine, and when everybody is."""
+"""Attachments of workers to the engine."""
 
 from __future__ import annotations
 
@@ -16,87 +16,87 @@ class Broker:
         self.losses += 1
 
 
-class House:
+class AttachedWorkers:
     """Two workers that listen, and an engine that may be there."""
 
     def __init__(self) -> None:
         self.engine = True
         self.workers: dict[int, WorkerProcess] = {}
-        self.said: dict[int, list[Message]] = {}
+        self.sent: dict[int, list[Message]] = {}
         self.attachments = EngineAttachments(self._attachment, self.workers)
         for owner in (1, 2):
-            self.hire(owner)
+            self.start(owner)
 
-    def hire(self, owner: int) -> WorkerProcess:
-        said = self.said[owner] = []
+    def start(self, owner: int) -> WorkerProcess:
+        sent = self.sent[owner] = []
         worker = WorkerProcess(owner, lambda _: cast(Any, Broker()), cast(Any, None), self.attachments.worker_attached)
         worker.listening = True
-        worker.send = said.append  # type: ignore[method-assign]  # no process, no link
+        worker.send = sent.append  # type: ignore[method-assign]  # no process, no link
         self.workers[owner] = worker
         return worker
 
     def answer(self, owner: int, error: str | None = None) -> None:
-        self.workers[owner]._take(Attached(error))
+        self.workers[owner]._on_message(Attached(error))
 
     def _attachment(self, owner: int, last_epoch: int) -> Attach | None:
         return Attach(owner, last_epoch, "", (), "", "", "", 1, 1) if self.engine else None
 
 
-def test_each_is_let_in_once_and_all_are_in_when_all_have_answered() -> None:
-    house = House()
-    house.attachments.look()
-    house.attachments.look()
-    assert [len(said) for said in house.said.values()] == [1, 1]
-    house.answer(1)
-    assert not house.attachments.all_attached
-    house.answer(2)
-    assert house.attachments.all_attached
+def test_each_worker_is_attached_once_and_all_are_attached_when_all_have_answered() -> None:
+    setup = AttachedWorkers()
+    setup.attachments.attach_all()
+    setup.attachments.attach_all()
+    assert [len(sent) for sent in setup.sent.values()] == [1, 1]
+    setup.answer(1)
+    assert not setup.attachments.all_attached
+    setup.answer(2)
+    assert setup.attachments.all_attached
 
 
-def test_one_that_is_cut_off_is_let_in_again() -> None:
-    house = House()
-    house.attachments.look()
-    house.answer(1)
-    house.answer(1, "cut off")
-    house.answer(2)
-    assert not house.attachments.all_attached
-    house.attachments.look()
-    assert [len(said) for said in house.said.values()] == [2, 1]
-    house.answer(1)
-    assert house.attachments.all_attached
+def test_detached_worker_is_attached_again() -> None:
+    setup = AttachedWorkers()
+    setup.attachments.attach_all()
+    setup.answer(1)
+    setup.answer(1, "cut off")
+    setup.answer(2)
+    assert not setup.attachments.all_attached
+    setup.attachments.attach_all()
+    assert [len(sent) for sent in setup.sent.values()] == [2, 1]
+    setup.answer(1)
+    assert setup.attachments.all_attached
 
 
-def test_another_engine_is_another_entrance() -> None:
-    house = House()
-    house.attachments.look()
-    for owner in house.workers:
-        house.answer(owner)
-    house.engine = False
-    house.attachments.lost("it died")
-    house.attachments.look()
-    assert not house.attachments.all_attached
-    assert [said[1:] for said in house.said.values()] == [[Detach("it died")]] * 2
-    assert all(cast(Any, worker.broker).losses == 1 for worker in house.workers.values())
-    house.answer(1)  # late, about the engine that is gone
-    assert not house.workers[1].attached
-    house.engine = True
-    house.attachments.look()
-    assert all(isinstance(said[-1], Attach) for said in house.said.values())
+def test_each_engine_needs_a_new_attachment() -> None:
+    setup = AttachedWorkers()
+    setup.attachments.attach_all()
+    for owner in setup.workers:
+        setup.answer(owner)
+    setup.engine = False
+    setup.attachments.on_engine_lost("it died")
+    setup.attachments.attach_all()
+    assert not setup.attachments.all_attached
+    assert [sent[1:] for sent in setup.sent.values()] == [[Detach("it died")]] * 2
+    assert all(cast(Any, worker.broker).losses == 1 for worker in setup.workers.values())
+    setup.answer(1)  # late answer about the lost engine
+    assert not setup.workers[1].attached
+    setup.engine = True
+    setup.attachments.attach_all()
+    assert all(isinstance(sent[-1], Attach) for sent in setup.sent.values())
 
 
-def test_a_successor_goes_on_with_the_epochs_of_the_one_before() -> None:
-    house = House()
-    cast(Any, house.workers[2].broker).last_epoch = 130
-    house.attachments.gone(house.workers.pop(2))
-    for _ in range(2):  # the second dies before it has spoken
-        house.hire(2)
-        house.attachments.look()
-        assert house.said[2] == [Attach(2, 130, "", (), "", "", "", 1, 1)]
-        house.attachments.gone(house.workers.pop(2))
+def test_successor_continues_the_epochs_of_its_predecessor() -> None:
+    setup = AttachedWorkers()
+    cast(Any, setup.workers[2].broker).last_epoch = 130
+    setup.attachments.on_worker_ended(setup.workers.pop(2))
+    for _ in range(2):  # the second ends before its first generation
+        setup.start(2)
+        setup.attachments.attach_all()
+        assert setup.sent[2] == [Attach(2, 130, "", (), "", "", "", 1, 1)]
+        setup.attachments.on_worker_ended(setup.workers.pop(2))
 
 
-def test_one_that_does_not_listen_yet_is_not_let_in() -> None:
-    house = House()
-    house.workers[1].listening = False
-    house.attachments.look()
-    assert [len(said) for said in house.said.values()] == [0, 1]
+def test_worker_that_does_not_listen_is_not_attached() -> None:
+    setup = AttachedWorkers()
+    setup.workers[1].listening = False
+    setup.attachments.attach_all()
+    assert [len(sent) for sent in setup.sent.values()] == [0, 1]
