@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,18 +24,6 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds for connecting to the codec, which is ready before an attachment is sent."""
 
 log = logging.getLogger(__name__)
-
-
-class _LeasedSpeech(UtteranceSpeech):
-    """Its close waits until the codec no longer uses the slot, which another process may get next."""
-
-    def __init__(self, *parts: Any, settled: Callable[[], Any]) -> None:
-        super().__init__(*parts)
-        self._settled = settled
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        await self._settled()
 
 
 class RemoteSynthesizer(VoiceModel):
@@ -148,15 +135,14 @@ class RemoteSynthesizer(VoiceModel):
         plan = self._plan(request)
         if place is None:
             raise AtCapacity("no slot was leased for the utterance")
-        return _LeasedSpeech(
+        return self._open_speech(
+            request,
             plan,
-            self._utterance_text(request),
-            self._timing(request),
-            partial(talker.open, place.talker),
-            codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            self._rounds.next(paced=request.paced),
-            lambda speech: self._pace.update({self._name(request): speech.pace}),
-            settled=partial(codec.wait_until_idle, place.codec),
+            open_generation=partial(talker.open, place.talker),
+            codec=codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
+            credit=self._rounds.next(paced=request.paced),
+            # Another process may get the slot next.
+            after_close=partial(codec.wait_until_idle, place.codec),
         )
 
     def _talker_lost(self, reason: str) -> None:

@@ -217,22 +217,17 @@ class QwenSynthesizer(VoiceModel):
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")
         processes.talker.keep_awake()
-        speech = UtteranceSpeech(
+        speech = self._open_speech(
+            request,
             plan,
-            self._utterance_text(request),
-            self._timing(request),
-            processes.talker.open,
+            open_generation=processes.talker.open,
             # The talker continues the reference recording, so the codec does too.
-            processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            self._credit.next(paced=request.paced),
-            lambda speech: self._on_end(self._name(request), speech),
+            codec=processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
+            credit=self._credit.next(paced=request.paced),
+            on_end=self._speeches.discard,
         )
         self._speeches.add(speech)
         return speech
-
-    def _on_end(self, voice: str, speech: UtteranceSpeech) -> None:
-        self._speeches.discard(speech)
-        self._pace[voice] = speech.pace
 
     # For other processes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -169,14 +169,19 @@ class UtteranceSpeech:
     def __init__(
         self,
         plan: UtterancePlan,
+        *,
         text: UtteranceText,
         timing: WordTiming,
         open_generation: Callable[[], Generation],
         codec: UtteranceCodec,
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None],
+        after_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played."""
+        """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
+
+        `after_close`: awaited at the end of `aclose`.
+        """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
@@ -184,6 +189,7 @@ class UtteranceSpeech:
         """Whether it holds one of the talker's slots now; between two generations it holds none."""
         self._plan, self._text, self._timing = plan, text, timing
         self._open_generation, self._codec, self._credit = open_generation, codec, credit
+        self._after_close = after_close
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
         self._frames = _FrameCounts()
@@ -458,3 +464,5 @@ class UtteranceSpeech:
             log.error("the engine did not confirm the end of an utterance within %g s", CLOSE_DEADLINE_S)
         finally:
             await self._codec.aclose()
+        if self._after_close is not None:
+            await self._after_close()

@@ -6,7 +6,7 @@ Nothing here loads weights: only the headers of their files are read.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,13 +22,14 @@ from .alignment.word_timing import ORDINARY_PACE, WordAligner, WordTiming
 from .checkpoint import TalkerCheckpoint, load_checkpoint
 from .checkpoint_weights import check_weights
 from .cloned_voice import ClonedVoice
+from .credit import CreditRounds
 from .errors import CheckpointError
 from .interface import SamplingOptions, SpeechRequest, VoiceInfo
-from .talker.generation import Sampling
+from .talker.generation import Generation, Sampling
 from .talker.vllm.config import GpuOptions
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
-from .utterance import UtterancePlan
+from .utterance import UtteranceCodec, UtterancePlan, UtteranceSpeech
 from .voice_config import load_voice_config
 from .voices import ModelVoices
 
@@ -140,6 +141,34 @@ class VoiceModel:
     def remove_voice(self, name: str) -> None:
         """Withdraws a voice from new utterances. Raises UnknownVoice, also for the checkpoint's own voices."""
         self._catalog.remove(name)
+
+    def _open_speech(
+        self,
+        request: SpeechRequest,
+        plan: UtterancePlan,
+        *,
+        open_generation: Callable[[], Generation],
+        codec: UtteranceCodec,
+        credit: CreditRounds,
+        on_end: Callable[[UtteranceSpeech], None] = lambda _: None,
+        after_close: Callable[[], Awaitable[None]] | None = None,
+    ) -> UtteranceSpeech:
+        """Begins the utterance of a plan; its pace goes to the voice's next one."""
+
+        def end(speech: UtteranceSpeech) -> None:
+            self._pace[self._name(request)] = speech.pace
+            on_end(speech)
+
+        return UtteranceSpeech(
+            plan,
+            text=self._utterance_text(request),
+            timing=self._timing(request),
+            open_generation=open_generation,
+            codec=codec,
+            credit=credit,
+            on_end=end,
+            after_close=after_close,
+        )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:
         normalise = request.language.lower() if request.normalise else None

@@ -97,12 +97,12 @@ class ModelFreePipeline:
         rules = VoiceConfig(text=TextRules(segment_tokens=SEGMENT_TOKENS))
         speech = UtteranceSpeech(
             UtterancePlan(PROMPT, replace(SAMPLING, seed=seed), request.max_frames, lookahead_frames=25, rules=rules),
-            UtteranceText(rules.text, _tokenizer(), self.max_characters),
-            WordAligner(),
-            self._engine.open,
-            codec,
-            self._rounds,
-            lambda speech: self.open_speeches.pop(speech, None) and None,
+            text=UtteranceText(rules.text, _tokenizer(), self.max_characters),
+            timing=WordAligner(),
+            open_generation=self._engine.open,
+            codec=codec,
+            credit=self._rounds,
+            on_end=lambda speech: self.open_speeches.pop(speech, None) and None,
         )
         self.open_speeches[speech] = codec
         return speech

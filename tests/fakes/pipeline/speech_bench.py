@@ -142,7 +142,13 @@ class SpeechBench:
         )
         text = UtteranceText(rules, tokenizer, max_characters)
         self.speech = UtteranceSpeech(
-            plan, text, WordAligner(), self.engine.open, self.codec, CreditRounds(0.0), self.over.append
+            plan,
+            text=text,
+            timing=WordAligner(),
+            open_generation=self.engine.open,
+            codec=self.codec,
+            credit=CreditRounds(0.0),
+            on_end=self.over.append,
         )
 
     async def __aenter__(self) -> SpeechBench:
