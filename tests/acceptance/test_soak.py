@@ -24,6 +24,8 @@ INTERRUPTS, DROPS, MISBEHAVES = 0.12, 0.2, 0.3
 """Shares of the utterances, cumulative; between the last two the client stops reading for a while."""
 OUTCOMES = {"done", "interrupted", "lost", "engine_lost", "engine_not_ready", "at_capacity", "slow_consumer"}
 MEMORY_GROWTH_PERCENT = 1
+MEMORY_CHECK_S = 600
+"""Shortest run whose memory growth is judged."""
 GAP_RATIO = 1.1
 
 
@@ -124,5 +126,7 @@ def _check(figures: Figures, log: SoakLog, seconds: float) -> None:
     figures.note("longest gap p99 ms, first sixth", first_ms)
     assert set(log.outcomes) <= OUTCOMES
     assert log.mismatches == []
-    figures.at_most("memory growth, percent", 100 * slope * seconds / steady[-1][1], MEMORY_GROWTH_PERCENT)
+    # A shorter run says little about growth: caches still fill.
+    limit_percent = MEMORY_GROWTH_PERCENT if seconds >= MEMORY_CHECK_S else float("inf")
+    figures.at_most("memory growth, percent", 100 * slope * seconds / steady[-1][1], limit_percent)
     figures.time_at_most("longest gap p99, last sixth to first", last_ms / first_ms if first_ms else 0.0, GAP_RATIO)
