@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from voxgate.cli.ready_file import GatewayExited, ReadyGateway, wait_until_ready
+from voxgate.gateway.ready_file import GatewayExited, ReadyGateway, wait_until_ready
 
 HAPROXY_CONFIGURATION = Path(__file__).resolve().parents[1] / "docker/haproxy.cfg"
 """Part of a checkout, as this module is; not of the wheel."""

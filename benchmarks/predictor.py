@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
 from voxgate.pipeline.talker.cpu.predictor import CpuCodePredictor
 from voxgate.pipeline.talker.reference.predictor import CodePredictor, Predictor
 from voxgate.pipeline.talker.reference.sampling import Candidates

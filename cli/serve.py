@@ -14,12 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from voxgate.gateway.ready_file import ReadyGateway, ready_file, write_ready_file
 from voxgate.gateway.settings import Settings, SettingsError, settings_from
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import EngineState
 
 from .failure import fail
-from .ready_file import ReadyGateway, ready_file, write_ready_file
 from .settings_flags import add_flags, gateway_variables, given_flags
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _run(settings: Settings, ready_path: Path | None) -> None:
 
 async def _serve(settings: Settings, ready_path: Path | None) -> None:
     from voxgate.gateway.observability import log
-    from voxgate.pipeline.checkpoint import checkpoint_folder
+    from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
 
     log.configure(settings.log_level, settings.log_format)

@@ -112,7 +112,7 @@ def _draft(parsed: argparse.Namespace) -> VoiceDraft:
 
 
 def _add(parsed: argparse.Namespace, settings: Settings, store: VoiceStore) -> None:
-    from voxgate.pipeline.checkpoint import checkpoint_folder, load_checkpoint
+    from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder, load_checkpoint
     from voxgate.pipeline.cloning.recording import RecordingLimits
     from voxgate.pipeline.cloning.speaker_vectors import read_vector
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import TalkerCheckpoint
+from .checkpoint.checkpoint import TalkerCheckpoint
 from .errors import BadVoice
 
 MAX_REFERENCE_FRAMES = 375

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 
 from .alignment.word_timing import WordTiming, WordTimingFeed
+from .checkpoint.voice_config import VoiceConfig
 from .credit import CreditRounds
 from .errors import GenerationFailed, VoxgateError
 from .interface import FinishReason, Milestones, SpeechChunk
@@ -25,7 +26,6 @@ from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 from .text.utterance_text import SpeechToken, UtteranceText
-from .voice_config import VoiceConfig
 
 log = logging.getLogger(__name__)
 

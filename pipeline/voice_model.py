@@ -19,8 +19,9 @@ from .alignment.coarse import CoarseScorer
 from .alignment.lazy import LazyWordAligner
 from .alignment.phones import PhoneScorer, load_phone_table
 from .alignment.word_timing import ORDINARY_PACE, WordAligner, WordTiming
-from .checkpoint import TalkerCheckpoint, load_checkpoint
-from .checkpoint_weights import check_weights
+from .checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
+from .checkpoint.voice_config import load_voice_config
+from .checkpoint.weights import check_weights
 from .cloned_voice import ClonedVoice
 from .credit import CreditRounds
 from .errors import CheckpointError
@@ -30,7 +31,6 @@ from .talker.vllm.config import GpuOptions
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
 from .utterance import UtteranceCodec, UtterancePlan, UtteranceSpeech
-from .voice_config import load_voice_config
 from .voices import ModelVoices
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from .checkpoint import TalkerCheckpoint
+from .checkpoint.checkpoint import TalkerCheckpoint
+from .checkpoint.voice_config import VoiceConfig
 from .cloned_voice import ClonedVoice
 from .errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .interface import SpeechRequest, VoiceInfo
@@ -20,7 +21,6 @@ from .talker.prompt import (
     voice_design_prompt,
 )
 from .text.tokenizer import TextTokenizer
-from .voice_config import VoiceConfig
 
 DESIGNED = "designed"
 """Name of the one voice of a voice-design model, which the instructions describe."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from voxgate.pipeline.checkpoint import TransformerSize
+    from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 
 BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
 CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8), (32, 8))
@@ -33,7 +33,7 @@ def predictor_ms(folder: Path) -> dict[str, float]:
     """Median time of a frame's codes by rows, in ms, as one graph, without head and first code."""
     import torch
     from safetensors import safe_open
-    from voxgate.pipeline.checkpoint import load_checkpoint
+    from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
     from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
     from voxgate.pipeline.talker.reference.sampling import Candidates
     from voxgate.pipeline.talker.vllm.config import GpuOptions
@@ -66,7 +66,7 @@ def predictor_ms(folder: Path) -> dict[str, float]:
 def layers_ms(folder: Path, *, streamed: bool | None = None) -> dict[str, float]:
     """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, as served by default."""
     import torch
-    from voxgate.pipeline.checkpoint import load_checkpoint
+    from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
     with torch.inference_mode():
         size = load_checkpoint(folder).talker

@@ -26,9 +26,9 @@ from safetensors import SafetensorError, safe_open
 from voxgate.codecs.neural.checkpoint import CodecFormatError, weight_files
 from voxgate.codecs.pcm import FRAME_MS, Pcm
 
-from ..checkpoint import TalkerCheckpoint
+from ..checkpoint.checkpoint import TalkerCheckpoint
+from ..checkpoint.safetensors_header import read_entry
 from ..errors import CheckpointError
-from ..safetensors_header import read_entry
 from ..text.english import MAGNITUDES, MONEY, spoken_english
 from .scorer import HOP_MS, Codes, CommitPolicy, Costs, Features, StateSequence
 

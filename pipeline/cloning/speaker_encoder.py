@@ -20,7 +20,7 @@ from voxgate.codecs.neural.checkpoint import CodecFormatError, config_values
 from voxgate.codecs.neural.weights import load_module_weights
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
-from ..checkpoint import read_json_object
+from ..checkpoint.checkpoint import read_json_object
 from ..errors import CheckpointError
 
 PREFIX = "speaker_encoder."

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from ..checkpoint.safetensors_header import TensorEntry, read_entry
 from ..errors import BadVoice, CheckpointError
-from ..safetensors_header import TensorEntry, read_entry
 
 MAX_VECTOR_FILE_BYTES = 1 << 20
 """A speaker vector has a few thousand numbers."""

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ..checkpoint.safetensors_header import read_metadata
 from ..cloned_voice import ClonedVoice
 from ..errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
-from ..safetensors_header import read_metadata
 
 SUFFIX = ".safetensors"
 FORMAT = "voxgate-voice-1"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..checkpoint import TalkerCheckpoint
+from ..checkpoint.checkpoint import TalkerCheckpoint
 from ..errors import AtCapacity, EngineError, EngineLost
 from ..ipc.records import RecordFlag, epoch_after, release_marker
 from ..ipc.report_channel import ReportReceiver

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checkpoint import TalkerCheckpoint
+from ..checkpoint.checkpoint import TalkerCheckpoint
 from ..cloned_voice import MAX_REFERENCE_FRAMES, ClonedVoice
 from ..errors import UnknownLanguage, UnknownVoice, UnsupportedOption
 from ..interface import TextLayout

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..checkpoint.voice_config import TextRules
 from ..errors import EmptyText, TextTooLong
-from ..voice_config import TextRules
 from .incremental_tokenizer import IncrementalTokenizer, Token
 from .normalise.normaliser import Normaliser, can_normalise
 from .sanitize import Sanitizer

@@ -8,10 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from voxgate.pipeline.checkpoint.voice_config import VoiceConfig, load_voice_config
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.voice_config import VoiceConfig, load_voice_config
 
 from .testbed.gateway_process import tone_gateway
 from .testbed.measuring import Figures

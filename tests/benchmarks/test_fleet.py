@@ -15,7 +15,7 @@ from voxgate.benchmarks.fleet import (
     on_cores,
     one_gateway,
 )
-from voxgate.cli.ready_file import ReadyGateway
+from voxgate.gateway.ready_file import ReadyGateway
 
 STARTS = """#!/bin/sh
 # python -m voxgate.cli serve --port 0 --ready-file FILE ...

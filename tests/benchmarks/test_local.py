@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from voxgate.benchmarks import local
 from voxgate.benchmarks.local import BenchmarkError, times_real_time
-from voxgate.cli.ready_file import ReadyGateway
+from voxgate.gateway.ready_file import ReadyGateway
 from voxgate.loadtest.plan import LoadStep
 from voxgate.loadtest.results import Outcome, StepFigures, StepResult, UtteranceResult, summarise_step
 

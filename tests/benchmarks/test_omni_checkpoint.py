@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from voxgate.benchmarks import omni_checkpoint, random_checkpoint
 from voxgate.benchmarks.omni_checkpoint import missing_projections, write_omni_checkpoint
-from voxgate.pipeline.checkpoint import load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
 
 def test_missing_projections_are_added() -> None:

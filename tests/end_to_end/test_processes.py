@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.waiting import DEADLINE_S
-from voxgate.cli.ready_file import ReadyGateway, wait_until_ready
 from voxgate.client import connect
-from voxgate.pipeline.checkpoint import checkpoint_folder
+from voxgate.gateway.ready_file import ReadyGateway, wait_until_ready
+from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
 from voxgate.pipeline.talker.vllm.temporary_folder import FOLDER_PREFIX
 
 from .serving import ENGINE_START_S

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 
 HAS_GPU = torch.cuda.is_available()

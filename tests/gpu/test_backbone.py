@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TransformerSize
+from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.cuda.streamed_kernels import (

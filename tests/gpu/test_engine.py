@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import torch
 from tokenizers import Tokenizer
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
 

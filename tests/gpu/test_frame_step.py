@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape

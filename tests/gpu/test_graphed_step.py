@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from fakes.waiting import block_until
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, TransformerSize
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, TransformerSize
 from voxgate.pipeline.talker.cuda.persistent_predictor import (
     SOURCE,
     PersistentPredictor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.predictor_kernels import ADD, STORE, SWIGLU
 from voxgate.pipeline.talker.reference.predictor import CodePredictor

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import MAX_REFERENCE_FRAMES, ClonedVoice
 from voxgate.pipeline.errors import BadVoice
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.voice_config import VoiceConfig, VoiceEntry
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.interface import SpeechRequest, TextLayout
 from voxgate.pipeline.ipc.slot_tables import SPEAKER
 from voxgate.pipeline.talker.prompt import MAX_INSTRUCTION_TOKENS, MAX_REFERENCE_TEXT_TOKENS
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
-from voxgate.pipeline.voice_config import VoiceConfig, VoiceEntry
 from voxgate.pipeline.voices import ModelVoices
 
 

@@ -22,15 +22,15 @@ from torch import Tensor
 from voxgate.codecs.neural.config import DecoderConfig, EncoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
-from voxgate.pipeline.checkpoint_weights import tensor_shapes as talker_shapes
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig
+from voxgate.pipeline.checkpoint.weights import tensor_shapes as talker_shapes
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder, SpeakerEncoderConfig
 from voxgate.pipeline.interface import SpeechRequest, TextLayout
 from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.voice_config import TextRules, VoiceConfig
 from voxgate.pipeline.voices import DESIGNED, ModelVoices
 
 ReferenceRecording = Mapping[str, np.ndarray]

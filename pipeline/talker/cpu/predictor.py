@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ..reference.predictor_weights import FoldedPredictor
 from ..reference.sampling import Candidates
 from .gemm import multiply

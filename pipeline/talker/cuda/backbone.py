@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ..reference.row_tags import TAG_CHANNELS
 from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
 from .streamed_layers import TEST_ROWS, StreamedLayers, streamed_layers_for

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from ...checkpoint import TalkerCheckpoint
+from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...cuda.graphs import GraphBuckets, new_memory_pool
 from ...ipc.records import HEADER
 from ...ipc.slot_tables import Field, Option

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
 from ...cuda.self_test import RandomInputs, accelerated
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor

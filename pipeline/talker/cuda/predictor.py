@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.nvrtc import supported
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates

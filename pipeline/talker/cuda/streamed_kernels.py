@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
 
 OUT_MLP_QKV_SOURCE = Path(__file__).parent / "csrc/out_mlp_qkv.cu"

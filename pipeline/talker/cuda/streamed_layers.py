@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.nvrtc import supported
 from ...cuda.self_test import RandomInputs, accelerated
 from .backbone_kernels import BatchRows, LayerWeights, init_streamed_residual

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...checkpoint import TalkerCheckpoint
+from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...ipc.slot_tables import SPEAKER, Field
 from .slot_reader import SlotReader
 

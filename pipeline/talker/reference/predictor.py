@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from .predictor_weights import FoldedLayer, FoldedPredictor, project
 from .sampling import Candidates
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...checkpoint import TalkerCheckpoint
+from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...ipc.records import PADDING_ROW, RecordFlag
 from ...ipc.slot_tables import Field, Option, TableShape
 from .predictor import Predictor

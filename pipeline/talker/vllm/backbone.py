@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checkpoint import TransformerSize
+from ...checkpoint.checkpoint import TransformerSize
 from ..cuda.backbone import backbone_for
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
 from .compat import attention_batch

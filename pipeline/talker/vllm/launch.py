@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint import TalkerCheckpoint
-from ...checkpoint_weights import check_weights
+from ...checkpoint.checkpoint import TalkerCheckpoint
+from ...checkpoint.weights import check_weights
 from ...errors import EngineError
 from . import compat
 from .config import EngineConfig

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...checkpoint import load_checkpoint
+from ...checkpoint.checkpoint import load_checkpoint
 from ...ipc.codec_wire import CodecWorkerOptions
 from ...ipc.process_death import exit_with_owner
 from ...ipc.records import HEADER

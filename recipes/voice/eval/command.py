@@ -10,9 +10,9 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from voxgate.pipeline.checkpoint import load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
+from voxgate.pipeline.checkpoint.voice_config import load_voice_config
 from voxgate.pipeline.errors import CheckpointError, VoxgateError
-from voxgate.pipeline.voice_config import load_voice_config
 
 from . import report
 from .measurements import MeasurementLog

@@ -13,6 +13,7 @@ from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import PROMPT, FakeCodec
 from voxgate.codecs.pcm import Pcm
 from voxgate.pipeline.alignment.word_timing import WordAligner
+from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
 from voxgate.pipeline.interface import EngineState, SpeechRequest, VoiceInfo
@@ -21,7 +22,6 @@ from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance import UtterancePlan, UtteranceSpeech
-from voxgate.pipeline.voice_config import TextRules, VoiceConfig
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo"
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 0)

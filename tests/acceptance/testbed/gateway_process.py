@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 from fakes.waiting import DEADLINE_S, until
-from voxgate.cli.ready_file import ReadyGateway, wait_until_ready
+from voxgate.gateway.ready_file import ReadyGateway, wait_until_ready
 
 VOICE_START_S = 240.0
 """Longest start of the demo voice; the first one on a machine compiles kernels."""

@@ -11,6 +11,7 @@ from fakes.pipeline.echo_engine import EchoEngine
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner
+from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import SpeechChunk, TextLayout
@@ -19,7 +20,6 @@ from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance import UtterancePlan, UtteranceSpeech
-from voxgate.pipeline.voice_config import FrameLimits, TextRules, VoiceConfig
 
 PROMPT = Prompt(
     text=(1, 5),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import voxgate.voices
 from fakes.pipeline.synthetic_codes import (
     LETTERS,
     PHONES,
@@ -32,14 +33,12 @@ from voxgate.pipeline.alignment.phones import (
     spoken_word,
 )
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
 from voxgate.pipeline.errors import CheckpointError
 from voxgate.pipeline.interface import WordTime
 from voxgate.pipeline.text.english import spoken_english
 
-import voices
-
-DEMO = Path(voices.__file__).parent / "demo"
+DEMO = Path(voxgate.voices.__file__).parent / "demo"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import CodecIds, TalkerCheckpoint, TextIds, TransformerSize
+from voxgate.pipeline.checkpoint.checkpoint import CodecIds, TalkerCheckpoint, TextIds, TransformerSize
 
 PREDICTOR = "talker.code_predictor."
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import MAX_REFERENCE_FRAMES
 from voxgate.pipeline.errors import EngineError, EngineLost
 from voxgate.pipeline.ipc.records import (

@@ -18,7 +18,7 @@ import pytest_asyncio
 import torch
 from fakes.waiting import DEADLINE_S, until
 from tokenizers import Tokenizer
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling

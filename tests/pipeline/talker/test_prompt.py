@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from voxgate.pipeline.checkpoint import CodecIds, TalkerCheckpoint, TextIds
+from voxgate.pipeline.checkpoint.checkpoint import CodecIds, TalkerCheckpoint, TextIds
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedOption
 from voxgate.pipeline.interface import TextLayout

@@ -7,10 +7,10 @@ import os
 import random
 
 import pytest
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import SpeechToken, UtteranceText, ends_sentence
-from voxgate.pipeline.voice_config import TextRules
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle
+from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules
 from voxgate.pipeline.errors import EmptyText
 from voxgate.pipeline.interface import FinishReason
-from voxgate.pipeline.voice_config import FrameLimits, TextRules
 
 
 def test_finish_reason_is_set_at_the_end(bench: Callable[..., SpeechBench]) -> None:

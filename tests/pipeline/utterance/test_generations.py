@@ -8,9 +8,9 @@ import pytest
 from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench
 from fakes.virtual_time import run, settle
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.voice_config import TextRules
 
 
 def test_text_without_limit_is_one_generation(bench: Callable[..., SpeechBench]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle, turns
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.utterance import CLOSE_DEADLINE_S
-from voxgate.pipeline.voice_config import TextRules
 
 
 def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., SpeechBench]) -> None:

@@ -12,12 +12,12 @@ from fakes.pipeline.speech_bench import PROMPT, STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.errors import TextTooLong
 from voxgate.pipeline.interface import FinishReason, SpeechChunk, TextLayout
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import SpeechToken
 from voxgate.pipeline.utterance import FIRST_CHARACTERS
-from voxgate.pipeline.voice_config import TextRules
 
 
 def test_frames_are_delivered_once_without_gaps(bench: Callable[..., SpeechBench]) -> None:

@@ -13,7 +13,7 @@ from fakes.virtual_time import run, settle
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner
-from voxgate.pipeline.voice_config import TextRules
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 
 
 def test_all_words_are_reported_by_the_end(bench: Callable[..., SpeechBench]) -> None:

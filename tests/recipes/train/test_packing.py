@@ -86,7 +86,7 @@ def test_prompt_equals_gateway_prompt(tmp_path):
 
     from train.export import generation_config, talker_config
     from train.talker.packing import prompt_entries
-    from voxgate.pipeline.checkpoint import load_checkpoint
+    from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
     from voxgate.pipeline.talker.prompt import custom_voice_prompt
 
     (tmp_path / "config.json").write_text(json.dumps(talker_config()))

@@ -10,9 +10,9 @@ from train.text import corpus, further, prose, readers, templates, tokens, words
 from train.text.corpus import spoken
 from train.text.sources import SOURCES, TextSource, packages
 from train.text.templates import Templates
+from voxgate.pipeline.checkpoint.voice_config import load_voice_config
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.voice_config import load_voice_config
 
 VOICE = Path(__file__).parents[3] / "voices" / "demo"
 KNOWN = frozenset(

@@ -21,7 +21,7 @@ from voxgate.pipeline.alignment.lazy import LazyWordAligner
 from voxgate.pipeline.alignment.phones import PhoneScorer, load_phone_table
 from voxgate.pipeline.alignment.scorer import AcousticScorer
 from voxgate.pipeline.alignment.word_timing import WordAligner
-from voxgate.pipeline.checkpoint import load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
 from .audio import resample_16_to_24
 from .flite import VOICES, FliteReading

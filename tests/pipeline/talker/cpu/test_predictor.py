@@ -8,7 +8,7 @@ import numba
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.cpu import predictor as cpu_predictor
 from voxgate.pipeline.talker.cpu.predictor import CpuCodePredictor, compile_frame, sources_digest
 from voxgate.pipeline.talker.reference.sampling import Candidates

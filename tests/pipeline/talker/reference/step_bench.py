@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
 from voxgate.pipeline.talker.reference.sampling import Candidates

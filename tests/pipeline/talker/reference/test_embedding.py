@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape

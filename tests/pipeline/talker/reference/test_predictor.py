@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.cpu.predictor import CpuCodePredictor
 from voxgate.pipeline.talker.reference.predictor import CodePredictor
 from voxgate.pipeline.talker.reference.predictor_weights import rotary

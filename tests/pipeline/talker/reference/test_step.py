@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import RecordFlag
 from voxgate.pipeline.ipc.slot_tables import Field, Option
 from voxgate.pipeline.talker.reference.sampling import Candidates

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import CheckpointError, EngineError
 from voxgate.pipeline.ipc.slot_tables import TableShape
 from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions

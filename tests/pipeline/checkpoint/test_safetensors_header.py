@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save, save_file
-from voxgate.pipeline.safetensors_header import read_entry, read_metadata
+from voxgate.pipeline.checkpoint.safetensors_header import read_entry, read_metadata
 
 
 def test_entry_holds_stored_bytes_and_type(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.checkpoint import checkpoint_folder
+from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
 from voxgate.pipeline.errors import CheckpointError
 
-from ..fakes.model_hub import FakeHub, Repository
+from ...fakes.model_hub import FakeHub, Repository
 
 
 def test_demo_voice_ships_with_the_package() -> None:
@@ -42,8 +42,8 @@ FILES = {
 def ask(hub: str, name: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Requests a folder in a new process, because the library reads its settings when it is imported."""
     program = f"""
-from voxgate.pipeline.checkpoint import CheckpointError
-from voxgate.pipeline.checkpoint import checkpoint_folder
+from voxgate.pipeline.checkpoint.checkpoint import CheckpointError
+from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
 try:
     print(checkpoint_folder({name!r}))
 except CheckpointError as error:

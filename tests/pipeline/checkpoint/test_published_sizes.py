@@ -11,11 +11,11 @@ import torch
 from voxgate.codecs.neural.config import EncoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.codecs.neural.encoder import CodecEncoder
-from voxgate.pipeline.checkpoint import load_checkpoint
-from voxgate.pipeline.checkpoint_weights import tensor_shapes
+from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
+from voxgate.pipeline.checkpoint.weights import tensor_shapes
 from voxgate.pipeline.cloning.speaker_encoder import SpeakerEncoder, SpeakerEncoderConfig
 
-from ..codecs.neural.conftest import PUBLISHED as PUBLISHED_DECODER
+from ...codecs.neural.conftest import PUBLISHED as PUBLISHED_DECODER
 from .published import CODEC_ENCODER, GENERATION, published_config
 
 Shapes = dict[str, tuple[int, ...]]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from voxgate.cli.ready_file import GatewayExited, ReadyGateway, ready_file, wait_until_ready, write_ready_file
+from voxgate.gateway.ready_file import GatewayExited, ReadyGateway, ready_file, wait_until_ready, write_ready_file
 
 GATEWAY = ReadyGateway("http://127.0.0.1:4242/", 4242, None, 4, 99)
 

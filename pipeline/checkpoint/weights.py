@@ -7,8 +7,8 @@ from pathlib import Path
 
 from voxgate.codecs.neural.checkpoint import CodecFormatError, Shape, find_tensors
 
+from ..errors import CheckpointError
 from .checkpoint import TalkerCheckpoint, TransformerSize
-from .errors import CheckpointError
 
 PREFIX = "talker."
 

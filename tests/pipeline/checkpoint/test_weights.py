@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from voxgate.pipeline.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.checkpoint_weights import check_weights, tensor_shapes
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.checkpoint.weights import check_weights, tensor_shapes
 from voxgate.pipeline.errors import CheckpointError
 
-from .talker.small_model import small_checkpoint
+from ..talker.small_model import small_checkpoint
 
 
 @pytest.fixture

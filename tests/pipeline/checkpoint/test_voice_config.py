@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from voxgate.pipeline.voice_config import FrameLimits, VoiceConfig, load_voice_config
+from voxgate.pipeline.checkpoint.voice_config import FrameLimits, VoiceConfig, load_voice_config
 
 
 def test_demo_voice_file_is_read(demo_folder: Path) -> None:

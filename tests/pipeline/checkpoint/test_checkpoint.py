@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voxgate.pipeline.checkpoint import TalkerCheckpoint, load_checkpoint
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
 from voxgate.pipeline.errors import CheckpointError
 
 from .published import GENERATION, PUBLISHED, PUBLISHED_LAYERS, published_config

@@ -1,0 +1,1 @@
+"""The checkpoint folder: files, configuration, weights, the optional `voice.toml`, and their checks."""
