@@ -56,7 +56,7 @@ class ClonedVoice:
         return self.reference_codes is not None
 
     def check(self, checkpoint: TalkerCheckpoint) -> None:
-        """Checks that the voice was made with a checkpoint like this one. Raises BadVoice, naming the part that differs."""
+        """Checks that the voice was made with a checkpoint like this one. Raises BadVoice, naming the difference."""
         if checkpoint.model_type == "voice_design":
             raise BadVoice("a voice-design model accepts no cloned voice")
         width = checkpoint.talker.hidden

@@ -21,7 +21,7 @@ class CreditRounds:
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, *, aligned: bool = False, offset_s: float = 0.0) -> None:
-        """`aligned`: rounds are `offset_s` after the multiples of the interval, at the same moments in all processes."""
+        """`aligned`: rounds are `offset_s` after multiples of the interval, at the same moments in all processes."""
         self._interval_s, self._aligned, self._offset_s = interval_s, aligned, offset_s
         self._pending: dict[Callable[[], None], None] = {}
         """In order of arrival, so that a simulation is reproducible."""

@@ -149,7 +149,7 @@ class Speech(Protocol):
 
     @property
     def waiting_for_text(self) -> bool:
-        """Whether all audio that the text so far allows was returned: only more text, a flush or the end brings more."""
+        """Whether all audio that the text so far allows was returned; more text, a flush or the end brings more."""
 
     def push_text(self, fragment: str) -> None:
         """Accepts any fragment of text. Raises TextTooLong; then nothing of the fragment is taken."""

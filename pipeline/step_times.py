@@ -31,7 +31,7 @@ FRESH_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """Durations of the newest steps of similar batch sizes; `batch` is their mean size, `steps` counts all steps ever."""
+    """Durations of the newest steps of similar batch sizes; `batch` is their mean size, `steps` counts all steps."""
 
     batch: int
     steps: int
@@ -297,7 +297,7 @@ class StepTimer(Generic[Shape]):
         return max(step.launched_s, self._device_free_s) + min(durations)
 
     def preparation_s(self) -> float:
-        """Returns how long a step takes from its order to its launch: the upper quartile of the newest; 0 if unknown."""
+        """Returns the time of a step from its order to its launch: upper quartile of the newest; 0 if unknown."""
         ordered = sorted(self._preparations)
         return ordered[3 * len(ordered) // 4] if ordered else 0.0
 

@@ -133,7 +133,7 @@ class _WeightFolding:
         return Snake(frequency.to(self.dtype), gain.to(self.dtype), steps_per_frame)
 
     def codebooks(self) -> tuple[Tensor, Tensor]:
-        """Returns all codebooks, projected, in one table, and their offsets: a frame is the sum of one entry of each."""
+        """Returns all codebooks, projected, in one table, and their offsets; a frame sums one entry of each."""
         tables = []
         for stack, layers in (("first", 1), ("rest", self.config.num_quantizers - 1)):
             project = self.exact(f"quantizer.rvq_{stack}.output_proj.weight")[:, :, 0]

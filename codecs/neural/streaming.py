@@ -89,7 +89,7 @@ class StatefulDecoder:
 
 
 class OverlapDecoder:
-    """A `SlotDecoder` that decodes up to `left_context` frames again before each chunk, on the device of its backend."""
+    """A `SlotDecoder` that decodes up to `left_context` frames again before each chunk, on its backend's device."""
 
     def __init__(
         self, decoder: WindowDecoder, slots: int, left_context: int, device: torch.device | None = None
@@ -124,7 +124,10 @@ class OverlapDecoder:
 
 
 def load_slot_decoder(checkpoint_dir: Path, slots: int, codec_mode: CodecMode, left_context: int) -> SlotDecoder:
-    """Loads the decoder of a `speech_tokenizer` folder on the CPU; `left_context` is for overlap. Raises CodecFormatError."""
+    """Loads the decoder of a `speech_tokenizer` folder on the CPU; `left_context` is for overlap.
+
+    Raises CodecFormatError.
+    """
     decoder = CodecDecoder.from_checkpoint(checkpoint_dir)
     if codec_mode == "overlap":
         return OverlapDecoder(decoder, slots, left_context)

@@ -63,7 +63,7 @@ class VoiceConfig(_ConfigSection):
     text: TextRules = TextRules()
     limits: FrameLimits = FrameLimits()
     voice: dict[str, VoiceEntry] = Field(default_factory=dict)
-    """By name, as in the checkpoint's speaker table, in the order in which they are offered; the first is the default."""
+    """By name, as in the checkpoint's speaker table, in the order of the list of voices; the first is the default."""
 
 
 def load_voice_config(folder: Path) -> VoiceConfig:

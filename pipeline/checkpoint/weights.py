@@ -1,4 +1,4 @@
-"""Names and shapes of the talker's tensors in the published format (docs/qwen3_tts.md, section 11.1), and their check."""
+"""Names and shapes of the talker's tensors in the published format (docs/qwen3_tts.md, section 11.1), checked."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def ordinary() -> StaggeredCredit:
 def rounds_of(
     *joins: tuple[float, str], at: Callable[[], StaggeredCredit] = ordinary, paced: bool = True
 ) -> list[tuple[float, str]]:
-    """Returns the grants as (time, names) for joins of (time, name); speeches begin in the order of their first join."""
+    """Returns the grants as (time, names) for joins of (time, name); speeches begin in the order of first joins."""
     granted: list[tuple[float, str]] = []
 
     async def scene() -> None:

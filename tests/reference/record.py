@@ -1,4 +1,4 @@
-"""Records the output of the reference implementation: `python record.py FOLDER SUBJECT...`, in the reference's environment."""
+"""Records the output of the reference implementation: `python record.py FOLDER SUBJECT...`, in its environment."""
 
 from __future__ import annotations
 

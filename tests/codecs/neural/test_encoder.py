@@ -105,7 +105,7 @@ def test_unsupported_encoder_value_is_named(change: dict[str, Any], complaint: s
 
 
 def test_published_sizes() -> None:
-    """Encoder and decoder together have the tensors of the published file (docs/qwen3_tts.md, sections 11.3, 11.4, 12)."""
+    """Encoder and decoder have the tensors of the published file (docs/qwen3_tts.md, sections 11.3, 11.4, 12)."""
     with torch.device("meta"):
         encoder = CodecEncoder(EncoderConfig()).state_dict()
     assert round(sum(tensor.numel() for tensor in encoder.values()) / 1e6, 1) == 56.2

@@ -38,7 +38,7 @@ def sound(kind: PhoneClass, ms: float) -> Pcm:
 
 
 def spoken(source: str, *, stretch: float = 1.0, uneven: float = 0.0, pause_ms: float = 300) -> tuple[Pcm, list[float]]:
-    """Speech for `source`, and the end of each word in ms. `uneven`: largest relative change of the length of a phone."""
+    """Speech for `source`, and the end of each word in ms. `uneven`: largest relative change of a phone's length."""
     chance = random.Random(1)
     audio: list[Pcm] = []
     ends: list[float] = []

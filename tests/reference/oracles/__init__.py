@@ -1,1 +1,1 @@
-"""Recorders of the reference implementation, one file per subject; they run in its environment (scripts/test-reference)."""
+"""Recorders of the reference implementation, one file per subject, run in its environment."""
