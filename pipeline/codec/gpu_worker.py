@@ -119,7 +119,7 @@ class GpuBatchDecoder:
             for frames, sizes in captured_shapes(max_rows, max_frames).items()
         }
         self._staging = deque(
-            _Staging(max_frames, decoder.codebooks, decoder.frame_samples) for _ in range(self.max_in_flight)
+            _BatchStaging(max_frames, decoder.codebooks, decoder.frame_samples) for _ in range(self.max_in_flight)
         )
         self.first_frame_event: torch.cuda.Event | None = None
         """Recorded when the latest first frame that the talker decodes in one of the slots is complete."""
@@ -161,7 +161,7 @@ class GpuBatchDecoder:
         return self.launch(job).pcm()
 
 
-class _Staging:
+class _BatchStaging:
     """Pinned memory for a batch on its way to the device and back."""
 
     def __init__(self, max_frames: int, codebooks: int, frame_samples: int) -> None:
@@ -184,7 +184,7 @@ class _Staging:
 class _LaunchedJob:
     """A job that the device is decoding."""
 
-    staging: _Staging
+    staging: _BatchStaging
     samples: Tensor
 
     @property

@@ -48,9 +48,9 @@ class FirstFrameDecoder:
             SIZES,
             stream=self._stream,
         )
-        self._free: queue.SimpleQueue[_Staging] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[_FirstFrameStaging] = queue.SimpleQueue()
         for _ in range(IN_FLIGHT):
-            self._free.put(_Staging(groups, decoder.frame_samples, decoder.device))
+            self._free.put(_FirstFrameStaging(groups, decoder.frame_samples, decoder.device))
         self._expected: Sequence[tuple[int, int]] = ()
         # Compiles find_first_frames now instead of in the first step.
         self.expect([(_NO_SLOT, decoder.slots)])
@@ -101,7 +101,9 @@ class FirstFrameDecoder:
 class PendingFirstFrames:
     """The first frames of one step while the device decodes them."""
 
-    def __init__(self, staging: _Staging, slots: Sequence[int], free: queue.SimpleQueue[_Staging]) -> None:
+    def __init__(
+        self, staging: _FirstFrameStaging, slots: Sequence[int], free: queue.SimpleQueue[_FirstFrameStaging]
+    ) -> None:
         """`slots`: those expected; `free`: where `staging` returns to."""
         self._staging, self._slots, self._free = staging, slots, free
         self._decoded: list[tuple[int, int, int]] = []
@@ -122,7 +124,7 @@ class PendingFirstFrames:
         return messages
 
 
-class _Staging:
+class _FirstFrameStaging:
     """Buffers for the first frames of one step.
 
     `wanted`: int64 [2, SIZES[-1]], pinned, slots of the talker and of the codec; `inputs`: int64 [2 + groups,

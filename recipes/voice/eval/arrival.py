@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 from voxgate.pipeline.interface import SamplingOptions
 
-from . import texts
+from . import plan as texts
 from .figures import FRAME_S
+from .plan import EvaluationText
 from .session import Speaker, SynthesizedUtterance
 from .sound import speech_extent
-from .texts import EvaluationText
 
 WORDS_PER_S = (3.0, 6.0, 12.0)
 _CONCURRENT = 2

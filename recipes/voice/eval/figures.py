@@ -8,10 +8,9 @@ from statistics import fmean
 
 import numpy as np
 
-from . import texts
+from . import plan as texts
 from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
-from .plan import Task
-from .texts import words
+from .plan import Task, words
 
 _SPELLED_OUT = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay", "pm": "p m"}
 """Abbreviations that the recogniser writes, and the spoken form spells out."""

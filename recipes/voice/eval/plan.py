@@ -1,13 +1,60 @@
-"""The utterances of a run: texts, seeds, and for closed-set recognition the candidates of each text."""
+"""The plan of an evaluation: texts as written and in their spoken form, utterances, seeds, closed-set candidates."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from . import texts
+from voxgate.pipeline.text.source_map import SourceMappedText
+from voxgate.pipeline.text.spoken_form import SpokenForm
+
 from .measurements import CODEC, SOURCE, VOICE, UtteranceKey
-from .texts import EvaluationText
+
+FOLDER = Path(__file__).parent / "prompts"
+SENTENCES = "sentences"
+NUMBERS = ("digits", "times", "dates", "money")
+NAMES = "names"
+PARAGRAPHS = "paragraphs"
+SETS = (SENTENCES, *NUMBERS, NAMES, PARAGRAPHS)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationText:
+    """`written`: the text given to the voice. `spoken`: its spoken form, in lower case with punctuation."""
+
+    group: str
+    written: str
+    spoken: str
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the spoken form."""
+        return words(self.spoken)
+
+
+def load(group: str, folder: Path = FOLDER) -> list[EvaluationText]:
+    """All texts of a set in order; the lines of a paragraph are joined."""
+    text = (folder / f"{group}.txt").read_text("utf-8")
+    rows = [row.strip() for row in text.splitlines() if not row.startswith("#")]
+    if group == PARAGRAPHS:
+        rows = ["\n".join(rows).strip().replace("\n\n", "\f")]
+        rows = [paragraph.strip().replace("\n", " ") for paragraph in rows[0].split("\f")]
+    return [EvaluationText(group, row, spoken(row)) for row in rows if row]
+
+
+def spoken(written: str) -> str:
+    """The spoken form, as the gateway gives it to the voice's tokenizer."""
+    form = SpokenForm()
+    spoken_form = form.push(SourceMappedText(written, tuple(range(1, len(written) + 1)))).text + form.flush().text
+    return spoken_form.strip()
+
+
+def words(text: str) -> list[str]:
+    """The words of a text: letters and apostrophes, in lower case."""
+    return re.sub(r"[^a-z' ]", " ", text.lower()).split()
+
 
 CHOICES = 20
 """Candidates in closed-set recognition."""
@@ -37,12 +84,12 @@ class Task:
     candidates: tuple[str, ...] = ()
 
 
-def lines(size: EvaluationSize, groups: Sequence[str] = texts.SETS) -> list[EvaluationText]:
+def lines(size: EvaluationSize, groups: Sequence[str] = SETS) -> list[EvaluationText]:
     """The lines of a run."""
     chosen: list[EvaluationText] = []
     for group in groups:
-        of_group = texts.load(group)
-        chosen += of_group[: size.paragraphs] if group == texts.PARAGRAPHS else of_group[:: size.stride]
+        of_group = load(group)
+        chosen += of_group[: size.paragraphs] if group == PARAGRAPHS else of_group[:: size.stride]
     return chosen
 
 
@@ -53,9 +100,7 @@ def source_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> li
 
 def codec_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> list[Task]:
     """The sentences through the codec."""
-    return [
-        Task(line, UtteranceKey(CODEC, voice, line.spoken), candidates(line)) for line in lines(size, [texts.SENTENCES])
-    ]
+    return [Task(line, UtteranceKey(CODEC, voice, line.spoken), candidates(line)) for line in lines(size, [SENTENCES])]
 
 
 def voice_tasks(
@@ -67,7 +112,7 @@ def voice_tasks(
         Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures), candidates(line))
         for seed in range(size.seeds)
         for line in every
-        if seed == 0 or line.group == texts.SENTENCES
+        if seed == 0 or line.group == SENTENCES
     ]
 
 
@@ -85,7 +130,7 @@ class NearestInLength:
     """`Candidates`: a sentence and those nearest in length; none for texts with words unknown to the recogniser."""
 
     def __init__(self, knows: Callable[[str], bool]) -> None:
-        self._pool = [line.spoken for line in texts.load(texts.SENTENCES) if knows(line.spoken)]
+        self._pool = [line.spoken for line in load(SENTENCES) if knows(line.spoken)]
 
     def __call__(self, line: EvaluationText) -> tuple[str, ...]:
         if line.spoken not in self._pool:

@@ -12,7 +12,8 @@ from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
-from . import report, sources, texts
+from . import plan as texts
+from . import report, sources
 from .run import Results, Run
 from .session import open_speaker
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .texts import words
+from .plan import words
 
 
 @dataclass(frozen=True, slots=True)

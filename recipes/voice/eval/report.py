@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import texts
+from . import plan as texts
 from .figures import NEAR, WordErrors
 from .run import Results, SweepRow
 

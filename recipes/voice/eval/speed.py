@@ -36,7 +36,7 @@ async def _measure(checkpoint: Path, voice: str) -> SynthesisSpeed:
     from voxgate.codecs.pcm import SAMPLE_RATE_HZ
     from voxgate.pipeline.interface import SamplingOptions
 
-    from . import texts
+    from . import plan as texts
     from .session import open_speaker
 
     lines = texts.load(texts.SENTENCES)[:: 212 // _SENTENCES][: _SENTENCES + 1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from eval.arrival import figures, long_lines, waits_s
+from eval.plan import EvaluationText
 from eval.session import SynthesizedUtterance
-from eval.texts import EvaluationText
 
 
 def test_frames_in_time_cause_no_wait() -> None:

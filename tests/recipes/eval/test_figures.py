@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from eval.figures import Pair, Score, figures, pairs, ratio_interval, score, source_word_errors, word_errors
 from eval.measurements import SOURCE, VOICE, Measurement, MeasurementLog, UtteranceKey
-from eval.plan import Task
-from eval.texts import EvaluationText
+from eval.plan import EvaluationText, Task
 
 TEXT = "one two three four five six."
 _seeds = count()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval import texts
+from eval import plan as texts
 from eval.publish import BEGIN, END, SAMPLES, replaced, spectrograms
 from PIL import Image
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from eval.measurements import VOICE, MeasurementLog, UtteranceKey
-from eval.plan import Task
+from eval.plan import EvaluationText, Task
 from eval.recogniser import Recognition
 from eval.session import Speaker, SynthesizedUtterance, perform
-from eval.texts import EvaluationText
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
 from voxgate.codecs.pcm import FRAME_SAMPLES
