@@ -24,8 +24,8 @@ ABOUT_OPTIONS = [
     ROOT / "docs" / f"{name}.md"
     for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")
 ]
-OTHER_PROGRAMS = {"--build", "--scale", "--shm-size", "--gpus"}
-"""Flags of other programs."""
+OTHER_PROGRAMS = {"--build", "--scale", "--seed", "--shm-size", "--timing", "--gpus"}
+"""Flags of Docker and pytest."""
 
 
 def anchors(page: Path) -> set[str]:

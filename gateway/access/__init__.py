@@ -1,1 +1,1 @@
-"""Who may come in, and how much each may use: keys, short-lived tokens, origins, limits."""
+"""Access control: keys, short-lived tokens, origins, and limits of use."""

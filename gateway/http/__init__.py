@@ -1,1 +1,1 @@
-"""Plain HTTP beside the sockets: who serves a connection, what is answered, and in which form."""
+"""Plain HTTP on the port of the WebSockets: routes, speech as a response body, upgrades."""

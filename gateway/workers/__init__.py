@@ -1,1 +1,1 @@
-"""A gateway of several processes: workers that have the sockets, and the speech process that has the voice model."""
+"""A gateway of several processes: workers with the sockets, and the speech process with the voice model."""

@@ -1,4 +1,4 @@
-"""Keys, origins and TLS at a real port: who gets a socket, and what the others are told."""
+"""Keys, origins and TLS at a real port: accepted sockets and refusals."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_first_frames_that_the_engine_decodes_are_heard_as_others_are() ->
             for cut in (True, False, True, False):
                 if cut:
                     async with session.utterance(format=UNPACED["format"]) as utterance:
-                        await utterance.send("A few words that nobody hears to their end.")
+                        await utterance.send("A few words that are cut off before their end.")
                         await anext(aiter(utterance.audio()))
                 else:
                     heard.append((await say(session, "Hello there.", seed=4, pacing="playback"))[0])
@@ -70,7 +70,7 @@ async def test_slots_are_shared_and_the_queue_takes_turns_over_the_workers() -> 
 
         async def one(session: Session) -> Done:
             async with session.utterance(**UNPACED) as utterance:
-                await utterance.send("A few words to be said by everybody here.")
+                await utterance.send("A few words to be said by every worker here.")
                 await utterance.end()
                 async for event in utterance.events():
                     if isinstance(event, Queued):
@@ -109,7 +109,7 @@ async def test_voice_made_in_one_worker_is_offered_by_all(tmp_path: Path) -> Non
     soundfile.write(buffer, 0.2 * sound, 24_000, format="FLAC")
 
     async def lists(http: aiohttp.ClientSession) -> set[bool]:
-        """Whether ada is offered, as everybody says who is asked."""
+        """Whether every worker offers ada."""
         told = set()
         for _ in range(12):
             answer = await http.get(f"{url(served)}/v1/voices", headers={"Connection": "close"})

@@ -47,7 +47,7 @@ class Worker:
 
 
 class WorkerDelegate:
-    """Remembers who was made, who settled and who is gone."""
+    """Records workers that were made, that listen and that have ended."""
 
     def __init__(self) -> None:
         self.made: list[Worker] = []
