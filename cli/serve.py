@@ -102,6 +102,8 @@ def _run(settings: Settings, ready_path: Path | None) -> None:
 
 
 async def _serve(settings: Settings, ready_path: Path | None) -> None:
+    from voxgate.gateway.access.auth import access_from_settings
+    from voxgate.gateway.listener import tls_context
     from voxgate.gateway.observability import log
     from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
@@ -114,6 +116,9 @@ async def _serve(settings: Settings, ready_path: Path | None) -> None:
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
+    # Invalid files are reported before the import of vLLM begins, which delays the end of the process by seconds.
+    access_from_settings(settings)
+    tls_context(settings)
     watching = asyncio.create_task(library.watch(), name="voices")
     freeze_gc()
     synthesizer.run_ahead()

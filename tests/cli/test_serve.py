@@ -128,15 +128,7 @@ def test_workers_default_to_what_suits_the_machine(
     assert synthesizer_options(settings).attached_processes == (workers if workers > 1 else 0)
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--checkpoint",
-        pytest.param("--keys-file", marks=pytest.mark.nightly),
-        pytest.param("--tls-certificate", marks=pytest.mark.nightly),
-        pytest.param("--token-secret-file", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("flag", ["--checkpoint", "--keys-file", "--tls-certificate", "--token-secret-file"])
 async def test_missing_file_is_reported_in_one_line(flag: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     process = await asyncio.create_subprocess_exec(
