@@ -54,9 +54,12 @@ def test_json_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
     assert "ValueError: broken" in second["exception"]
 
 
-def test_text_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_lines_carry_the_ids_without_the_attributes_of_vllm(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "text")
-    logging.getLogger("voxgate.test").warning("hello", extra={"session": "s1", "vllm_process_name": "x"})
+    # Not by `extra`: a process that has imported vLLM refuses names that vLLM adds to its records.
+    record = logging.LogRecord("voxgate.test", logging.WARNING, "", 0, "hello", (), None)
+    vars(record).update(session="s1", vllm_process_name="x")
+    logging.getLogger("voxgate.test").handle(record)
     assert written(capfd).endswith("WARNING voxgate.test: hello session=s1\n")
 
 

@@ -164,7 +164,7 @@ def test_counts_hold_under_random_traffic() -> None:
 def test_caller_holds_and_queues_at_most_its_limit() -> None:
     bench = Bench(slots=1, key_limit=2)
     holder, waiting = bench.enqueue("a"), bench.enqueue("a")
-    with pytest.raises(KeyLimit, match="at most 2 utterances"):
+    with pytest.raises(KeyLimit, match="at most 2 active utterances"):
         bench.enqueue("a")
     assert not bench.enqueue("b").granted, "another caller is not affected"
     bench.admission.release(waiting, 0.0)
