@@ -65,7 +65,7 @@ async def test_a_page_needs_a_listed_origin_and_a_key() -> None:
         assert await refusal(served, {"Origin": PAGE}) == (401, "unauthorized")
 
 
-async def test_limits_of_a_key_do_not_touch_another() -> None:
+async def test_limits_of_a_key_do_not_affect_another() -> None:
     async with gateway(keys=KEYS, key_sockets=2, key_utterances=1) as served:
         async with dial(served, ADA) as first, dial(served, ADA) as second:
             await next_of(first, "session")
@@ -91,7 +91,7 @@ async def test_limits_of_a_key_do_not_touch_another() -> None:
             await next_of(socket, "session")
 
 
-async def test_text_over_the_minute_is_not_taken_and_the_utterance_lives() -> None:
+async def test_text_over_the_minute_is_refused_and_the_utterance_continues() -> None:
     async with gateway(key_characters_per_minute=12) as served, dial(served) as socket:
         await socket.send(json.dumps({"type": "start", "utterance": "u"}))
         await socket.send(json.dumps({"type": "text", "utterance": "u", "text": "Hello there."}))
@@ -157,7 +157,7 @@ async def test_tls_and_a_renewed_certificate(tmp_path: Path) -> None:
             await next_of(socket, "session")
 
 
-async def test_a_broken_file_of_keys_does_not_keep_an_old_certificate(tmp_path: Path) -> None:
+async def test_broken_key_file_does_not_stop_the_certificate_reload(tmp_path: Path) -> None:
     first, key = self_signed(tmp_path, "first")
     second, second_key = self_signed(tmp_path, "second")
     file = tmp_path / "keys.toml"

@@ -23,11 +23,11 @@ def test_bearer_and_token(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "k", "Bearer", "Bearer ", "Basic k", "Bearerk"])
-def test_other_headers_carry_none(header: str) -> None:
+def test_other_headers_hold_no_credential(header: str) -> None:
     assert of(Authorization=header) is None
 
 
-def test_the_places_of_each_kind_of_client() -> None:
+def test_credentials_of_each_kind_of_client_are_found() -> None:
     assert of() is None
     assert of(XI_API_KEY="k") == "k"
     assert of(xi_api_key=" ") is None
@@ -95,7 +95,7 @@ def test_other_origins_are_not_allowed(origin: str, host: str | None) -> None:
     assert not origin_allowed(origin, host, LISTED)
 
 
-def test_a_star_allows_any() -> None:
+def test_star_allows_any_origin() -> None:
     assert origin_allowed("https://evil.example", "gateway.example", ("*",))
 
 
@@ -123,7 +123,7 @@ ADA = ApiKey("ada", hash_key("a"), KeyLimits(utterances=2))
 BOB = ApiKey("bob", hash_key("b"))
 
 
-def test_without_keys_every_address_is_a_caller() -> None:
+def test_every_address_is_a_caller_without_keys() -> None:
     access = Door(defaults=KeyLimits(sockets=3)).access
     here = access.authenticate(None, None, None, "10.0.0.1")
     assert (here.name, here.limits) == ("10.0.0.1", KeyLimits(sockets=3))
@@ -131,7 +131,7 @@ def test_without_keys_every_address_is_a_caller() -> None:
     assert access.authenticate(None, None, None, "10.0.0.2") is not here
 
 
-def test_addresses_that_hold_nothing_are_forgotten() -> None:
+def test_unused_addresses_are_dropped() -> None:
     access = Door().access
     kept = access.caller_of(None, "busy")
     kept.sockets += 1
@@ -164,12 +164,12 @@ def test_an_unlisted_origin_is_refused_even_with_a_key() -> None:
             access.authenticate("a", origin, "gateway.example", "p")
 
 
-def test_a_listed_origin_is_no_key() -> None:
+def test_listed_origin_replaces_no_key() -> None:
     with pytest.raises(Unauthorized):
         Door(ADA).access.authenticate(None, PAGE, "gateway.example", "p")
 
 
-def test_a_token_speaks_for_its_key_until_it_expires() -> None:
+def test_token_identifies_its_key_until_it_expires() -> None:
     door = Door(ADA)
     token, expires = door.access.issue_token("a", 60)
     assert door.access.caller_of(token, "p") is door.access.caller_of("a", "p")
@@ -178,7 +178,7 @@ def test_a_token_speaks_for_its_key_until_it_expires() -> None:
         door.access.caller_of(token, "p")
 
 
-def test_a_token_makes_no_tokens() -> None:
+def test_token_cannot_issue_tokens() -> None:
     access = Door(ADA).access
     token, _ = access.issue_token("a", 60)
     for credential in (token, None, "nothing"):
@@ -187,12 +187,12 @@ def test_a_token_makes_no_tokens() -> None:
 
 
 @pytest.mark.parametrize("ttl_s", [-1, 0, 3601, 10**9])
-def test_a_tokens_life_is_bounded(ttl_s: int) -> None:
+def test_token_lifetime_is_bounded(ttl_s: int) -> None:
     with pytest.raises(ValueError, match="between 1 and 3600"):
         Door(ADA).access.issue_token("a", ttl_s)
 
 
-def test_an_expired_key_takes_its_tokens_with_it() -> None:
+def test_tokens_of_an_expired_key_are_refused() -> None:
     door = Door(ApiKey("ada", hash_key("a"), expires=datetime(2030, 1, 1, 0, 1, tzinfo=UTC)))
     token, _ = door.access.issue_token("a", 3600)
     door.now += timedelta(minutes=1)
@@ -201,7 +201,7 @@ def test_an_expired_key_takes_its_tokens_with_it() -> None:
             door.access.caller_of(credential, "p")
 
 
-def test_replaced_keys_count_from_then_on() -> None:
+def test_replaced_keys_apply_at_once() -> None:
     access = Door(ADA).access
     ada = access.caller_of("a", "p")
     token, _ = access.issue_token("a", 60)

@@ -62,12 +62,12 @@ def test_a_key_counts_until_it_expires(file: Path) -> None:
     "presented",
     ["", " ", "ada", "ADA'S KEY", "ada's key ", " ada's key", "ada's key\x00", hash_key("ada's key"), "\ud800", "ä"],
 )
-def test_anything_else_opens_nothing(presented: str, file: Path) -> None:
+def test_other_credentials_are_refused(presented: str, file: Path) -> None:
     file.write_text(ADA)
     assert load_keys(file, []).find(presented, NOW) is None
 
 
-def test_what_is_too_long_is_not_even_hashed() -> None:
+def test_overlong_keys_are_not_hashed() -> None:
     long = "k" * (MAX_KEY_CHARACTERS + 1)
     assert KeyRing([ApiKey("long", hash_key(long))]).find(long, NOW) is None
 
@@ -106,6 +106,6 @@ def test_a_bad_entry_is_refused(entry: str) -> None:
     assert "secret-in-clear" not in str(refused.value)
 
 
-def test_own_limits_come_before_the_defaults() -> None:
+def test_own_limits_override_the_defaults() -> None:
     own = KeyLimits(utterances=3)
     assert own.over(KeyLimits(utterances=1, sockets=7)) == KeyLimits(utterances=3, sockets=7)

@@ -20,7 +20,7 @@ def test_a_token_names_its_key_until_it_expires() -> None:
     assert signer.key_name(token, expires) is None
 
 
-def test_replicas_with_one_secret_take_each_others_tokens() -> None:
+def test_replicas_with_one_secret_accept_each_others_tokens() -> None:
     token, _ = TokenSigner(SECRET).issue("ada", 60, NOW)
     assert TokenSigner(SECRET).key_name(token, NOW) == "ada"
     assert TokenSigner(b"t" * 32).key_name(token, NOW) is None
@@ -58,14 +58,14 @@ def test_forged_token_has_no_key(token: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["sub", "aud", "exp"])
-def test_every_claim_is_needed(missing: str) -> None:
+def test_every_claim_is_required(missing: str) -> None:
     signer = TokenSigner(SECRET)
     claims = {"sub": "ada", "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
     del claims[missing]
     assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
 
 
-def test_a_token_for_another_service_is_not_ours() -> None:
+def test_token_of_another_audience_is_refused() -> None:
     signer = TokenSigner(SECRET)
     claims = {"sub": "ada", "aud": "other", "exp": NOW + timedelta(seconds=60)}
     assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None

@@ -26,7 +26,7 @@ def test_sockets_and_utterances_up_to_the_limit() -> None:
         caller.check_utterance()
 
 
-def test_text_of_a_minute_comes_back_with_time() -> None:
+def test_text_limit_is_refilled_over_time() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
     caller.charge_text(60, 0.0)
     with pytest.raises(RateLimited) as refused:
@@ -37,7 +37,7 @@ def test_text_of_a_minute_comes_back_with_time() -> None:
     caller.charge_text(10, 10.0)
 
 
-def test_a_text_longer_than_the_minute_is_taken_once_and_owed() -> None:
+def test_text_above_the_minute_is_taken_once_and_owed() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
     caller.charge_text(120, 0.0)
     with pytest.raises(RateLimited):
@@ -45,7 +45,7 @@ def test_a_text_longer_than_the_minute_is_taken_once_and_owed() -> None:
     caller.charge_text(1, 61.0)
 
 
-def test_without_limits_there_are_none() -> None:
+def test_no_limits_without_settings() -> None:
     caller = Caller("ada", KeyLimits())
     caller.sockets = caller.utterances = 10**6
     caller.acquire_socket(0.0)
@@ -53,7 +53,7 @@ def test_without_limits_there_are_none() -> None:
     caller.charge_text(10**9, 0.0)
 
 
-def test_other_limits_do_not_refill_the_minute() -> None:
+def test_changed_limits_do_not_refill_the_minute() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
     caller.charge_text(60, 0.0)
     caller.set_limits(KeyLimits(characters_per_minute=60, sockets=1))
@@ -66,7 +66,7 @@ def two() -> tuple[SharedUsage, SharedUsage]:
     return first, SharedUsage.attach(first.path, 1)
 
 
-def test_sockets_add_up_and_those_of_a_dead_process_are_struck_out() -> None:
+def test_sockets_are_summed_and_those_of_an_ended_process_cleared() -> None:
     first, second = two()
     for shared_usage in (first, second, second):
         assert shared_usage.acquire_socket(3)
@@ -82,7 +82,7 @@ def test_sockets_add_up_and_those_of_a_dead_process_are_struck_out() -> None:
     assert (second.open_sockets, second.caller_sockets("ada", 11.0), second.caller_sockets("bob", 11.0)) == (1, 1, 0)
 
 
-def test_the_last_place_is_taken_once() -> None:
+def test_last_socket_is_granted_once() -> None:
     first, second = two()
     assert first.acquire_socket(2)
     assert second.acquire_socket(2)
@@ -107,7 +107,7 @@ def test_token_bucket_is_shared_by_all_processes() -> None:
     assert first.take_tokens("bob", 60, 1.0, 60.0, 1000.0) == 0.0
 
 
-def test_names_come_and_go_without_end() -> None:
+def test_rows_of_idle_callers_are_reused() -> None:
     shared_usage, _ = two()
     shared_usage.acquire_caller_socket("stays", None, 0.0)
     for number in range(20_000):
@@ -116,7 +116,7 @@ def test_names_come_and_go_without_end() -> None:
     assert shared_usage.caller_sockets("stays", 20_000.0) == 1
 
 
-def test_one_that_found_no_room_owes_nothing_when_there_is_some() -> None:
+def test_caller_without_a_row_is_not_charged_later() -> None:
     shared_usage, _ = two()
     shared_usage.release_caller_socket("ada", 0.0)
     shared_usage.acquire_caller_socket("ada", None, 0.0)
@@ -131,7 +131,7 @@ def test_caller_with_text_debt_is_kept() -> None:
     assert shared_usage.take_tokens("ada", 1, 1.0, 60.0, 301.0) == 241.0
 
 
-def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
+def test_limited_caller_is_counted_over_all_processes() -> None:
     first, second = two()
     here = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=first)
     there = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=second)
@@ -147,7 +147,7 @@ def test_a_caller_counts_over_all_processes_where_it_has_a_limit() -> None:
     assert first.caller_sockets("ada", 0.0) == 1
 
 
-def test_it_has_no_name_in_any_file_system() -> None:
+def test_shared_usage_has_no_file() -> None:
     shared_usage = SharedUsage.create()
     assert str(Path(shared_usage.path).readlink()).startswith("/memfd:")
 

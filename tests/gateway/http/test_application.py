@@ -19,7 +19,7 @@ from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.pipeline.errors import AtCapacity
 
 
-class Desk:
+class ExampleRoutes:
     """RouteGroup to try the service with."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
+async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator[str]:
     access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpApplication(RouteGroup([]), [RouteGroup(desk.routes())], access, connections)
+    service = HttpApplication(RouteGroup([]), [RouteGroup(routes.routes())], access, connections)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: ProtocolSniffer(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0
@@ -70,20 +70,20 @@ async def serving(desk: Desk, connections: int = 10) -> AsyncIterator[str]:
         await service.close()
 
 
-async def test_a_body_there_and_back_on_one_connection() -> None:
-    async with serving(Desk(), connections=1) as url, aiohttp.ClientSession() as client:
+async def test_two_requests_share_one_connection() -> None:
+    async with serving(ExampleRoutes(), connections=1) as url, aiohttp.ClientSession() as client:
         for size in (0, 10, 300_000):
             async with client.post(f"{url}/echo", data=b"x" * size) as answer:
                 assert await answer.read() == b"x" * size
                 assert "Server" not in answer.headers
 
 
-def test_the_same_under_uvloop() -> None:
-    uvloop.run(test_a_body_there_and_back_on_one_connection())
+def test_write_timeout_holds_under_uvloop() -> None:
+    uvloop.run(test_two_requests_share_one_connection())
 
 
 async def test_every_error_is_json() -> None:
-    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
         for method, path, status, error in [
             ("GET", "/nothing", 404, "not_found"),
             ("GET", "/echo", 405, "method_not_allowed"),
@@ -98,8 +98,8 @@ async def test_every_error_is_json() -> None:
             assert (answer.status, json.loads(await answer.text())["error"]) == (413, "body_too_large")
 
 
-async def test_foreign_pages_may_not_post() -> None:
-    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+async def test_foreign_pages_cannot_post() -> None:
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
         for origin, status in (("https://evil.example", 403), ("https://voice.example", 200), (url, 200)):
             async with client.post(f"{url}/echo", headers={"Origin": origin}) as answer:
                 assert answer.status == status
@@ -107,7 +107,7 @@ async def test_foreign_pages_may_not_post() -> None:
 
 async def test_listed_pages_may_read_answers() -> None:
     asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-    async with serving(Desk()) as url, aiohttp.ClientSession() as client:
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
         for origin, status, allowed in (
             ("https://voice.example", 204, "https://voice.example"),
             ("https://evil.example", 405, None),
@@ -120,19 +120,19 @@ async def test_listed_pages_may_read_answers() -> None:
             assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-async def test_a_client_that_goes_away_cancels_its_handler() -> None:
-    desk = Desk()
-    async with serving(desk) as url, aiohttp.ClientSession() as client:
+async def test_disconnect_cancels_the_handler() -> None:
+    routes = ExampleRoutes()
+    async with serving(routes) as url, aiohttp.ClientSession() as client:
         answer = await client.post(f"{url}/slow")
-        await desk.started.wait()
+        await routes.started.wait()
         answer.close()
         async with asyncio.timeout(DEADLINE_S):
-            await desk.cancelled.wait()
+            await routes.cancelled.wait()
 
 
 async def test_connections_are_limited() -> None:
     async with (
-        serving(Desk(), connections=1) as url,
+        serving(ExampleRoutes(), connections=1) as url,
         aiohttp.ClientSession() as first,
         aiohttp.ClientSession() as other,
     ):
@@ -143,10 +143,10 @@ async def test_connections_are_limited() -> None:
 
 
 async def test_close_cuts_speech_that_does_not_end() -> None:
-    desk = Desk()
+    routes = ExampleRoutes()
     async with aiohttp.ClientSession() as client:
-        async with serving(desk) as url:
+        async with serving(routes) as url:
             answer = await client.post(f"{url}/slow")
-            await desk.started.wait()
-        assert desk.cancelled.is_set()
+            await routes.started.wait()
+        assert routes.cancelled.is_set()
         answer.close()

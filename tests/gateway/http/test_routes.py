@@ -64,7 +64,7 @@ async def test_a_bad_body_is_refused(text: str, param: str | None) -> None:
         assert document["message"].startswith(param or "Invalid JSON")
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "_BODY_TIMEOUT_S", 0.05)
     async with serving() as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -85,7 +85,7 @@ async def test_without_a_key_there_are_no_tokens_and_no_voices() -> None:
             assert voices.status == 200
 
 
-async def test_probes_limits_and_the_page_are_for_everyone() -> None:
+async def test_probes_limits_and_the_page_need_no_key() -> None:
     async with serving() as (_, client):
         for path in ("/healthz", "/readyz", "/v1/limits", "/", "/index.html"):
             async with client.get(path) as answer:

@@ -60,7 +60,7 @@ def arrive(transport: Transport, *, full: bool = False) -> ProtocolSniffer:
 
 @pytest.mark.parametrize(("request_bytes", "name"), [(PLAIN, "http"), (SOCKET, "websocket")])
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_however_it_arrives_it_gets_to_its_server_whole(request_bytes: bytes, name: str, piece: int) -> None:
+def test_head_in_any_pieces_reaches_its_server_complete(request_bytes: bytes, name: str, piece: int) -> None:
     async def scene() -> None:
         transport = Transport()
         receiver: asyncio.Protocol
@@ -86,7 +86,7 @@ def test_however_it_arrives_it_gets_to_its_server_whole(request_bytes: bytes, na
         b"nonsense\r\n\r\n",
     ],
 )
-def test_what_is_no_handshake_is_plain_http(head: bytes) -> None:
+def test_other_requests_are_plain_http(head: bytes) -> None:
     async def scene() -> None:
         transport = Transport()
         arrive(transport).data_received(head)
@@ -96,7 +96,7 @@ def test_what_is_no_handshake_is_plain_http(head: bytes) -> None:
     run(scene())
 
 
-def test_a_head_that_does_not_come_is_cut_off() -> None:
+def test_incomplete_head_is_aborted() -> None:
     async def scene() -> None:
         transport = Transport()
         doorstep = arrive(transport)
@@ -110,7 +110,7 @@ def test_a_head_that_does_not_come_is_cut_off() -> None:
     run(scene())
 
 
-def test_once_handed_over_the_deadline_is_off() -> None:
+def test_deadline_ends_with_the_hand_over() -> None:
     async def scene() -> None:
         transport = Transport()
         arrive(transport).data_received(PLAIN)
@@ -142,7 +142,7 @@ def test_connection_above_the_limit_gets_503() -> None:
     run(scene())
 
 
-def test_frames_before_the_handshakes_answer_are_refused() -> None:
+def test_frames_before_the_handshake_answer_are_refused() -> None:
     async def scene() -> None:
         transport = Transport()
         arrive(transport).data_received(SOCKET + b"\x81\x80\x00\x00\x00\x00")

@@ -55,16 +55,16 @@ async def speak_on_a_used_connection(tmp_path: Path, *, tls: bool) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_used_connection_becomes_a_socket(tmp_path: Path, tls: bool) -> None:
+async def test_connection_that_served_requests_is_upgraded(tmp_path: Path, tls: bool) -> None:
     await speak_on_a_used_connection(tmp_path, tls=tls)
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_the_same_under_uvloop(tmp_path: Path, tls: bool) -> None:
+def test_write_timeout_holds_under_uvloop(tmp_path: Path, tls: bool) -> None:
     uvloop.run(speak_on_a_used_connection(tmp_path, tls=tls))
 
 
-async def test_it_is_refused_as_on_a_fresh_one() -> None:
+async def test_upgrade_is_refused_as_on_a_new_connection() -> None:
     async with gateway() as served, aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{served.port}"
         await (await client.get(f"{url}/healthz")).read()

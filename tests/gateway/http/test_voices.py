@@ -105,7 +105,7 @@ async def test_a_raw_body_with_a_query(tmp_path: Path) -> None:
         assert await place.names() == ["ada", "bob", "eve"]
 
 
-async def test_a_form(tmp_path: Path) -> None:
+async def test_multipart_form_makes_a_voice(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         form = aiohttp.FormData()
         form.add_field("name", "Eve")
@@ -116,7 +116,7 @@ async def test_a_form(tmp_path: Path) -> None:
         assert place.listener.heard == [(VoiceDraft("eve", "Grüße!"), bytes(range(256)) * 300)]
 
 
-async def test_removal(tmp_path: Path) -> None:
+async def test_removed_voice_is_not_offered(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         await place.post()
         assert await place.delete("eve") == 204
@@ -153,7 +153,9 @@ def form_of(*parts: tuple[str, bytes]) -> aiohttp.FormData:
         ("name=eve", {"headers": {"Content-Type": "multipart/form-data; boundary=y"}}, 400, "bad_message"),
     ],
 )
-async def test_what_is_refused(tmp_path: Path, query: str, options: Any, status: int, error: str) -> None:
+async def test_unsupported_requests_are_refused(
+    tmp_path: Path, query: str, options: Any, status: int, error: str
+) -> None:
     async with serving(tmp_path) as place:
         answered, document = await place.post(query, **options)
         assert (answered, document["error"]) == (status, error), document
@@ -184,7 +186,7 @@ async def test_refused_recording_names_the_reason(tmp_path: Path, error: Voxgate
         assert (answered, document["error"], document["message"]) == (status, error.code, error.message)
 
 
-async def test_there_is_room_for_so_many(tmp_path: Path) -> None:
+async def test_table_holds_many_callers(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         for name in ("a", "b"):
             assert (await place.post(f"name={name}"))[0] == 201
@@ -208,7 +210,7 @@ async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path
         assert await place.names() == ["ada", "bob", "b"]
 
 
-async def test_where_there_are_keys_one_is_needed_and_a_token_is_not_enough(tmp_path: Path) -> None:
+async def test_voices_need_a_key_and_refuse_tokens_where_keys_are_configured(tmp_path: Path) -> None:
     key = {"Authorization": "Bearer k"}
     async with serving(tmp_path, keys=(f"ada={hash_key('k')}",), allowed_origins=(PAGE,)) as place:
         assert (await place.post())[0] == 401
@@ -222,13 +224,13 @@ async def test_where_there_are_keys_one_is_needed_and_a_token_is_not_enough(tmp_
         assert await place.delete("eve", headers=key) == 204
 
 
-async def test_a_model_that_cannot_listen(tmp_path: Path) -> None:
+async def test_model_without_speaker_encoder_refuses_recordings(tmp_path: Path) -> None:
     async with serving(tmp_path, listens=False) as place:
         status, document = await place.post()
         assert (status, document["error"]) == (409, "unsupported_option")
 
 
-async def test_a_gateway_that_takes_no_uploads(tmp_path: Path) -> None:
+async def test_disabled_uploads_are_not_found(tmp_path: Path) -> None:
     async with serving(tmp_path, takes_uploads=False) as place:
         assert (await place.post())[0] == 405
         assert await place.delete("eve") == 405

@@ -54,7 +54,7 @@ def connect() -> tuple[Transport, Server, WriteTimeout]:
     return transport, server, limit
 
 
-def test_who_takes_nothing_is_cut() -> None:
+def test_client_that_reads_nothing_is_cut() -> None:
     async def scene() -> None:
         transport, _, limit = connect()
         limit.pause_writing()
@@ -67,7 +67,7 @@ def test_who_takes_nothing_is_cut() -> None:
 
 
 @pytest.mark.parametrize("end", ["resume_writing", "connection_lost"])
-def test_who_reads_on_or_is_gone_is_not(end: str) -> None:
+def test_reading_or_closed_clients_are_not_cut(end: str) -> None:
     async def scene() -> None:
         transport, _, limit = connect()
         for _ in range(5):
@@ -93,7 +93,7 @@ def test_wrapped_protocol_gets_every_call() -> None:
     run(scene())
 
 
-async def test_little_is_left_to_the_kernel() -> None:
+async def test_send_buffer_of_the_kernel_is_small() -> None:
     found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     class Looking(Server):
@@ -109,7 +109,7 @@ async def test_little_is_left_to_the_kernel() -> None:
         writer.close()
 
 
-async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
+async def test_small_unsent_rest_does_not_keep_a_closed_connection() -> None:
     lost = asyncio.Event()
 
     class Answering(Server):
@@ -131,7 +131,7 @@ async def test_a_small_rest_does_not_keep_a_closed_connection() -> None:
 
 
 @pytest.mark.parametrize(("slow_consumer_timeout_ms", "least_s"), [(3000, WRITE_TIMEOUT_S), (20_000, 201)])
-async def test_a_session_loses_its_patience_first(slow_consumer_timeout_ms: int, least_s: float) -> None:
+async def test_session_times_out_before_its_connection(slow_consumer_timeout_ms: int, least_s: float) -> None:
     async with gateway(slow_consumer_timeout_ms=slow_consumer_timeout_ms) as served:
         connection = served._listener._http.connection(asyncio.Protocol)
         assert isinstance(connection, WriteTimeout)

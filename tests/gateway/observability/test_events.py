@@ -36,7 +36,7 @@ class RecordingObserver(Observer):
         self.records.append(record)
 
 
-def test_an_utterance_that_was_spoken() -> None:
+def test_phases_of_a_complete_utterance() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(observer=notes) as bench:
@@ -56,7 +56,7 @@ def test_an_utterance_that_was_spoken() -> None:
     run(scene())
 
 
-def test_time_in_the_queue() -> None:
+def test_queue_wait_is_observed() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(ToneScript(frame_s=0.05), observer=notes, slots=1) as bench:
@@ -75,7 +75,7 @@ def test_time_in_the_queue() -> None:
     run(scene())
 
 
-def test_speech_made_slower_than_it_is_played_is_an_underrun() -> None:
+def test_slow_generation_counts_as_underrun() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(ToneScript(frame_s=0.12), observer=notes) as bench:
@@ -133,7 +133,7 @@ def test_every_end_is_reported_once() -> None:
     run(scene())
 
 
-def test_one_that_never_got_a_slot() -> None:
+def test_phases_of_an_utterance_without_a_slot() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(observer=notes, slots=1, queue_wait_ms=100) as bench:
@@ -184,7 +184,7 @@ CALLS = [
 ]
 
 
-def test_everyone_hears_everything() -> None:
+def test_every_observer_gets_every_event() -> None:
     first, second = CallRecorder(), CallRecorder()
     composite = CompositeObserver((first, second))
     for name, *arguments in CALLS:
@@ -194,7 +194,7 @@ def test_everyone_hears_everything() -> None:
     assert own == {name for name, *_ in CALLS}, "a call that is not passed on is lost"
 
 
-def test_one_that_fails_takes_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_observer_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     notes = CallRecorder()
     CompositeObserver((Broken(), notes)).utterance_ended(RECORD)
     assert notes.seen == [("utterance_ended", RECORD)]

@@ -41,7 +41,7 @@ def test_counters_and_histograms_add_up_and_gauges_do_not() -> None:
     assert seen["process_resident_memory_bytes", ""] > 2 * alone["process_resident_memory_bytes", ""]
 
 
-def test_what_a_process_counted_stays_counted_when_it_ends() -> None:
+def test_counts_of_an_ended_process_remain() -> None:
     own, totals = Metrics(None, ("native",)), MergedMetrics()
     totals.keep(additive_samples(worker(2, 0.1).registry))
     totals.keep(additive_samples(worker(1, 0.1).registry))
@@ -50,6 +50,6 @@ def test_what_a_process_counted_stays_counted_when_it_ends() -> None:
     assert seen["process_open_fds", ""] < 3 * values(own.exposition())["process_open_fds", ""]
 
 
-def test_counts_survive_the_way() -> None:
+def test_packed_counts_are_unpacked_unchanged() -> None:
     counts = WorkerMetrics(additive_samples(worker(1, 0.1).registry), {"native": 3}, [0.25, 0.5])
     assert WorkerMetrics.unpack(counts.pack()) == counts

@@ -30,7 +30,7 @@ def metrics() -> Metrics:
     return Metrics(lambda: STATE)
 
 
-def test_an_utterance_is_counted_once_it_is_over(metrics: Metrics) -> None:
+def test_utterance_is_counted_at_its_end(metrics: Metrics) -> None:
     metrics.utterance_ended(RECORD)
     seen = values(metrics)
     assert seen["voxgate_utterances_total{outcome=done,protocol=native}"] == 1
@@ -46,7 +46,7 @@ def test_an_utterance_is_counted_once_it_is_over(metrics: Metrics) -> None:
     assert seen["voxgate_audio_seconds_total{key=team-a}"] == 2.0
 
 
-def test_series_are_there_before_their_first_event() -> None:
+def test_series_exist_before_their_first_event() -> None:
     seen = values(Metrics(lambda: STATE, ("native", "deepgram")))
     assert seen["voxgate_utterances_total{outcome=failed,protocol=deepgram}"] == 0
     assert seen["voxgate_ttfa_seconds_count{protocol=native}"] == 0
@@ -54,7 +54,7 @@ def test_series_are_there_before_their_first_event() -> None:
     assert seen["voxgate_handshakes_refused_total{reason=draining}"] == 0
 
 
-def test_outcomes_are_three_whatever_the_error(metrics: Metrics) -> None:
+def test_every_error_counts_as_failed(metrics: Metrics) -> None:
     for outcome in (DONE, INTERRUPTED, "engine_lost", "client_gone"):
         metrics.utterance_ended(replace(RECORD, outcome=outcome, first_packet_s=None, granted_s=None))
     seen = values(metrics)
@@ -63,7 +63,7 @@ def test_outcomes_are_three_whatever_the_error(metrics: Metrics) -> None:
     assert seen["voxgate_queue_wait_seconds_count"] == 0
 
 
-def test_what_is_now_is_asked_at_the_scrape() -> None:
+def test_gauges_are_computed_at_the_scrape() -> None:
     now = STATE
     metrics = Metrics(lambda: now)
     seen = values(metrics)
@@ -81,7 +81,7 @@ def test_what_is_now_is_asked_at_the_scrape() -> None:
     assert (seen["voxgate_load"], seen["voxgate_draining"]) == (1.5, 1)
 
 
-def test_many_sockets_are_a_load_too() -> None:
+def test_load_counts_sockets() -> None:
     assert replace(STATE, sockets={"native": 60, "http": 20}).load == 0.8
 
 

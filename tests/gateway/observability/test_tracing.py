@@ -48,7 +48,7 @@ def test_the_phases_of_an_utterance_make_up_its_span() -> None:
     assert whole.attributes["voxgate.key"] == "team-a"
 
 
-def test_a_phase_that_was_cut_off_is_the_last() -> None:
+def test_interrupted_phase_is_the_last() -> None:
     failed = replace(RECORD, outcome="engine_lost", milestones=Milestones(1.55), first_packet_s=None)
     seen = spans(failed)
     assert list(seen) == ["queue", "text", "talker", "utterance"]
@@ -58,7 +58,7 @@ def test_a_phase_that_was_cut_off_is_the_last() -> None:
     assert phases(replace(RECORD, granted_s=None), 4.0) == [("queue", 1.0, 4.0)]
 
 
-def test_off_unless_an_endpoint_is_configured() -> None:
+def test_tracing_is_off_without_an_endpoint() -> None:
     assert tracing_from({}, lambda: 0.0) is None
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     assert tracing_from({**endpoint, "OTEL_SDK_DISABLED": "true"}, lambda: 0.0) is None

@@ -40,14 +40,14 @@ def test_relative_times_count_from_the_end_of_the_run_before() -> None:
     assert runs(absolute=False) == [None, CharacterTimes(*FIRST), None, last, None]
 
 
-def test_a_text_without_words_comes_at_the_end() -> None:
+def test_text_without_words_is_reported_at_the_end() -> None:
     alignment = CharacterAlignment(absolute=True)
     alignment.add_text("Hm")
     assert alignment.take_until(1e9) is None
     assert alignment.take_rest() == CharacterTimes([*"Hm "], [0, 0, 0], [0, 0, 0])
 
 
-def test_whatever_comes_when_the_runs_are_the_text_and_the_clocks_agree() -> None:
+def test_any_order_of_words_and_audio_gives_the_text_and_consistent_times() -> None:
     chance = random.Random(5)
     for _ in range(300):
         spoken = ["x" * chance.randrange(1, 6) for _ in range(chance.randrange(1, 12))]

@@ -12,7 +12,7 @@ from fakes.virtual_time import run
 from .deepgram_client import TEXT, V1, V2, VERSIONS, heard, kinds, speak
 
 
-def test_v1_turns_as_livekit_and_pipecat_speak_them() -> None:
+def test_v1_turns_as_livekit_and_pipecat_send_them() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(V1)
@@ -52,7 +52,7 @@ def test_v2_turns_with_their_counts() -> None:
 
 
 @VERSIONS
-def test_turns_that_come_early_wait_for_their_turn(url: str) -> None:
+def test_early_turns_wait(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)
@@ -66,7 +66,7 @@ def test_turns_that_come_early_wait_for_their_turn(url: str) -> None:
 
 
 @VERSIONS
-def test_short_turns_do_not_add_up_to_a_long_lead(url: str) -> None:
+def test_short_turns_do_not_accumulate_lead(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway(starts_per_s=100) as bench:
             socket = bench.dial(url)
@@ -82,7 +82,7 @@ def test_short_turns_do_not_add_up_to_a_long_lead(url: str) -> None:
 
 
 @VERSIONS
-def test_however_much_text_is_early_an_interrupt_is_read_at_once(url: str) -> None:
+def test_interrupt_is_read_while_much_text_waits(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)
@@ -98,7 +98,7 @@ def test_however_much_text_is_early_an_interrupt_is_read_at_once(url: str) -> No
     run(scene())
 
 
-def test_v1_flush_of_nothing_answers_at_once() -> None:
+def test_v1_flush_without_text_answers_at_once() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(V1)
@@ -112,7 +112,7 @@ def test_v1_flush_of_nothing_answers_at_once() -> None:
     run(scene())
 
 
-def test_v2_flush_of_nothing_answers_at_once() -> None:
+def test_v2_flush_without_text_answers_at_once() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(V2)
@@ -130,7 +130,7 @@ def test_v2_flush_of_nothing_answers_at_once() -> None:
 
 
 @VERSIONS
-def test_flush_and_close_of_an_idle_socket(url: str) -> None:
+def test_flush_and_close_of_an_idle_socket_are_answered(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)
@@ -155,7 +155,7 @@ def test_close_finishes_pending_speech(url: str) -> None:
     run(scene())
 
 
-def test_v1_clear_stops_and_forgets() -> None:
+def test_v1_clear_stops_and_discards_waiting_turns() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(V1)

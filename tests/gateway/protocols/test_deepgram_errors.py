@@ -16,7 +16,7 @@ from .deepgram_client import TEXT, V1, V2, VERSIONS, heard, kinds, speak
 
 
 @VERSIONS
-def test_more_early_text_than_may_wait_is_refused_and_the_rest_goes_on(
+def test_text_beyond_the_waiting_limit_is_refused_and_the_rest_continues(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "MAX_HELD_CHARACTERS", 30)
@@ -49,7 +49,7 @@ def test_v2_speed_is_not_offered() -> None:
 
 
 @pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
-def test_after_an_error_comes_the_end_of_the_turn(url: str, end: str) -> None:
+def test_error_is_followed_by_the_end_of_the_turn(url: str, end: str) -> None:
     async def scene() -> None:
         async with InProcessGateway(ToneScript(fail_frame=8, frame_s=0.05)) as bench:
             socket = bench.dial(url)
@@ -66,7 +66,7 @@ def test_after_an_error_comes_the_end_of_the_turn(url: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(("url", "end"), [(V1, "Flushed"), (V2, "SpeechMetadata")])
-def test_a_turn_that_fails_before_its_flush_takes_in_its_rest(url: str, end: str) -> None:
+def test_turn_that_fails_before_its_flush_discards_its_text(url: str, end: str) -> None:
     async def scene() -> None:
         async with InProcessGateway(ToneScript(fail_frame=2, frame_s=0.05)) as bench:
             socket = bench.dial(url)
@@ -84,7 +84,7 @@ def test_a_turn_that_fails_before_its_flush_takes_in_its_rest(url: str, end: str
 
 
 @VERSIONS
-def test_a_queue_waited_out(url: str) -> None:
+def test_elapsed_queue_wait_is_refused(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway(slots=1) as bench:
             other = bench.connect()
@@ -149,7 +149,7 @@ def test_bad_messages_send_errors_and_the_third_closes(url: str) -> None:
 
 
 @VERSIONS
-def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
+def test_turn_cut_by_the_drain_deadline_has_its_end_mark(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(url)
@@ -163,7 +163,7 @@ def test_at_the_drains_deadline_a_turn_still_has_its_end(url: str) -> None:
 
 
 @VERSIONS
-def test_a_turn_without_its_flush_ends_by_itself_and_the_next_is_heard(url: str) -> None:
+def test_turn_without_flush_ends_by_timeout_and_the_next_is_spoken(url: str) -> None:
     async def scene() -> None:
         async with InProcessGateway(text_idle_timeout_s=30) as bench:
             socket = bench.dial(url)

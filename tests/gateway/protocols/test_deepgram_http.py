@@ -29,7 +29,7 @@ def url(served: Gateway, query: str, version: int = 1) -> str:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_text_in_audio_out(client: aiohttp.ClientSession, version: int) -> None:
+async def test_text_is_spoken(client: aiohttp.ClientSession, version: int) -> None:
     query = "model=ada&encoding=linear16&container=none&sample_rate=24000"
     async with gateway() as served, client.post(url(served, query, version), json={"text": TEXT}) as answer:
         assert (answer.status, answer.content_type) == (200, "audio/pcm")
@@ -55,7 +55,7 @@ async def test_encodings(client: aiohttp.ClientSession, query: str, content_type
         assert len(await answer.read()) > 1000
 
 
-async def test_refused_in_deepgrams_words(client: aiohttp.ClientSession) -> None:
+async def test_refusals_have_deepgrams_shape(client: aiohttp.ClientSession) -> None:
     async with gateway() as served:
         async with client.post(url(served, "encoding=flac"), json={"text": TEXT}) as answer:
             assert answer.status == 400
@@ -88,7 +88,7 @@ async def test_refused_handshake_names_the_reason() -> None:
         assert full.value.response.headers["dg-request-id"]
 
 
-async def test_a_browser_hands_its_key_in_as_a_subprotocol() -> None:
+async def test_browser_sends_its_key_as_a_subprotocol() -> None:
     async with gateway() as served:
         names = [Subprotocol("token"), Subprotocol("secret")]
         async with connect(f"ws://127.0.0.1:{served.port}/v1/speak", subprotocols=names) as socket:

@@ -13,7 +13,7 @@ from fakes.virtual_time import run
 from .elevenlabs_client import MULTI, SINGLE, TEXT, aligned, final, heard
 
 
-def test_a_turn_as_pipecat_speaks_it() -> None:
+def test_turn_as_pipecat_sends_it() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI + "&auto_mode=true&model_id=eleven_flash_v2_5")
@@ -35,7 +35,7 @@ def test_a_turn_as_pipecat_speaks_it() -> None:
     run(scene())
 
 
-def test_without_auto_mode_texts_are_tokens() -> None:
+def test_texts_are_fragments_without_auto_mode() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -51,7 +51,7 @@ def test_without_auto_mode_texts_are_tokens() -> None:
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_the_clock_of_the_alignment(absolute: bool) -> None:
+def test_alignment_times_of_both_modes(absolute: bool) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI + f"&sync_alignment={str(absolute).lower()}")
@@ -73,7 +73,7 @@ def test_the_clock_of_the_alignment(absolute: bool) -> None:
     run(scene())
 
 
-def test_unflushed_text_makes_a_close_a_barge_in() -> None:
+def test_close_with_unflushed_text_interrupts() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI + "&auto_mode=true")
@@ -89,7 +89,7 @@ def test_unflushed_text_makes_a_close_a_barge_in() -> None:
     run(scene())
 
 
-def test_a_second_close_is_a_barge_in() -> None:
+def test_second_close_interrupts() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -107,7 +107,7 @@ def test_a_second_close_is_a_barge_in() -> None:
     run(scene())
 
 
-def test_contexts_speak_side_by_side_and_their_names_come_again() -> None:
+def test_contexts_speak_concurrently_and_ids_can_be_reused() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -123,7 +123,7 @@ def test_contexts_speak_side_by_side_and_their_names_come_again() -> None:
     run(scene())
 
 
-def test_keep_alives_open_and_say_nothing() -> None:
+def test_keep_alive_messages_open_no_context() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -136,7 +136,7 @@ def test_keep_alives_open_and_say_nothing() -> None:
     run(scene())
 
 
-def test_speaking_is_no_inactivity() -> None:
+def test_speaking_context_is_not_idle() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI + "&inactivity_timeout=2")
@@ -162,7 +162,7 @@ def test_close_socket_finishes_open_contexts() -> None:
     run(scene())
 
 
-def test_close_socket_on_an_idle_one_closes_it() -> None:
+def test_close_socket_closes_an_idle_socket() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)
@@ -172,7 +172,7 @@ def test_close_socket_on_an_idle_one_closes_it() -> None:
     run(scene())
 
 
-def test_nothing_to_say_is_no_mistake() -> None:
+def test_text_without_words_is_no_error() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI)

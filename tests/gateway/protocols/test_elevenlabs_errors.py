@@ -14,7 +14,7 @@ from fakes.virtual_time import run
 from .elevenlabs_client import MULTI, SINGLE, TEXT, aligned, final, heard
 
 
-def test_a_sixth_context_is_refused_and_the_socket_lives() -> None:
+def test_sixth_context_is_refused_and_the_socket_stays() -> None:
     async def scene() -> None:
         async with InProcessGateway(slots=8) as bench:
             socket = bench.dial(MULTI)
@@ -33,7 +33,7 @@ def test_a_sixth_context_is_refused_and_the_socket_lives() -> None:
     run(scene())
 
 
-def test_an_unused_context_times_out_and_gives_its_slot_back() -> None:
+def test_unused_context_times_out_and_releases_its_slot() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(MULTI + "&inactivity_timeout=30")
@@ -66,7 +66,7 @@ def test_failure_during_speech_sends_an_error_and_the_end_mark() -> None:
     run(scene())
 
 
-def test_a_queue_waited_out() -> None:
+def test_elapsed_queue_wait_is_refused() -> None:
     async def scene() -> None:
         async with InProcessGateway(slots=1) as bench:
             socket = bench.dial(MULTI)

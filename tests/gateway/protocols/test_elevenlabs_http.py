@@ -32,7 +32,7 @@ def url(served: Gateway, path: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/v1/text-to-speech/ada", "/v1/text-to-speech/ADA/stream"])
-async def test_text_in_audio_out(client: aiohttp.ClientSession, path: str) -> None:
+async def test_text_is_spoken(client: aiohttp.ClientSession, path: str) -> None:
     async with gateway() as served:
         wanted = {"text": TEXT, "model_id": "eleven_flash_v2_5", "voice_settings": {"speed": 1.0, "style": 0.5}}
         async with client.post(url(served, path), params=PCM, json=wanted) as answer:
@@ -49,7 +49,7 @@ async def test_mp3_is_the_default(client: aiohttp.ClientSession) -> None:
         assert len(await answer.read()) > 1000
 
 
-async def test_times_line_by_line(client: aiohttp.ClientSession) -> None:
+async def test_stream_with_timestamps_answers_lines(client: aiohttp.ClientSession) -> None:
     async with gateway() as served:
         path = "/v1/text-to-speech/ada/stream/with-timestamps"
         async with client.post(url(served, path), params=PCM, json={"text": TEXT}) as answer:
@@ -63,7 +63,9 @@ async def test_times_line_by_line(client: aiohttp.ClientSession) -> None:
 
 
 @pytest.mark.parametrize(("text", "chunk_frames"), [(TEXT, 1), (TEXT * 8, 25)])
-async def test_times_in_one_document(client: aiohttp.ClientSession, text: str, chunk_frames: int) -> None:
+async def test_with_timestamps_answers_one_document(
+    client: aiohttp.ClientSession, text: str, chunk_frames: int
+) -> None:
     """Nothing is sent before the end: speech that comes in chunks as large as may wait must go on all the same."""
     async with gateway(ToneSynthesizer(ToneScript(chunk_frames=chunk_frames))) as served, asyncio.timeout(DEADLINE_S):
         path = "/v1/text-to-speech/ada/with-timestamps"
@@ -85,7 +87,9 @@ async def test_times_in_one_document(client: aiohttp.ClientSession, text: str, c
         ("/v1/text-to-speech/ada?output_format=pcm_24000", {"text": "x" * 5000}, 400, "text_too_long"),
     ],
 )
-async def test_refused(client: aiohttp.ClientSession, path: str, wanted: object, status: int, code: str) -> None:
+async def test_foreign_or_malformed_origins_are_refused(
+    client: aiohttp.ClientSession, path: str, wanted: object, status: int, code: str
+) -> None:
     async with gateway() as served, client.post(url(served, path), json=wanted) as answer:
         assert answer.status == status
         assert (await answer.json())["detail"]["code"] == code
@@ -101,7 +105,7 @@ async def test_elapsed_queue_wait_gives_a_retry_time(client: aiohttp.ClientSessi
                 assert int(answer.headers["Retry-After"]) >= 1
 
 
-async def test_a_client_that_goes_away_frees_its_slot(client: aiohttp.ClientSession) -> None:
+async def test_disconnect_releases_the_slot(client: aiohttp.ClientSession) -> None:
     synthesizer = ToneSynthesizer(ToneScript(frame_s=0.02), slots=1)
     async with gateway(synthesizer) as served:
         answer = await client.post(url(served, "/v1/text-to-speech/ada"), params=PCM, json={"text": TEXT * 50})
@@ -132,7 +136,7 @@ async def test_client_that_does_not_read_affects_no_other(
         writer.close()
 
 
-async def test_a_failure_in_mid_speech_breaks_the_body_off(client: aiohttp.ClientSession) -> None:
+async def test_failure_during_speech_cuts_the_body(client: aiohttp.ClientSession) -> None:
     async with (
         gateway(ToneSynthesizer(ToneScript(fail_frame=8, frame_s=0.01))) as served,
         client.post(url(served, "/v1/text-to-speech/ada"), params=PCM, json={"text": TEXT}) as answer,
@@ -162,7 +166,7 @@ async def test_drain_finishes_current_speech_and_refuses_the_rest(client: aiohtt
             await drain
 
 
-async def test_lists(client: aiohttp.ClientSession) -> None:
+async def test_lists_voices_and_models(client: aiohttp.ClientSession) -> None:
     async with gateway() as served:
         async with client.get(url(served, "/v1/voices")) as answer:
             voices = await answer.json()

@@ -20,7 +20,7 @@ NAMED = WebSocketEndpoint("/v1/text-to-speech/{voice}/stream-input", lambda *_: 
         ("/v1/text-to-speech/Uncle%20Bob%2F/stream-input", NAMED, {"voice": "Uncle Bob/"}),
     ],
 )
-def test_found(path: str, endpoint: WebSocketEndpoint, parts: dict[str, str]) -> None:
+def test_matching_path_is_found(path: str, endpoint: WebSocketEndpoint, parts: dict[str, str]) -> None:
     assert find_endpoint((PLAIN, NAMED), path) == (endpoint, parts)
 
 
@@ -28,7 +28,7 @@ def test_found(path: str, endpoint: WebSocketEndpoint, parts: dict[str, str]) ->
     "path",
     ["/", "/v1/speech/", "/v1/speechx", "/v1/text-to-speech//stream-input", "/v1/text-to-speech/a/b/stream-input"],
 )
-def test_not_found(path: str) -> None:
+def test_other_path_is_not_found(path: str) -> None:
     assert find_endpoint((PLAIN, NAMED), path) is None
 
 

@@ -34,7 +34,7 @@ def url(served: Gateway) -> str:
     return f"http://127.0.0.1:{served.port}/v1/audio/speech"
 
 
-async def test_pcm_as_it_is_made(client: aiohttp.ClientSession) -> None:
+async def test_pcm_is_streamed_as_it_is_generated(client: aiohttp.ClientSession) -> None:
     async with gateway() as served, client.post(url(served), json=WANTED) as answer:
         assert (answer.status, answer.content_type) == (200, "audio/pcm")
         assert answer.headers["Cache-Control"] == "no-store"
@@ -50,7 +50,7 @@ async def test_pcm_as_it_is_made(client: aiohttp.ClientSession) -> None:
         (None, "audio/mpeg", b""),
     ],
 )
-async def test_formats(client: aiohttp.ClientSession, name: str | None, content_type: str, magic: bytes) -> None:
+async def test_output_formats(client: aiohttp.ClientSession, name: str | None, content_type: str, magic: bytes) -> None:
     wanted = (
         {**WANTED, "response_format": name} if name else {k: v for k, v in WANTED.items() if k != "response_format"}
     )
@@ -64,7 +64,7 @@ async def test_formats(client: aiohttp.ClientSession, name: str | None, content_
             assert sound.getframerate() == 24_000
 
 
-async def test_events(client: aiohttp.ClientSession) -> None:
+async def test_server_sent_events_carry_audio(client: aiohttp.ClientSession) -> None:
     async with gateway() as served, client.post(url(served), json={**WANTED, "stream_format": "sse"}) as answer:
         assert answer.content_type == "text/event-stream"
         events = [json.loads(e.removeprefix(b"data: ")) for e in (await answer.read()).split(b"\n\n") if e]
@@ -77,7 +77,7 @@ async def test_events(client: aiohttp.ClientSession) -> None:
     }
 
 
-async def test_without_a_voice_the_default_one_speaks(client: aiohttp.ClientSession) -> None:
+async def test_default_voice_speaks_without_a_voice(client: aiohttp.ClientSession) -> None:
     synthesizer = ToneSynthesizer()
     wanted = {name: value for name, value in WANTED.items() if name != "voice"}
     async with gateway(synthesizer) as served, client.post(url(served), json=wanted) as answer:
@@ -109,7 +109,9 @@ async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.Clien
         ({"instructions": "Sing."}, "unsupported_option", "instructions"),
     ],
 )
-async def test_refused(client: aiohttp.ClientSession, change: dict[str, Any], code: str, param: str | None) -> None:
+async def test_foreign_or_malformed_origins_are_refused(
+    client: aiohttp.ClientSession, change: dict[str, Any], code: str, param: str | None
+) -> None:
     async with gateway() as served, client.post(url(served), json=WANTED | change) as answer:
         assert answer.status == 400
         error = (await answer.json())["error"]
@@ -117,7 +119,7 @@ async def test_refused(client: aiohttp.ClientSession, change: dict[str, Any], co
         assert error["message"]
 
 
-async def test_keys_are_asked_for_in_openais_words(client: aiohttp.ClientSession) -> None:
+async def test_missing_key_is_refused_in_openais_shape(client: aiohttp.ClientSession) -> None:
     key = "sha256:" + "0" * 64
     async with gateway(keys=(f"me={key}",)) as served, client.post(url(served), json=WANTED) as answer:
         assert answer.status == 401
@@ -137,7 +139,7 @@ def test_errors_have_openais_types(error: VoxgateError, status: int, kind: str) 
     assert (reply.status, json.loads(reply.body)["error"]["type"]) == (status, kind)
 
 
-async def test_a_failure_in_mid_speech_is_not_taken_for_the_end(client: aiohttp.ClientSession) -> None:
+async def test_failure_during_speech_is_no_regular_end(client: aiohttp.ClientSession) -> None:
     failing = ToneSynthesizer(ToneScript(fail_frame=8, frame_s=0.01))
     async with gateway(failing) as served, client.post(url(served), json=WANTED) as answer:
         with pytest.raises(aiohttp.ClientError):

@@ -26,7 +26,7 @@ from voxgate.pipeline.errors import AtCapacity, EngineNotReady, RequestError, Un
         ("/v1/speak?encoding=mulaw&sample_rate=24000", "sample_rate"),
     ],
 )
-def test_what_is_not_offered_is_refused_at_the_handshake(url: str, param: str) -> None:
+def test_unsupported_options_are_refused_at_the_handshake(url: str, param: str) -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             with pytest.raises(RequestError) as refused:
@@ -38,7 +38,7 @@ def test_what_is_not_offered_is_refused_at_the_handshake(url: str, param: str) -
     run(scene())
 
 
-def test_voices_go_by_any_case_and_by_their_aliases() -> None:
+def test_voices_match_in_any_case_and_by_alias() -> None:
     async def scene() -> None:
         async with InProcessGateway(voice_aliases=("Rachel=bob",)) as bench:
             for name in ("ADA", "rachel", "RACHEL"):
@@ -51,7 +51,7 @@ def test_voices_go_by_any_case_and_by_their_aliases() -> None:
     run(scene())
 
 
-def test_before_the_model_is_there_a_voice_may_still_come() -> None:
+def test_unknown_voice_is_not_refused_before_the_model_has_loaded() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             bench.synthesizer.lose()
@@ -68,14 +68,14 @@ def test_before_the_model_is_there_a_voice_may_still_come() -> None:
         (AtCapacity("full", retry_after_ms=900), 503, "too_many_concurrent_requests"),
     ],
 )
-def test_elevenlabs_refusals_have_their_shape(error: VoxgateError, status: int, slug: str) -> None:
+def test_elevenlabs_refusals_have_elevenlabs_shape(error: VoxgateError, status: int, slug: str) -> None:
     reply = elevenlabs_options.refuse(error)
     assert reply.status == status
     assert f'"status": "{slug}"'.encode() in reply.body
     assert ("Retry-After" in reply.headers) == (error.retry_after_ms is not None)
 
 
-def test_deepgram_refusals_say_why_in_headers() -> None:
+def test_deepgram_refusals_have_the_reason_in_headers() -> None:
     reply = deepgram_options.refuse(AtCapacity("every socket\nis taken — now", retry_after_ms=1500))
     assert reply.status == 503
     assert reply.headers["dg-error"] == "every socket is taken ? now"

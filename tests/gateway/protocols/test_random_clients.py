@@ -118,7 +118,7 @@ def silent_warnings(socket: FakeSocket) -> int:
     return sum(m["code"] == "NO_ACTIVE_SPEECH" for m in socket.of("Warning"))
 
 
-def test_no_payload_breaks_a_dialect() -> None:
+def test_random_payloads_break_no_protocol() -> None:
     chance = random.Random(3)
     pieces: list[Any] = ["", "a", "Speak", 5, -1, 1e300, None, True, [], {}, "x" * 100, {"value": 3}, {"value": "x"}]
     keys = ["type", "text", "context_id", "flush", "close_context", "playback_offset", "speed", "voice_settings"]

@@ -101,7 +101,7 @@ def test_a_callers_limit_holds_over_all_workers() -> None:
     assert (1, 8) in house.granted()
 
 
-def test_a_full_queue_refuses_and_an_engine_that_is_gone_grants_no_place() -> None:
+def test_full_queue_refuses_and_lost_engine_grants_no_slot() -> None:
     house = House(slots=1, queue=0)
     house.desks[0].join(Join(1, "ada", None), 0.0)
     house.desks[1].join(Join(1, "bob", None), 0.0)
@@ -115,7 +115,7 @@ def test_a_full_queue_refuses_and_an_engine_that_is_gone_grants_no_place() -> No
     assert house.said[1][-1] == TicketGranted(2, None)
 
 
-def test_a_worker_that_is_gone_gives_everything_back() -> None:
+def test_ended_worker_releases_everything() -> None:
     async def scene() -> None:
         house = House(slots=2)
         dead, alive = house.desks
@@ -141,7 +141,7 @@ def test_a_worker_that_is_gone_gives_everything_back() -> None:
     run(scene())
 
 
-def test_a_slot_of_an_engine_that_was_lost_is_not_taken_for_the_next_ones() -> None:
+def test_slot_of_a_lost_engine_is_not_taken_for_one_of_the_next() -> None:
     async def scene() -> None:
         house = House(desks=1, slots=2)
         (broker,) = house.desks
@@ -165,7 +165,7 @@ def test_a_slot_of_an_engine_that_was_lost_is_not_taken_for_the_next_ones() -> N
     run(scene())
 
 
-def test_only_its_own_slots_can_be_used() -> None:
+def test_worker_can_use_only_its_own_slots() -> None:
     async def scene() -> None:
         house = House()
         mine, other = house.desks

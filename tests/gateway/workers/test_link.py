@@ -49,7 +49,7 @@ FROM_WORKER = [
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
-def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
+def test_batches_are_decoded_from_any_pieces(pieces: list[int]) -> None:
     for kinds, sent in ((ToWorker, TO_WORKER), (messages.FromWorker, FROM_WORKER)):
         batches: BatchReader[Any] = BatchReader(kinds)
         stream = pack_batch(sent[:3]) + pack_batch(sent[3:])
@@ -65,7 +65,7 @@ def test_everything_comes_out_as_it_went_in(pieces: list[int]) -> None:
     "stream",
     [b"\x02\0\0\0\xc1\xc1", pack_batch([AbortGeneration(4, 67)]), (MAX_BACKLOG_BYTES + 1).to_bytes(4, "little")],
 )
-def test_what_is_no_batch_of_theirs_is_refused(stream: bytes) -> None:
+def test_malformed_batches_are_refused(stream: bytes) -> None:
     with pytest.raises(ValueError, match="batch"):
         BatchReader(ToWorker).feed(stream)
 
@@ -84,7 +84,7 @@ class End:
         return question.upper().encode()
 
 
-async def test_a_link_asks_answers_and_tells_of_the_others_end() -> None:
+async def test_link_asks_answers_and_reports_the_end_of_the_other_side() -> None:
     ours, theirs = socket.socketpair()
     one, other = End(), End()
     await one.link.open(ours)

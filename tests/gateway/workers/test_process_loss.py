@@ -36,7 +36,7 @@ HEARTBEAT_TIMEOUT_S = 3.0
 numbers in tests/pipeline/ipc/test_watchdog.py."""
 
 
-async def test_a_worker_that_dies_takes_its_own_and_no_others() -> None:
+async def test_lost_worker_loses_only_its_own_sockets() -> None:
     engine = ToneEngine(DEMO, step_s=0.02)
     async with gateway(engine) as served:
         async with contextlib.AsyncExitStack() as stack:
@@ -70,7 +70,7 @@ async def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) 
         await every_worker_speaks(served)
 
 
-async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_lost_during_the_engine_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "HEARTBEAT_TIMEOUT_S", HEARTBEAT_TIMEOUT_S)
     monkeypatch.setattr(process, "HEARTBEAT_INTERVAL_S", HEARTBEAT_TIMEOUT_S / 10)
     async with gateway(before=lambda served: os.kill(served.pids[0], signal.SIGSTOP)) as served:
@@ -78,7 +78,7 @@ async def test_a_worker_that_is_lost_while_the_engine_starts_is_not_waited_for(m
         await every_worker_speaks(served)
 
 
-async def test_what_a_dead_worker_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counts_of_a_lost_worker_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RestartBackoff, "on_lost", lambda *_: 60.0)  # no successor starts during the test
     async with gateway() as served, contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         by_worker = await connections(served, stack, 12)

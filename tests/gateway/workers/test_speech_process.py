@@ -28,7 +28,7 @@ from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers.speech_process import SpeechProcess
 
 
-async def test_every_worker_speaks_the_same_text_the_same_way() -> None:
+async def test_every_worker_gives_the_same_audio_for_the_same_text() -> None:
     async with gateway() as served, contextlib.AsyncExitStack() as stack:
         by_worker = await connections(served, stack, 16)
         everyone = [session for sessions in by_worker.values() for session in sessions[:3]]
@@ -43,7 +43,7 @@ async def test_every_worker_speaks_the_same_text_the_same_way() -> None:
             assert np.abs(frame / 32768 - tone).max(axis=1).min() < 1e-3, "it is one of the engine's tones"
 
 
-async def test_first_frames_that_the_engine_decodes_are_heard_as_others_are() -> None:
+async def test_first_frames_decoded_by_the_engine_equal_others() -> None:
     """One after another, so that places are lent again, and some are cut off as soon as they are heard."""
     heard = []
     for decodes_first in (False, True):
@@ -86,7 +86,7 @@ async def test_slots_are_shared_and_the_queue_takes_turns_over_the_workers() -> 
         await until(lambda: served._admission.active == 0)
 
 
-async def test_who_finds_every_place_taken_is_refused() -> None:
+async def test_connection_without_a_free_slot_is_refused() -> None:
     engine = ToneEngine(DEMO, slots=1, step_s=0.02)
     async with gateway(engine, queue_length=0) as served, contextlib.AsyncExitStack() as stack:
         by_worker = await connections(served, stack, 12)
@@ -194,7 +194,7 @@ async def test_limits_of_a_key_hold_over_all_workers(tmp_path: Path) -> None:
                 assert answer.status == 200
 
 
-async def test_keys_are_read_anew_by_all_workers(tmp_path: Path) -> None:
+async def test_keys_are_reloaded_by_all_workers(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(f'[keys.ada]\nhash = "{hash_key("a")}"\n', "utf-8")
 
@@ -221,7 +221,7 @@ async def test_tls_ends_in_the_workers(tmp_path: Path) -> None:
                 assert (await say(session, "In secret."))[1].reason == "end"
 
 
-async def test_a_drain_lets_speech_end_and_takes_nothing_new() -> None:
+async def test_drain_finishes_speech_and_refuses_new_speech() -> None:
     engine = ToneEngine(DEMO, step_s=0.02)
     async with gateway(engine, shutdown_grace_s=20) as served, contextlib.AsyncExitStack() as stack:
         by_worker = await connections(served, stack, 12)
@@ -236,7 +236,7 @@ async def test_a_drain_lets_speech_end_and_takes_nothing_new() -> None:
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-async def test_the_agent_counts_all_of_them() -> None:
+async def test_haproxy_agent_counts_all_workers() -> None:
     async with gateway(haproxy_agent_port=0, sockets=20) as served, contextlib.AsyncExitStack() as stack:
         await connections(served, stack, 10)
         reader, writer = await asyncio.open_connection("127.0.0.1", served.haproxy_agent_port)
@@ -254,7 +254,7 @@ async def test_address_in_use_raises() -> None:
         await other.close()
 
 
-def test_the_settings_survive_the_way_to_a_worker() -> None:
+def test_settings_reach_a_worker_unchanged() -> None:
     settings = Settings(port=0, workers=3, keys=("a=sha256:" + "0" * 64,), voice_aliases=("x=y",))
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
     assert json.loads(settings.model_dump_json())["workers"] == 3

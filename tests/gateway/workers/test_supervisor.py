@@ -73,7 +73,7 @@ class WorkerDelegate:
             self.inside.remove(cast(Any, worker))
 
 
-def test_who_dies_is_replaced_at_once_and_then_after_a_pause() -> None:
+def test_lost_worker_is_replaced_at_once_then_after_a_delay() -> None:
     async def scene() -> None:
         supervisor = Supervisor((1, 2), house := WorkerDelegate())
         await supervisor.open()
