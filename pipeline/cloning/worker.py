@@ -1,6 +1,6 @@
 """Makes one voice and ends: `python -m voxgate.pipeline.cloning.worker PARENT_PID`, job and reply by its pipes.
 
-Untrusted files are parsed in this process, at the lowest priority and without access to the gateway's memory, sockets
+Untrusted files are parsed in this process, at a low priority and without access to the gateway's memory, sockets
 or voices. It can be killed at any moment, and it ends with the gateway process that started it.
 """
 
@@ -19,8 +19,11 @@ from .recording import RecordingLimits
 from .service import CloningJob, error_reply, success_reply
 from .store import serialize_voice
 
-NICENESS = 19
-"""The lowest priority."""
+NICENESS = 5
+"""A third of the share of a normal process, so that speech goes first.
+
+At the lowest priority a voice would not be finished in time on a machine that other programs keep busy.
+"""
 
 
 def main() -> None:

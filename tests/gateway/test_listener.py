@@ -267,7 +267,7 @@ async def test_drain_finishes_active_utterances_and_refuses_sockets() -> None:
         await ask(speaking, type="text", utterance="a", text=TEXT * 3)
         await next_of(speaking, "started")
         drain = asyncio.create_task(served.drain())
-        assert (await next_of(idle, "going_away"))["deadline_ms"] == 20_000
+        assert 0 < (await next_of(idle, "going_away"))["deadline_ms"] <= 20_000
         refusal = await refused(served)
         assert (refusal.response.status_code, json.loads(refusal.response.body)["error"]) == (503, "draining")
         assert (await get(served.port, "/readyz"))[0] == 503
