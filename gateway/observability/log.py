@@ -10,9 +10,9 @@ import json
 import logging
 import os
 import queue
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
@@ -52,36 +52,29 @@ class BoundedQueueHandler(QueueHandler):
         super().__init__(self.lines)
         self.lost = 0
         """Records that were not written and not reported yet."""
+        # Not the handler's lock: `logging.shutdown` holds that one while it waits in `flush` for the writer.
+        self._lost_lock = threading.Lock()
 
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
             self.lines.put_nowait(record)
         except queue.Full:
-            self.lost += 1
+            self.count_lost(1)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - as overridden
         # The default prints to standard error, which may block.
-        self.lost += 1
+        self.count_lost(1)
 
     def count_lost(self, records: int) -> None:
         """Add records that could not be written."""
-        with self._locked():
+        with self._lost_lock:
             self.lost += records
 
     def take_lost(self) -> int:
         """The number of lost records, which the caller reports."""
-        with self._locked():
+        with self._lost_lock:
             lost, self.lost = self.lost, 0
         return lost
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Holds the lock under which `emit` runs."""
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
     def flush(self) -> None:
         """Wait until all queued lines are written, at most `FLUSH_TIMEOUT_S`; `logging` calls it at exit."""

@@ -186,6 +186,22 @@ def test_a_flush_waits_until_all_lines_are_written(pipe: Pipe) -> None:
     assert os.read(pipe.read_end, 100) == b"the last words\n"
 
 
+def test_flush_under_the_handlers_lock_writes_all_lines_and_the_number_of_lost_ones(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(2)
+    for words in ("one", "two", "lost"):
+        emit(handler, words)
+    handler.acquire()  # as `logging.shutdown` does before it flushes
+    try:
+        BatchWriter(handler, pipe.write_end).start()
+        handler.flush()
+        assert not handler.lines.unfinished_tasks
+    finally:
+        handler.release()
+    lines = os.read(pipe.read_end, 4096).decode().splitlines()
+    assert lines[:2] == ["one", "two"]
+    assert lines[2].startswith("1 log records were lost")
+
+
 def test_a_stopped_writer_has_written_all_lines(pipe: Pipe) -> None:
     handler = BoundedQueueHandler(10)
     writer = BatchWriter(handler, pipe.write_end)
