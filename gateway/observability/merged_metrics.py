@@ -1,7 +1,7 @@
 """Metrics of several processes as those of one gateway: counters are added up, gauges of now come from one process.
 
-The multiprocess mode of prometheus_client does not serve here: it replaces the process metrics, writes a file per
-process and metric, keeps gauges of ended workers until they are marked, and cannot ask workers for current values.
+The multiprocess mode of prometheus_client does not serve by its documentation: it has no process metrics, keeps files
+per process on disk, and gauges come from these files, while sockets and leads are asked of the workers at the scrape.
 """
 
 from __future__ import annotations
