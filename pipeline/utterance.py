@@ -58,7 +58,7 @@ class UtterancePlan:
     """Frames generated before the first is decoded. Where talker and codec share a device, more would delay it."""
 
     def lookahead(self, heard: int, *, decoded: bool) -> int:
-        """Returns how far generation may run ahead of a listener who has heard `heard` frames.
+        """Returns how far generation may run ahead once `heard` frames were heard.
 
         `decoded`: whether the first chunk was. The first seconds of all utterances, generated at full speed, would
         delay the first audio of new ones; so where steps are quick the lookahead grows with playback, and generation

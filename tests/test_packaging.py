@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that a client needs nothing but `websockets` beside it."""
+"""The wheel: its content, and that a client needs only `websockets` in addition."""
 
 from __future__ import annotations
 
