@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from ..errors import Forbidden, Unauthorized
 from ..settings import Settings, SettingsError
+from .caller import Caller, caller_name
 from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
 from .tokens import MAX_TTL_S, TokenSigner
-from .usage import Caller, SharedUsage
+from .usage import SharedUsage
 
 _SCHEMES = ("bearer", "token")
 QUERY_CREDENTIALS = ("token", "authorization")
@@ -140,11 +141,11 @@ class AccessControl:
     def caller_of(self, credential: str | None, peer: str) -> Caller:
         """The caller with `credential`, whatever the origin of the request. Raises Unauthorized."""
         if not self.requires_key:
-            return self._caller(peer, self._defaults)
+            return self._caller(caller_name(None, peer), self._defaults)
         key = None if credential is None else self._key(credential)
         if key is None:
             raise Unauthorized("an API key is required" if not credential else "this API key is not valid")
-        return self._caller(key.name, key.limits.over(self._defaults))
+        return self._caller(caller_name(key.name, peer), key.limits.over(self._defaults))
 
     def check_key(self, credential: str | None) -> None:
         """Raises Unauthorized unless `credential` is an API key; tokens, which browsers hold, are for speaking only."""

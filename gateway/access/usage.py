@@ -1,4 +1,4 @@
-"""Use of sockets and text per caller (a key or an address), in this process or in memory shared by all processes.
+"""Token buckets, and use of sockets and text per caller in memory shared by all processes.
 
 The shared counts are guarded by a lock of the kernel, which is released when a process dies; the counts of a dead
 process are cleared by the speech process.
@@ -9,16 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import math
 import mmap
 import os
 import weakref
 from collections.abc import Iterator
 
 import numpy as np
-
-from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, KeyLimit, RateLimited
-from .keys import KeyLimits
 
 MAX_PROCESSES = 64
 """Processes that can share counts: the speech process and its workers."""
@@ -149,83 +145,6 @@ class SharedUsage:
         self._rows["used_s"][at] = now_s
         row: np.void = self._rows[at]
         return row
-
-
-_MINUTE_S = 60.0
-
-
-class Caller:
-    """One key, or one address where keys are not configured, with its use and limits; shared by all its sockets.
-
-    Changed limits apply at the next use; open sockets stay open. With a `shared_usage`, use counts over all processes.
-    """
-
-    def __init__(
-        self, name: str, limits: KeyLimits, *, has_key: bool = True, shared_usage: SharedUsage | None = None
-    ) -> None:
-        self.name = name
-        self.key = name if has_key else ""
-        """Name of the key in metrics; empty for an address, because there are too many."""
-        self.limits = limits
-        self.sockets = 0
-        self.utterances = 0
-        """Active utterances, until the engine confirmed their end."""
-        self._text = _bucket(limits)
-        # Addresses without limits need no row in the shared table.
-        self._shared_usage = shared_usage if has_key or limits.sockets or limits.characters_per_minute else None
-
-    @property
-    def unused(self) -> bool:
-        return not self.sockets and not self.utterances
-
-    def set_limits(self, limits: KeyLimits) -> None:
-        """Replaces the limits."""
-        if limits.characters_per_minute != self.limits.characters_per_minute:
-            self._text = _bucket(limits)
-        self.limits = limits
-
-    def acquire_socket(self, now_s: float) -> None:
-        """Counts one more socket. Raises KeyLimit, and counts nothing, when the limit is reached."""
-        limit = self.limits.sockets
-        if self._shared_usage is None:
-            free = limit is None or self.sockets < limit
-        else:
-            free = self._shared_usage.acquire_caller_socket(self.name, limit, now_s)
-        if not free:
-            raise KeyLimit(f"this key may have at most {limit} open sockets", retry_after_ms=SOCKETS_RETRY_MS)
-        self.sockets += 1
-
-    def release_socket(self, now_s: float) -> None:
-        """Counts one socket less."""
-        self.sockets -= 1
-        if self._shared_usage is not None:
-            self._shared_usage.release_caller_socket(self.name, now_s)
-
-    def check_utterance(self) -> None:
-        """Raises KeyLimit when this key has as many active utterances as its limit."""
-        if (limit := self.limits.utterances) is not None and self.utterances >= limit:
-            message = f"this key may have at most {limit} active utterances"
-            raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS)
-
-    def charge_text(self, characters: int, now_s: float) -> None:
-        """Charges text to the limit per minute. Raises RateLimited, and charges nothing, when it is exceeded."""
-        if self._text is None:
-            return
-        limit = self.limits.characters_per_minute
-        if self._shared_usage is None:
-            wait_s = self._text.take(now_s, characters)
-        else:
-            assert limit is not None
-            wait_s = self._shared_usage.take_tokens(self.name, characters, limit / _MINUTE_S, limit, now_s)
-        if wait_s:
-            message = f"this key may send at most {limit} characters a minute"
-            raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
-
-
-def _bucket(limits: KeyLimits) -> TokenBucket | None:
-    if (characters := limits.characters_per_minute) is None:
-        return None
-    return TokenBucket(characters / _MINUTE_S, burst_s=_MINUTE_S)
 
 
 BURST_S = 5.0

@@ -12,7 +12,7 @@ from aiohttp import web
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
-from ..access.usage import Caller
+from ..access.caller import Caller
 from ..messages import Model, parse_json
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.buffer_limits import ReadSizeLimit

@@ -17,7 +17,7 @@ from typing import Protocol
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from voxgate.pipeline.interface import LeasedSlots, Synthesizer
 
-from ..access.usage import Caller
+from ..access.caller import Caller
 from ..errors import QUEUE_RETRY_MIN_MS
 from ..settings import Settings
 

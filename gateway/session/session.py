@@ -20,7 +20,7 @@ from voxgate.pipeline.errors import BadMessage, EmptyText, EngineError, Generati
 from voxgate.pipeline.interface import SpeechChunk
 
 from .. import messages
-from ..access.usage import Caller
+from ..access.caller import Caller
 from ..errors import ClientGone, Draining, UtteranceEnded
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer

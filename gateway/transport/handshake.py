@@ -18,6 +18,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
+from ..access.caller import caller_name
 from ..errors import Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
@@ -97,7 +98,7 @@ class HandshakeAuthenticator:
                     evicted = True
                     deadline.reschedule(now_s())
 
-                with self._pending.admit(_address(connection), evict):
+                with self._pending.admit(caller_name(None, _address(connection)), evict):
                     message = await connection.receive()
             connection.first_message = message
             key = reader.find_key(message) if isinstance(message, str) else None

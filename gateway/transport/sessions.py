@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
-from ..access.usage import Caller, SharedUsage
+from ..access.caller import Caller
+from ..access.usage import SharedUsage
 from ..errors import SOCKETS_RETRY_MS, Draining
 from ..observability.events import Observer
 from ..session.admission import Admission

@@ -10,8 +10,8 @@ from voxgate.pipeline.ipc.engine_messages import AbortGeneration, GenerationEnde
 from voxgate.pipeline.ipc.records import later_epoch
 from voxgate.pipeline.talker.slot_lease import SlotLease
 
+from ..access.caller import Caller
 from ..access.keys import KeyLimits
-from ..access.usage import Caller
 from ..session.admission import AdmissionQueue, Ticket
 from .messages import Join, Leave, TicketGranted, TicketMoved, TicketRefused
 

@@ -9,7 +9,7 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from voxgate.pipeline.interface import LeasedSlots
 from voxgate.pipeline.ipc.engine_messages import Message
 
-from ..access.usage import Caller
+from ..access.caller import Caller
 from ..errors import KeyLimit
 from ..session.admission import Ticket
 from .messages import Join, Leave, Status, TicketGranted, TicketMoved, TicketRefused

@@ -12,8 +12,8 @@ from typing import Any
 
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.protocols.endpoint import EndpointRequest, WebSocketEndpoint
 from voxgate.gateway.protocols.registry import WEBSOCKET_ENDPOINTS
 from voxgate.gateway.session.admission import AdmissionQueue

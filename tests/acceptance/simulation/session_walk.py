@@ -11,8 +11,8 @@ from typing import Any
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.endpoint import EndpointRequest, find_endpoint
 from voxgate.gateway.protocols.native import NativeProtocol

@@ -131,6 +131,13 @@ def test_every_address_is_a_caller_without_keys() -> None:
     assert access.authenticate(None, None, None, "10.0.0.2") is not here
 
 
+def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
+    access = Door().access
+    here = access.caller_of(None, "2001:db8:1:2::1")
+    assert access.caller_of(None, "2001:db8:1:2:ffff::9") is here
+    assert access.caller_of(None, "2001:db8:1:3::1") is not here
+
+
 def test_unused_addresses_are_dropped() -> None:
     access = Door().access
     kept = access.caller_of(None, "busy")

@@ -1,64 +1,11 @@
-"""Callers, token buckets, and counts shared by several processes."""
+"""Token buckets, and counts shared by several processes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import BURST_S, Caller, SharedUsage, TokenBucket
-from voxgate.gateway.errors import KeyLimit, RateLimited
-
-
-def test_sockets_and_utterances_up_to_the_limit() -> None:
-    caller = Caller("ada", KeyLimits(sockets=1, utterances=2))
-    caller.acquire_socket(0.0)
-    with pytest.raises(KeyLimit, match="1 open sockets") as refused:
-        caller.acquire_socket(0.0)
-    assert refused.value.retryable
-    assert refused.value.retry_after_ms
-    caller.release_socket(0.0)
-    caller.acquire_socket(0.0)
-    caller.utterances = 1
-    caller.check_utterance()
-    caller.utterances = 2
-    with pytest.raises(KeyLimit, match="2 active utterances"):
-        caller.check_utterance()
-
-
-def test_text_limit_is_refilled_over_time() -> None:
-    caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.charge_text(60, 0.0)
-    with pytest.raises(RateLimited) as refused:
-        caller.charge_text(10, 0.0)
-    assert refused.value.retry_after_ms == 10_000
-    with pytest.raises(RateLimited):
-        caller.charge_text(10, 9.5)
-    caller.charge_text(10, 10.0)
-
-
-def test_text_above_the_minute_is_taken_once_and_owed() -> None:
-    caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.charge_text(120, 0.0)
-    with pytest.raises(RateLimited):
-        caller.charge_text(1, 60.0)
-    caller.charge_text(1, 61.0)
-
-
-def test_no_limits_without_settings() -> None:
-    caller = Caller("ada", KeyLimits())
-    caller.sockets = caller.utterances = 10**6
-    caller.acquire_socket(0.0)
-    caller.check_utterance()
-    caller.charge_text(10**9, 0.0)
-
-
-def test_changed_limits_do_not_refill_the_minute() -> None:
-    caller = Caller("ada", KeyLimits(characters_per_minute=60))
-    caller.charge_text(60, 0.0)
-    caller.set_limits(KeyLimits(characters_per_minute=60, sockets=1))
-    with pytest.raises(RateLimited):
-        caller.charge_text(1, 0.0)
+from voxgate.gateway.access.usage import BURST_S, SharedUsage, TokenBucket
 
 
 def two() -> tuple[SharedUsage, SharedUsage]:
@@ -129,22 +76,6 @@ def test_caller_with_text_debt_is_kept() -> None:
     for number in range(6_000):
         shared_usage.take_tokens(f"10.0.{number}", 1, 1.0, 60.0, 200.0)
     assert shared_usage.take_tokens("ada", 1, 1.0, 60.0, 301.0) == 241.0
-
-
-def test_limited_caller_is_counted_over_all_processes() -> None:
-    first, second = two()
-    here = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=first)
-    there = Caller("ada", KeyLimits(sockets=2), has_key=False, shared_usage=second)
-    unlimited = Caller("bob", KeyLimits(), has_key=False, shared_usage=first)
-    here.acquire_socket(0.0)
-    there.acquire_socket(0.0)
-    unlimited.acquire_socket(0.0)
-    assert second.caller_sockets("ada", 0.0) == 2
-    assert second.caller_sockets("bob", 0.0) == 0
-    with pytest.raises(KeyLimit):
-        here.acquire_socket(0.0)
-    there.release_socket(0.0)
-    assert first.caller_sockets("ada", 0.0) == 1
 
 
 def test_shared_usage_has_no_file() -> None:

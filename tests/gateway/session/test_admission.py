@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.errors import KeyLimit
 from voxgate.gateway.session.admission import AdmissionQueue, CapacityPolicy, Ticket
 from voxgate.gateway.settings import Settings

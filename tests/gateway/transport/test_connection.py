@@ -12,8 +12,8 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from fakes.virtual_time import run
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.session.admission import AdmissionQueue
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.gateway.transport.connection import SpeechCloser

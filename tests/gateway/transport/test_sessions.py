@@ -9,8 +9,9 @@ import pytest
 from fakes.gateway.in_process import InProcessGateway, say
 from fakes.gateway.websocket import FakeSocket
 from fakes.virtual_time import run
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller, SharedUsage
+from voxgate.gateway.access.usage import SharedUsage
 from voxgate.gateway.errors import Draining, KeyLimit
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.access.usage import Caller
 from voxgate.gateway.errors import KeyLimit
 from voxgate.gateway.session.admission import AdmissionQueue, Ticket
 from voxgate.gateway.workers.broker import Broker, CallerRegistry

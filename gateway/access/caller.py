@@ -1,0 +1,108 @@
+"""Callers: an API key, or a client address where keys are not configured, with its use and limits."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+
+from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, KeyLimit, RateLimited
+from .keys import KeyLimits
+from .usage import SharedUsage, TokenBucket
+
+_IPV6_PREFIX_BITS = 64
+"""A host is usually given a whole /64 network, so that it could otherwise be any number of callers."""
+
+
+def caller_name(key: str | None, address: str) -> str:
+    """The name under which use is counted: of the key, or without one of the client's `address`.
+
+    An IPv6 address becomes its /64 network, an IPv4-mapped one the IPv4 address. What is no IP address is kept.
+    """
+    if key is not None:
+        return key
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed), _IPV6_PREFIX_BITS), strict=False))
+
+
+_MINUTE_S = 60.0
+
+
+class Caller:
+    """One key, or one address where keys are not configured, with its use and limits; shared by all its sockets.
+
+    Changed limits apply at the next use; open sockets stay open. With a `shared_usage`, use counts over all processes.
+    """
+
+    def __init__(
+        self, name: str, limits: KeyLimits, *, has_key: bool = True, shared_usage: SharedUsage | None = None
+    ) -> None:
+        self.name = name
+        self.key = name if has_key else ""
+        """Name of the key in metrics; empty for an address, because there are too many."""
+        self.limits = limits
+        self.sockets = 0
+        self.utterances = 0
+        """Active utterances, until the engine confirmed their end."""
+        self._text = _bucket(limits)
+        # Addresses without limits need no row in the shared table.
+        self._shared_usage = shared_usage if has_key or limits.sockets or limits.characters_per_minute else None
+
+    @property
+    def unused(self) -> bool:
+        return not self.sockets and not self.utterances
+
+    def set_limits(self, limits: KeyLimits) -> None:
+        """Replaces the limits."""
+        if limits.characters_per_minute != self.limits.characters_per_minute:
+            self._text = _bucket(limits)
+        self.limits = limits
+
+    def acquire_socket(self, now_s: float) -> None:
+        """Counts one more socket. Raises KeyLimit, and counts nothing, when the limit is reached."""
+        limit = self.limits.sockets
+        if self._shared_usage is None:
+            free = limit is None or self.sockets < limit
+        else:
+            free = self._shared_usage.acquire_caller_socket(self.name, limit, now_s)
+        if not free:
+            raise KeyLimit(f"this key may have at most {limit} open sockets", retry_after_ms=SOCKETS_RETRY_MS)
+        self.sockets += 1
+
+    def release_socket(self, now_s: float) -> None:
+        """Counts one socket less."""
+        self.sockets -= 1
+        if self._shared_usage is not None:
+            self._shared_usage.release_caller_socket(self.name, now_s)
+
+    def check_utterance(self) -> None:
+        """Raises KeyLimit when this key has as many active utterances as its limit."""
+        if (limit := self.limits.utterances) is not None and self.utterances >= limit:
+            message = f"this key may have at most {limit} active utterances"
+            raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS)
+
+    def charge_text(self, characters: int, now_s: float) -> None:
+        """Charges text to the limit per minute. Raises RateLimited, and charges nothing, when it is exceeded."""
+        if self._text is None:
+            return
+        limit = self.limits.characters_per_minute
+        if self._shared_usage is None:
+            wait_s = self._text.take(now_s, characters)
+        else:
+            assert limit is not None
+            wait_s = self._shared_usage.take_tokens(self.name, characters, limit / _MINUTE_S, limit, now_s)
+        if wait_s:
+            message = f"this key may send at most {limit} characters a minute"
+            raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
+
+
+def _bucket(limits: KeyLimits) -> TokenBucket | None:
+    if (characters := limits.characters_per_minute) is None:
+        return None
+    return TokenBucket(characters / _MINUTE_S, burst_s=_MINUTE_S)
