@@ -94,13 +94,13 @@ class Connection:
         session.open()
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                writer = self._tasks.create_task(self._write())
+                halves = [self._tasks.create_task(half) for half in (self._read(), self._write())]
                 try:
-                    await self._read()
+                    # The end of either half ends the other, which may wait for something that only the first one does.
+                    await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    writer.cancel()
-                    for reader in self._readers.values():
-                        reader.task.cancel()
+                    for task in (*halves, *(reader.task for reader in self._readers.values())):
+                        task.cancel()
         finally:
             for utterance in session.on_disconnect():
                 self._close_speech(utterance)

@@ -9,7 +9,7 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, tone_pcm
-from fakes.virtual_time import run
+from fakes.virtual_time import run, settle
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.gateway.access.caller import Caller
@@ -197,6 +197,28 @@ def test_speeches_with_immediate_audio_take_turns() -> None:
                 await asyncio.sleep(0)
                 made = [speech.made for speech in gateway.synthesizer.speeches] or [0, 0]
                 assert max(made) - min(made) <= 2
+
+    run(scene())
+
+
+def test_connection_lost_while_reads_wait_for_writes_releases_everything() -> None:
+    """The writer ends while the reader waits for it to shorten the backlog."""
+
+    async def scene() -> None:
+        async with InProcessGateway(slots=2) as gateway:
+            socket = gateway.connect()
+            for name in "ab":
+                say(socket, name, TEXT * 20, pacing="none")
+            await socket.until("started", 2)
+            socket.stop_reading()
+            for number in range(100):
+                socket.put(type="ping", id=str(number))
+            await settle()
+            assert gateway.sessions[0].backlog >= 64
+            socket.disconnect()
+            await settle()
+            assert gateway.runs[0].done()
+            assert gateway.admission.active == 0
 
     run(scene())
 
