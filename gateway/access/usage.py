@@ -12,6 +12,7 @@ import hashlib
 import mmap
 import os
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,9 @@ import numpy as np
 MAX_PROCESSES = 64
 """Processes that can share counts: the speech process and its workers."""
 _ROWS = 4096
+"""Callers that are counted one by one; the others share one more row, so that limits hold for them together."""
+_OVERFLOW, _ALL = _ROWS, _ROWS + 1
+"""Rows of the callers without a row of their own, and of all callers."""
 _WINDOW = 64
 """Rows in which a caller may be stored, starting at its hash."""
 _IDLE_S = 120.0
@@ -43,16 +47,18 @@ class SharedUsage:
     def __init__(self, fd: int, process: int) -> None:
         self.fd = fd
         self._process = process
-        self._rows = np.frombuffer(mmap.mmap(fd, (_ROWS + 1) * _ROW.itemsize), _ROW)
-        self._all = self._rows["sockets"][_ROWS]
-        """Sockets of all callers by process, in the last row."""
+        self._rows = np.frombuffer(mmap.mmap(fd, (_ALL + 1) * _ROW.itemsize), _ROW)
+        self._all = self._rows["sockets"][_ALL]
+        """Sockets of all callers by process."""
+        self._overflowed: Counter[str] = Counter()
+        """This process's sockets in the shared row, by caller: a caller keeps the row until they are closed."""
         weakref.finalize(self, os.close, fd)
 
     @classmethod
     def create(cls) -> SharedUsage:
         """Creates an empty table in anonymous memory, as process 0."""
         fd = os.memfd_create("voxgate-shared-usage", 0)
-        os.ftruncate(fd, (_ROWS + 1) * _ROW.itemsize)
+        os.ftruncate(fd, (_ALL + 1) * _ROW.itemsize)
         return cls(fd, 0)
 
     @classmethod
@@ -82,31 +88,32 @@ class SharedUsage:
         self._all[self._process] -= 1
 
     def caller_sockets(self, caller: str, now_s: float) -> int:
-        """Open sockets of one caller in all processes."""
+        """Open sockets of one caller in all processes; of all that share its row, if it has none of its own."""
         with self._locked():
-            row = self._find(caller, now_s)
-            return 0 if row is None else int(row["sockets"].sum())
+            return int(self._rows["sockets"][self._find(caller, now_s)].sum())
 
     def acquire_caller_socket(self, caller: str, limit: int | None, now_s: float) -> bool:
         """As `acquire_socket`, for one caller."""
         with self._locked():
-            if (row := self._find(caller, now_s)) is None:
-                return True
-            free = limit is None or int(row["sockets"].sum()) < limit
-            row["sockets"][self._process] += free
+            at = self._find(caller, now_s)
+            sockets = self._rows["sockets"][at]
+            free = limit is None or int(sockets.sum()) < limit
+            sockets[self._process] += free
+            if at == _OVERFLOW and free:
+                self._overflowed[caller] += 1
             return free
 
     def release_caller_socket(self, caller: str, now_s: float) -> None:
         with self._locked():
-            if (row := self._find(caller, now_s)) is not None:
-                # A socket that found no row at its start was not counted.
-                row["sockets"][self._process] = max(0, row["sockets"][self._process] - 1)
+            at = self._find(caller, now_s)
+            self._rows["sockets"][at, self._process] -= 1
+            if at == _OVERFLOW:
+                self._overflowed -= Counter((caller,))
 
     def take_tokens(self, caller: str, tokens: float, rate_per_s: float, capacity: float, now_s: float) -> float:
         """As `TokenBucket.take`, for one caller in all processes."""
         with self._locked():
-            if (row := self._find(caller, now_s)) is None:
-                return 0.0
+            row = self._rows[self._find(caller, now_s)]
             filled_s = float(row["filled_s"])
             held = refilled(float(row["tokens"]), now_s - filled_s, rate_per_s, capacity) if filled_s else capacity
             row["filled_s"] = now_s
@@ -126,8 +133,10 @@ class SharedUsage:
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
-    def _find(self, caller: str, now_s: float) -> np.void | None:
-        """The row of a caller, a new one if necessary; None, so that nothing is counted, when its window is full."""
+    def _find(self, caller: str, now_s: float) -> int:
+        """The row of a caller, a new one if necessary, or the shared row when its window is full."""
+        if caller in self._overflowed:
+            return _OVERFLOW
         digest = hashlib.blake2b(caller.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         name = np.uint64(int.from_bytes(digest) | 1)
         window = (int.from_bytes(digest[:4]) + np.arange(_WINDOW)) % _ROWS
@@ -135,16 +144,14 @@ class SharedUsage:
         found = np.flatnonzero(rows["name"] == name)
         if not len(found):
             idle = (rows["used_s"] < now_s - _IDLE_S) & (rows["tokens"] >= 0) & ~rows["sockets"].any(axis=1)
-            free = (rows["name"] == 0) | idle
-            found = np.flatnonzero(free)
+            found = np.flatnonzero((rows["name"] == 0) | idle)
             if not len(found):
-                return None
+                return _OVERFLOW
             self._rows[window[found[0]]] = np.zeros((), _ROW)
             self._rows["name"][window[found[0]]] = name
-        at = window[found[0]]
+        at = int(window[found[0]])
         self._rows["used_s"][at] = now_s
-        row: np.void = self._rows[at]
-        return row
+        return at
 
 
 BURST_S = 5.0

@@ -63,11 +63,29 @@ def test_rows_of_idle_callers_are_reused() -> None:
     assert shared_usage.caller_sockets("stays", 20_000.0) == 1
 
 
-def test_caller_without_a_row_is_not_charged_later() -> None:
+def test_callers_beyond_the_table_share_one_row() -> None:
     shared_usage, _ = two()
-    shared_usage.release_caller_socket("ada", 0.0)
-    shared_usage.acquire_caller_socket("ada", None, 0.0)
-    assert shared_usage.caller_sockets("ada", 0.0) == 1
+    for number in range(40_000):
+        shared_usage.take_tokens(f"10.0.{number}", 60, 1.0, 60.0, 100.0)
+    taken = [shared_usage.take_tokens(f"new {number}", 60, 1.0, 60.0, 100.0) for number in range(200)]
+    assert all(wait_s > 0 for wait_s in taken)
+
+
+def test_sockets_beyond_the_table_are_counted_until_they_close() -> None:
+    shared_usage, other = two()
+    names = [f"10.0.{number}" for number in range(40_000)]
+    held = [name for name in names if shared_usage.acquire_caller_socket(name, 1, 100.0)]
+    assert len(held) <= 4097
+    assert not shared_usage.acquire_caller_socket("new", 1, 100.0)
+    assert shared_usage.acquire_caller_socket("new", 3, 100.0)
+    assert other.acquire_caller_socket("new", 3, 100.0)
+    for name in held:
+        shared_usage.release_caller_socket(name, 100.0)
+    assert shared_usage.caller_sockets("new", 1000.0) == 2
+    assert not shared_usage.acquire_caller_socket("new", 2, 1000.0)
+    other.release_caller_socket("new", 1000.0)
+    shared_usage.release_caller_socket("new", 1000.0)
+    assert not any(shared_usage.caller_sockets(name, 1000.0) for name in [*names[:5000], "new"])
 
 
 def test_caller_with_text_debt_is_kept() -> None:
