@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 EPILOG = """Every setting can also be given in the environment (--send-ahead-ms as VOXGATE_SEND_AHEAD_MS) or in the
 file named by --config (send_ahead_ms = 400). The command line overrides the environment, which overrides the file.
 
-The ready file holds a JSON object with "url", "port", "haproxy_agent_port", "capacity" and "pid". It appears when the
-voice model has loaded, and is deleted when the gateway stops. GET /readyz reports the current state.
+The ready file holds a JSON object with "url", "port", "haproxy_agent_port", "admin_port", "capacity" and "pid". It
+appears when the voice model has loaded, and is deleted when the gateway stops. GET /readyz reports the current state.
 
 examples:
   voxgate serve --port 9000
@@ -177,7 +177,7 @@ async def _serve_and_report(
     async def report(port: int) -> None:
         url = page_address(settings.host, port, tls=settings.tls_certificate is not None)
         if await report_progress(model, settings.checkpoint, url) and ready_path is not None:
-            ready = ReadyGateway(url, port, gateway.haproxy_agent_port, model.capacity, os.getpid())
+            ready = ReadyGateway(url, port, gateway.haproxy_agent_port, model.capacity, os.getpid(), gateway.admin_port)
             await asyncio.to_thread(write_ready_file, ready_path, ready)
 
     try:

@@ -19,7 +19,15 @@ from .access.usage import SharedUsage
 from .engine import EngineStatus
 from .http.application import HttpApplication, RouteGroup
 from .http.connection import WRITE_TIMEOUT_S
-from .http.routes import StatusRoutes, document_routes, metrics_route, page_routes, token_routes, upgrade_routes
+from .http.routes import (
+    document_routes,
+    limits_route,
+    metrics_route,
+    page_routes,
+    probe_routes,
+    token_routes,
+    upgrade_routes,
+)
 from .http.sniffer import ProtocolSniffer
 from .http.streaming import SpeechRoutes
 from .http.voices import voice_routes
@@ -50,9 +58,9 @@ log = logging.getLogger(__name__)
 class GatewayListener:
     """Serves clients on one port from `open` until `close`.
 
-    `admission` grants talker slots, `engine` says whether speech can be started, `exposition` returns the text of the
-    metrics. With a `library`, voices can be made over HTTP. `shared_usage` counts sockets over all processes that
-    listen on the same port.
+    `admission` grants talker slots, `engine` says whether speech can be started, `exposition` returns the text of
+    /metrics, which is 404 without it. With a `library`, voices can be made over HTTP. `shared_usage` counts sockets
+    over all processes that listen on the same port.
     """
 
     def __init__(
@@ -62,7 +70,7 @@ class GatewayListener:
         engine: EngineStatus,
         access: AccessControl,
         observer: Observer,
-        exposition: Callable[[], Awaitable[bytes]],
+        exposition: Callable[[], Awaitable[bytes]] | None,
         library: VoiceLibrary | None = None,
         shared_usage: SharedUsage | None = None,
     ) -> None:
@@ -76,7 +84,8 @@ class GatewayListener:
         self._server: Server | None = None
         public = RouteGroup(
             [
-                *StatusRoutes(factory, admission, engine, self.sessions).routes(),
+                *probe_routes(engine, lambda: self.sessions.draining),
+                limits_route(factory, admission, engine, self.sessions),
                 *upgrade_routes(WEBSOCKET_ENDPOINTS),
                 *page_routes(),
             ]
@@ -84,7 +93,7 @@ class GatewayListener:
         own = RouteGroup(
             [
                 *token_routes(access),
-                metrics_route(access, self._settings.metrics_key, exposition),
+                *(() if exposition is None else (metrics_route(access, self._settings.metrics_key, exposition),)),
                 *(voice_routes(library, access) if library is not None else ()),
             ]
         )

@@ -31,6 +31,7 @@ class ReadyGateway:
     capacity: int
     """Utterances that can be spoken at once."""
     pid: int
+    admin_port: int | None = None
 
 
 class GatewayExited(Exception):

@@ -22,6 +22,7 @@ from voxgate.pipeline.interface import Synthesizer
 
 from .access.auth import access_from_settings
 from .engine import EngineSupervisor
+from .http.admin import AdminListener
 from .listener import GatewayListener
 from .observability.events import CompositeObserver, Observer, UsageLog
 from .observability.metrics import Metrics, watch_lag
@@ -47,6 +48,10 @@ class GatewayServer(Protocol):
     @property
     def haproxy_agent_port(self) -> int | None:
         """The TCP port of the HAProxy agent; None without one."""
+
+    @property
+    def admin_port(self) -> int | None:
+        """The TCP port of probes and metrics; None without one."""
 
     async def open(self) -> None:
         """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
@@ -91,16 +96,18 @@ class Gateway:
             capacity.slots, settings.queue_length, settings.queue_wait_ms, capacity.free_slots
         )
         self._engine = EngineSupervisor(synthesizer, on_ready=self._on_engine_ready, on_poll=self._admit_waiting)
+        access = access_from_settings(settings)
         self._listener = GatewayListener(
             self._factory,
             self._admission,
             self._engine,
-            access_from_settings(settings),
+            access,
             self._observer,
-            self._exposition,
+            self._exposition if settings.admin_port is None else None,
             library,
         )
         self._sessions = self._listener.sessions
+        self._admin = AdminListener(self._engine, lambda: self._sessions.draining, self._exposition, access)
 
     @property
     def port(self) -> int:
@@ -112,10 +119,17 @@ class Gateway:
         """The TCP port of the HAProxy agent; None without one."""
         return self._haproxy_agent.port
 
+    @property
+    def admin_port(self) -> int | None:
+        """The TCP port of probes and metrics; None without one."""
+        return self._admin.port
+
     async def open(self) -> None:
         """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
         settings = self._settings
         check_configured_voices(settings, self._synthesizer.voices)
+        if settings.admin_port is not None:
+            await self._admin.open(settings.admin_host, settings.admin_port)
         await self._listener.open(settings.port)
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
@@ -139,6 +153,7 @@ class Gateway:
             self._lag_task.cancel()
         self._haproxy_agent.close()
         await self._listener.close()
+        await self._admin.close()
         await self._synthesizer.close()
 
     def _state(self) -> GatewayState:

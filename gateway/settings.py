@@ -43,6 +43,12 @@ class Settings(BaseModel):
     haproxy_agent_port: Port | None = Field(
         None, description="TCP port that reports free capacity to HAProxy's agent check. By default, none."
     )
+    admin_port: Port | None = Field(
+        None,
+        description="TCP port of its own for /healthz, /readyz and /metrics, over plain HTTP and without keys; the "
+        "public port then has no /metrics. By default, none.",
+    )
+    admin_host: str = Field("127.0.0.1", description="IP address of the admin port; keep it out of reach of clients.")
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = Field(
         "auto",
         description="Number of processes that serve clients; with more than one, the engine has a process of its own. "

@@ -24,48 +24,38 @@ from .application import CALLER, RouteGroup, read_json, to_response
 from .connection import HttpConnection, request_head
 
 
-class StatusRoutes:
-    """Probes and limits, answered from the current state."""
+def probe_routes(engine: EngineStatus, draining: Callable[[], bool]) -> list[web.RouteDef]:
+    """Returns /healthz and /readyz, which need no key."""
 
-    def __init__(
-        self,
-        factory: UtteranceFactory,
-        admission: Admission,
-        engine: EngineStatus,
-        sessions: Sessions,
-    ) -> None:
-        self._factory = factory
-        self._admission = admission
-        self._engine = engine
-        self._sessions = sessions
-
-    def routes(self) -> list[web.RouteDef]:
-        """Routes that need no key."""
-        return [
-            _get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})),
-            _get("/readyz", self._readyz),
-            _get("/v1/limits", self._limits),
-        ]
-
-    def _readyz(self) -> Reply:
-        reason = "the gateway is shutting down" if self._sessions.draining else self._engine.reason
+    def readyz() -> Reply:
+        reason = "the gateway is shutting down" if draining() else engine.reason
         if reason is None:
-            return json_reply(HTTPStatus.OK, {"ready": True, "state": self._engine.state})
-        document = {"ready": False, "state": self._engine.state, "reason": reason}
+            return json_reply(HTTPStatus.OK, {"ready": True, "state": engine.state})
+        document = {"ready": False, "state": engine.state, "reason": reason}
         return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, document, {"Retry-After": "2"})
 
-    def _limits(self) -> Reply:
-        settings, admission, draining = self._factory.settings, self._admission, self._sessions.draining
+    return [_get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})), _get("/readyz", readyz)]
+
+
+def limits_route(
+    factory: UtteranceFactory, admission: Admission, engine: EngineStatus, sessions: Sessions
+) -> web.RouteDef:
+    """Returns /v1/limits, current use and limits, which needs no key."""
+
+    def limits() -> Reply:
+        settings, draining = factory.settings, sessions.draining
         document = {
-            "accepting": not draining and self._sessions.total_open < settings.sockets,
-            "ready": not draining and self._engine.reason is None,
+            "accepting": not draining and sessions.total_open < settings.sockets,
+            "ready": not draining and engine.reason is None,
             "key_needed": settings.requires_key,
-            "sockets": {"open": self._sessions.total_open, "limit": settings.sockets},
+            "sockets": {"open": sessions.total_open, "limit": settings.sockets},
             "utterances": {"active": admission.active, "limit": admission.slots},
             "queue": {"waiting": admission.queued, "limit": settings.queue_length},
-            "session": self._factory.limits.model_dump(),
+            "session": factory.limits.model_dump(),
         }
         return json_reply(HTTPStatus.OK, document)
+
+    return _get("/v1/limits", limits)
 
 
 def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
@@ -81,9 +71,22 @@ def metrics_route(access: AccessControl, metrics_key: str, exposition: Callable[
     async def metrics(request: web.Request) -> web.Response:
         if access.requires_key and request[CALLER].name != metrics_key:
             raise Forbidden(f"metrics require the key named {metrics_key!r}")
-        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
+        return await _metrics(exposition)
 
     return web.get("/metrics", metrics)
+
+
+def admin_metrics_route(exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
+    """Returns /metrics without a key, for the admin port."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return await _metrics(exposition)
+
+    return web.get("/metrics", metrics)
+
+
+async def _metrics(exposition: Callable[[], Awaitable[bytes]]) -> web.Response:
+    return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def upgrade_routes(endpoints: Iterable[WebSocketEndpoint]) -> list[web.RouteDef]:

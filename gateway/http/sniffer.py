@@ -29,7 +29,7 @@ class ProtocolSniffer(asyncio.Protocol):
 
     def __init__(
         self,
-        websocket: Callable[[], asyncio.Protocol | ReadSizeLimit],
+        websocket: Callable[[], asyncio.Protocol | ReadSizeLimit | None],
         http: Callable[[], asyncio.Protocol | None],
         deadline_s: float,
     ) -> None:

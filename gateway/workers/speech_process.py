@@ -21,6 +21,7 @@ from voxgate.pipeline.ipc.engine_messages import Attach
 from ..access.auth import access_from_settings
 from ..access.usage import SharedUsage
 from ..engine import EngineSupervisor
+from ..http.admin import AdminListener
 from ..listener import tls_context
 from ..observability.merged_metrics import MergedMetrics
 from ..observability.metrics import Metrics, watch_lag
@@ -109,7 +110,7 @@ class SpeechProcess:
     ) -> None:
         self._settings, self._synthesizer, self._folder, self._library = settings, synthesizer, folder, library
         self._command = command
-        access_from_settings(settings)
+        access = access_from_settings(settings)
         tls_context(settings)
         self._secret = secrets.token_bytes(32)
         self._shared_usage = SharedUsage.create()
@@ -124,6 +125,7 @@ class SpeechProcess:
         self._callers = CallerRegistry()
         self._engine = EngineSupervisor(synthesizer, self._on_ready, self._on_poll, self._on_lost)
         self._supervisor = Supervisor(range(1, workers + 1), self)
+        self._admin = AdminListener(self, lambda: self._supervisor.draining, self._exposition, access)
         self._workers = self._supervisor.workers
         self._attachments = EngineAttachments(synthesizer.attachment, self._workers)
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,6 +142,11 @@ class SpeechProcess:
         return self._haproxy_agent.port
 
     @property
+    def admin_port(self) -> int | None:
+        """The port of probes and metrics, if there is one."""
+        return self._admin.port
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the current workers."""
         return [worker.pid for worker in self._workers.values() if worker.pid is not None]
@@ -149,6 +156,11 @@ class SpeechProcess:
         """The state of the voice model as clients see it: ready once all workers are attached."""
         state = self._synthesizer.state
         return EngineState.STARTING if state.speaks and not self._attachments.all_attached else state
+
+    @property
+    def reason(self) -> str | None:
+        """Why no speech can be started; None when speech can be started."""
+        return None if self.state.speaks else self._engine.reason or "the workers are attaching to the voice model"
 
     @property
     def capacity(self) -> int:
@@ -163,6 +175,8 @@ class SpeechProcess:
         settings, loop = self._settings, asyncio.get_running_loop()
         check_configured_voices(settings, self._synthesizer.voices)
         self._port.open(settings.host, settings.port)
+        if settings.admin_port is not None:
+            await self._admin.open(settings.admin_host, settings.admin_port)
         await self._supervisor.open()
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
@@ -193,6 +207,7 @@ class SpeechProcess:
             await asyncio.wait(self._tasks)
         await self._supervisor.close()
         self._haproxy_agent.close()
+        await self._admin.close()
         self._port.close()
         await self._synthesizer.close()
 
@@ -231,15 +246,19 @@ class SpeechProcess:
     async def _answer(self, question: str) -> bytes:
         """Answers a question of a worker."""
         if question == Question.EXPOSITION:
-            await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
-            # The totals already contain workers that ended meanwhile.
-            current = [worker.counts.samples for worker in self._workers.values()]
-            return self._totals.exposition(self._metrics.registry, current)
+            return await self._exposition()
         if question == Question.VOICES:
             if self._library is not None:
                 await self._library.refresh()
             await asyncio.gather(*(worker.ask(question, VOICES_TIMEOUT_S) for worker in self._workers.values()))
         return b""
+
+    async def _exposition(self) -> bytes:
+        """The metrics of all processes."""
+        await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
+        # The totals already contain workers that ended meanwhile.
+        current = [worker.counts.samples for worker in self._workers.values()]
+        return self._totals.exposition(self._metrics.registry, current)
 
     # Status
 

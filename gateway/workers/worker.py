@@ -135,7 +135,7 @@ class GatewayWorker:
             self._engine_status,
             access_from_settings(settings, shared_usage, init.secret),
             CompositeObserver((self._metrics, UsageLog(), *observers)),
-            self._exposition,
+            self._exposition if settings.admin_port is None else None,
             library if settings.voice_uploads else None,
             shared_usage,
         )

@@ -106,6 +106,7 @@ class ScriptedGateway:
 
     port = 1
     haproxy_agent_port = None
+    admin_port = None
 
     def __init__(self, engine_error: EngineError | None = None) -> None:
         self.engine_error = engine_error
