@@ -102,10 +102,10 @@ class GatewayListener:
             *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
         ]
         # The session's slow-consumer timeout, which reports an error, must end before the connection's write timeout.
-        write_timeout_s = max(
+        self._write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
-        self._http = HttpApplication(public, [own, *protocols], access, self._settings.sockets, write_timeout_s)
+        self._http = HttpApplication(public, [own, *protocols], access, self._settings.sockets, self._write_timeout_s)
 
     @property
     def port(self) -> int:
@@ -175,7 +175,7 @@ class GatewayListener:
 
         The sniffer reads the head of the first request and hands the connection to the websockets library or to HTTP.
         """
-        websocket = BoundedConnection(protocol, server, **options)
+        websocket = BoundedConnection(protocol, server, write_timeout_s=self._write_timeout_s, **options)
 
         def make_websocket() -> ReadSizeLimit:
             return ReadSizeLimit(websocket)

@@ -11,7 +11,7 @@ from typing import cast
 
 from aiohttp import web
 
-from ..transport.buffer_limits import ReadSizeLimit, limit_send_buffer
+from ..transport.buffer_limits import ReadSizeLimit, WriteDeadline, limit_send_buffer
 from .sniffer import hand_over
 
 WRITE_TIMEOUT_S = 60.0
@@ -24,8 +24,8 @@ class WriteTimeout(asyncio.Protocol):
     """Forwards everything between a transport and `protocol`; aborts when writing is paused for `limit_s` seconds."""
 
     def __init__(self, protocol: asyncio.Protocol, limit_s: float = WRITE_TIMEOUT_S) -> None:
-        self._protocol, self._limit_s = protocol, limit_s
-        self._deadline: asyncio.TimerHandle | None = None
+        self._protocol = protocol
+        self._deadline = WriteDeadline(limit_s)
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -35,7 +35,7 @@ class WriteTimeout(asyncio.Protocol):
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_deadline()
+        self._deadline.cancel()
         self._protocol.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -45,17 +45,12 @@ class WriteTimeout(asyncio.Protocol):
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        self._deadline = asyncio.get_running_loop().call_later(self._limit_s, self._transport.abort)
+        self._deadline.start(self._transport)
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        self._cancel_deadline()
+        self._deadline.cancel()
         self._protocol.resume_writing()
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
 
 class HttpConnection(WriteTimeout):
@@ -75,7 +70,7 @@ class HttpConnection(WriteTimeout):
 
         The HTTP handler sees a lost connection, which cancels its current request.
         """
-        self._cancel_deadline()
+        self._deadline.cancel()
         self._handler.transport = None  # otherwise it would close the connection
         self._handler.connection_lost(None)
         hand_over(self._transport, self._socket(), head)

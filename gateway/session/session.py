@@ -264,7 +264,13 @@ class ServerSession:
     # From the network and the process
 
     def on_write_blocked(self, now_s: float, since_s: float) -> None:
-        """A write has been blocked since `since_s`: warns the client, then closes its socket."""
+        """A write has been blocked since `since_s`: warns the client, then closes its socket.
+
+        Without an active utterance there is nothing to warn of, and while draining nothing to wait for.
+        """
+        if not self.active:
+            self._close_idle(now_s)
+            self._timers.on_idle_write_blocked(now_s, since_s)
         for utterance in self.active:
             self._timers.on_write_blocked(utterance, now_s, since_s)
 
@@ -285,10 +291,10 @@ class ServerSession:
             self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms))
             self._wake()
 
-    def abort(self) -> None:
-        """Ends every utterance and closes the socket: the deadline of the drain has passed."""
-        self._termination.fail_all(Draining())
-        self._effects.close(CloseCode.RESTARTING, "shutting down")
+    def abort(self, error: VoxgateError, code: CloseCode, reason: str) -> None:
+        """Ends every utterance with `error` and closes the socket."""
+        self._termination.fail_all(error)
+        self._effects.close(code, reason)
         self._wake()
 
     # As time passes
@@ -306,9 +312,13 @@ class ServerSession:
                     self._end_idle(utterance, now_s)
                 else:
                     self._timers.update(utterance, now_s)
-            if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
-                self._effects.close(CloseCode.RESTARTING, "shutting down")
+            self._close_idle(now_s)
         return self._effects.take()
+
+    def _close_idle(self, now_s: float) -> None:
+        """While draining, closes the socket once no utterance is active."""
+        if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
+            self._effects.close(CloseCode.RESTARTING, "shutting down")
 
     def next_wake_s(self, now_s: float) -> float:
         """When `next_effect` has something to return without an event; infinity for never."""

@@ -56,6 +56,12 @@ class UtteranceTimers:
         deadlines_s = self._slow_consumer_timeout.deadlines_since_s(since_s, paced=utterance.paced)
         self._check_slow_consumer(utterance, now_s, *deadlines_s)
 
+    def on_idle_write_blocked(self, now_s: float, since_s: float) -> None:
+        """As `on_write_blocked`, for a socket without an active utterance."""
+        _, close_s = self._slow_consumer_timeout.deadlines_since_s(since_s)
+        if now_s >= close_s:
+            self._close_socket()
+
     def on_probe_answered(self) -> None:
         """The client has read everything sent before the last SendProbe."""
         self._read_probe.on_answered()
@@ -63,11 +69,14 @@ class UtteranceTimers:
     def _check_slow_consumer(self, utterance: ServerUtterance, now_s: float, warn_s: float, close_s: float) -> None:
         if now_s >= close_s:
             self._termination.fail_all(SlowConsumer("the client stopped reading"))
-            self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
+            self._close_socket()
         elif now_s >= warn_s and not utterance.slow_warning_sent:
             utterance.slow_warning_sent = True
             message = "audio waits for the client to read and play it; generation is paused"
             self._effects.send(messages.WarningMessage(code="slow_consumer", message=message, utterance=utterance.name))
+
+    def _close_socket(self) -> None:
+        self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
 
 
 SLOW_AFTER_S = 1.0

@@ -69,6 +69,24 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
 
+class WriteDeadline:
+    """Aborts a connection whose writes have been paused for `limit_s` seconds, because its client does not read."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, transport: asyncio.WriteTransport) -> None:
+        """Writes to `transport` are paused from now on."""
+        self._timer = asyncio.get_running_loop().call_later(self._limit_s, transport.abort)
+
+    def cancel(self) -> None:
+        """Writes are resumed, or the connection is lost. Safe without `start`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def limit_send_buffer(transport: asyncio.BaseTransport) -> None:
     """Limits the unsent bytes in the kernel to `UNSENT_BYTES`, where the platform offers it."""
     sock: socket.socket | None = transport.get_extra_info("socket")

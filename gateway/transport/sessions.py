@@ -15,7 +15,8 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
 from ..access.caller import Caller
 from ..access.usage import SharedUsage
-from ..errors import SOCKETS_RETRY_MS, Draining
+from ..errors import SOCKETS_RETRY_MS, Draining, Unauthorized
+from ..messages import CloseCode
 from ..observability.events import Observer
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
@@ -50,7 +51,7 @@ class Sessions:
         self._observer = observer
         self._shared_usage = shared_usage
         self._open: set[ServerSession] = set()
-        self._reserved = 0
+        self._slots: set[ConnectionSlot] = set()
         """Slots of this process's sockets, including those in their handshake."""
         self._drain_deadline_s: float | None = None
         """Deadline of the drain; None while new sockets are accepted."""
@@ -67,7 +68,7 @@ class Sessions:
     @property
     def total_open(self) -> int:
         """Sockets of this gateway, over all its processes."""
-        return self._reserved if self._shared_usage is None else self._shared_usage.open_sockets
+        return len(self._slots) if self._shared_usage is None else self._shared_usage.open_sockets
 
     def count_by_protocol(self) -> Counter[str]:
         """Returns the number of this process's sessions by the name of their wire protocol."""
@@ -99,21 +100,22 @@ class Sessions:
         try:
             self._check_accepting()
             shared = self._shared_usage
-            free = self._reserved < limit if shared is None else shared.acquire_socket(limit)
+            free = len(self._slots) < limit if shared is None else shared.acquire_socket(limit)
             if not free:
                 raise _at_capacity(limit)
         except VoxgateError:
             caller.release_socket(now_s())
             raise
-        self._reserved += 1
 
         def on_release() -> None:
-            self._reserved -= 1
+            self._slots.discard(slot)
             if self._shared_usage is not None:
                 self._shared_usage.release_socket()
             caller.release_socket(now_s())
 
-        return ConnectionSlot(caller, on_release)
+        slot = ConnectionSlot(caller, on_release)
+        self._slots.add(slot)
+        return slot
 
     def _check_accepting(self) -> None:
         if self.draining:
@@ -126,9 +128,12 @@ class Sessions:
         connection = Connection(socket, self._speech_closer)
         session = ServerSession(name, caller, self._factory, self._admission, protocol, connection.wake, self._observer)
         self._open.add(session)
+        slot.session = session
         self._observer.session_opened(protocol.name, caller.key)
         if self.draining:  # the drain began during the handshake
             self._start_drain(session)
+        if slot.revoked:
+            _revoke(session)
         log.info("session opened", extra={"session": name, "key": caller.name})
         try:
             await connection.run(session)
@@ -155,8 +160,20 @@ class Sessions:
             self._start_drain(session)
         if not await self._wait_empty(grace_s):
             for session in self:
-                session.abort()
+                session.abort(Draining(), CloseCode.RESTARTING, "shutting down")
             await self._wait_empty(FINAL_GRACE_S)
+
+    def close_callers(self, revoked: Callable[[Caller], bool]) -> int:
+        """Ends the utterances of callers whose key was `revoked`, and closes their sockets; returns how many.
+
+        A socket still in its handshake is closed as soon as its session is open.
+        """
+        slots = [slot for slot in self._slots if revoked(slot.caller)]
+        for slot in slots:
+            slot.revoked = True
+            if slot.session is not None:
+                _revoke(slot.session)
+        return len(slots)
 
     def _start_drain(self, session: ServerSession) -> None:
         assert self._drain_deadline_s is not None
@@ -179,11 +196,19 @@ def _at_capacity(limit: int) -> AtCapacity:
     return AtCapacity(f"all {limit} sockets are in use", retry_after_ms=SOCKETS_RETRY_MS)
 
 
+def _revoke(session: ServerSession) -> None:
+    session.abort(Unauthorized("this API key was revoked"), CloseCode.POLICY, "key revoked")
+
+
 class ConnectionSlot:
     """A reserved socket of the gateway and of its caller; `on_release` gives both back."""
 
     def __init__(self, caller: Caller, on_release: Callable[[], None]) -> None:
         self.caller = caller
+        self.session: ServerSession | None = None
+        """The session of the socket; None during its handshake."""
+        self.revoked = False
+        """Whether the caller's key was revoked."""
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:

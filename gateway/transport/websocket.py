@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import secrets
 import socket
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
@@ -17,7 +18,7 @@ from websockets.protocol import Event, State
 from ..access.usage import TokenBucket
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
-from .buffer_limits import limit_send_buffer
+from .buffer_limits import WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
 from .sessions import ConnectionSlot
 
@@ -59,7 +60,15 @@ class BoundedConnection(ServerConnection):
     """Reads the API key from the first message; None when the handshake authenticated the client."""
     first_message: str | bytes | None = None
     """Message that authentication received before the session; `receive` returns it first."""
-    _probe_numbers = itertools.count()
+
+    def __init__(self, *args: Any, write_timeout_s: float, **options: Any) -> None:
+        """`write_timeout_s`: seconds without progress after which a client that does not read is cut.
+
+        The session judges its own writes earlier; it does not see the pongs of the library.
+        """
+        super().__init__(*args, **options)
+        self._write_deadline = WriteDeadline(write_timeout_s)
+        self._close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -72,8 +81,19 @@ class BoundedConnection(ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._write_deadline.cancel()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         if self.slot is not None:  # the handshake may have failed after the slot was reserved
             self.slot.release()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_deadline.start(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_deadline.cancel()
 
     def hold_slot(self, slot: ConnectionSlot) -> None:
         """Holds `slot` until the connection is lost; releases it at once if the connection is lost already."""
@@ -89,6 +109,13 @@ class BoundedConnection(ServerConnection):
         super().data_received(data)
         if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:
             self.transport.abort()
+        elif self.state is State.CLOSING:
+            self._limit_close()
+
+    def _limit_close(self) -> None:
+        """Aborts a connection whose client does not end it within `CLOSE_TIMEOUT_S` of the closing handshake."""
+        if self._close_timer is None:
+            self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
 
     def process_event(self, event: Event) -> None:
         super().process_event(event)
@@ -97,7 +124,7 @@ class BoundedConnection(ServerConnection):
             self.protocol.fail(CloseCode.POLICY_VIOLATION, "ping flood")
             self.send_data()
             self.transport.pause_reading()
-            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+            self._limit_close()
 
     async def receive(self) -> str | bytes:
         """Returns the next message. Raises SocketClosed. Cancelling it loses no message."""
@@ -129,8 +156,11 @@ class BoundedConnection(ServerConnection):
         return self.paused
 
     async def wait_writable(self) -> None:
-        """Waits until the write buffer is below its limit, or the connection is lost."""
-        await self.drain()
+        """Waits until the write buffer is below its limit. Raises SocketClosed."""
+        try:
+            await self.drain()
+        except OSError:
+            raise SocketClosed from None
 
     def probe(self, on_read: Callable[[], None]) -> None:
         """Sends a ping and calls `on_read` at its pong. Raises SocketClosed.
@@ -142,7 +172,8 @@ class BoundedConnection(ServerConnection):
         # The library's own `ping` waits for the write buffer.
         pong = self.loop.create_future()
         pong.add_done_callback(lambda pong: None if pong.cancelled() or pong.exception() else on_read())
-        payload = next(self._probe_numbers).to_bytes(8)
+        # Random, so that a client cannot answer a ping that it has not read, nor count the gateway's pings.
+        payload = secrets.token_bytes(8)
         self.pending_pings[payload] = (pong, self.loop.time())
         self.protocol.send_ping(payload)
         self.send_data()

@@ -135,4 +135,4 @@ async def test_session_times_out_before_its_connection(slow_consumer_timeout_ms:
     async with gateway(slow_consumer_timeout_ms=slow_consumer_timeout_ms) as served:
         connection = served._listener._http.connection(asyncio.Protocol)
         assert isinstance(connection, WriteTimeout)
-        assert connection._limit_s >= least_s
+        assert connection._deadline._limit_s >= least_s

@@ -9,6 +9,8 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
+from voxgate.gateway.errors import Draining
+from voxgate.gateway.messages import CloseCode
 from voxgate.gateway.session.timers import UNPACED_TIMEOUT_FACTOR
 
 TEXT = "The quick brown fox jumps over the lazy dog. "
@@ -162,7 +164,7 @@ def test_messages_of_a_client_that_does_not_read_are_left_unread() -> None:
             socket.stop_reading()
             for i in range(1000):
                 socket.put(type="ping", id=str(i))
-            await asyncio.sleep(5)
+            await asyncio.sleep(2)
             assert gateway.sessions[0].backlog < 70
             socket.read_again()
             await socket.until("pong", 1000)
@@ -243,6 +245,36 @@ def test_drain_finishes_active_utterances_and_closes_idle_sockets() -> None:
     run(scene())
 
 
+def test_client_without_utterance_that_does_not_read_is_disconnected_after_the_timeout() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slow_consumer_timeout_ms=4000) as gateway:
+            socket = gateway.connect()
+            await socket.until("session")
+            socket.stop_reading()
+            socket.put(type="ping", id="1")
+            begin_s = now_s()
+            assert await socket.hung_up() == 4001
+            assert now_s() - begin_s == pytest.approx(4, abs=0.6)
+
+    run(scene())
+
+
+def test_drain_does_not_wait_for_an_idle_client_that_does_not_read() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slow_consumer_timeout_ms=60_000) as gateway:
+            socket = gateway.connect()
+            await socket.until("session")
+            socket.stop_reading()
+            socket.put(type="ping", id="1")
+            await asyncio.sleep(1)
+            gateway.sessions[0].drain(30_000, now_s() + 0.4)
+            begin_s = now_s()
+            assert await socket.hung_up() == 1012
+            assert now_s() - begin_s <= 1
+
+    run(scene())
+
+
 def test_drain_deadline_fails_remaining_utterances() -> None:
     async def scene() -> None:
         async with InProcessGateway() as gateway:
@@ -251,7 +283,7 @@ def test_drain_deadline_fails_remaining_utterances() -> None:
             await socket.until("started")
             gateway.sessions[0].drain(100, now_s())
             await asyncio.sleep(0.1)
-            gateway.sessions[0].abort()
+            gateway.sessions[0].abort(Draining(), CloseCode.RESTARTING, "shutting down")
             await asyncio.sleep(0.01)
             assert [(e["code"], e["utterance"]) for e in socket.of("error")] == [("draining", "a")]
             assert socket.close_code == 1012

@@ -95,6 +95,33 @@ def test_limit_counts_sockets_of_all_processes() -> None:
     in_loop(scene, ours, sockets=2)
 
 
+def test_sockets_of_a_revoked_key_are_closed_also_during_their_handshake() -> None:
+    async def main() -> None:
+        async with InProcessGateway() as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            callers = {name: Caller(name, KeyLimits()) for name in ("ada", "bob")}
+            sockets = {name: FakeSocket() for name in ("open", "handshake", "other")}
+
+            def serve(name: str, slot: ConnectionSlot) -> asyncio.Task[None]:
+                return asyncio.create_task(sessions.run(sockets[name], slot, NativeProtocol()))
+
+            serve("open", sessions.reserve_slot(callers["ada"]))
+            other = serve("other", sessions.reserve_slot(callers["bob"]))
+            handshake = sessions.reserve_slot(callers["ada"])
+            say(sockets["open"], "a", "Some text to speak.")
+            await sockets["open"].until("started")
+            assert sessions.close_callers(lambda caller: caller.name == "ada") == 2
+            serve("handshake", handshake)
+            assert [await sockets[name].hung_up() for name in ("open", "handshake")] == [1008, 1008]
+            assert sockets["open"].of("error")[0]["code"] == "unauthorized"
+            assert not sockets["other"].closed
+            assert sessions.total_open == 1
+            sockets["other"].disconnect()
+            await other
+
+    run(main())
+
+
 def test_sessions_are_counted_by_protocol_and_their_leads_listed() -> None:
     async def main() -> None:
         async with InProcessGateway() as gateway:
