@@ -93,7 +93,11 @@ class Gateway:
         self._haproxy_agent = HAProxyAgent(self._state)
         capacity = CapacityPolicy(settings, synthesizer)
         self._admission = AdmissionQueue(
-            capacity.slots, settings.queue_length, settings.queue_wait_ms, capacity.free_slots
+            capacity.slots,
+            settings.queue_length,
+            settings.queue_wait_ms,
+            capacity.free_slots,
+            settings.caller_share,
         )
         self._engine = EngineSupervisor(synthesizer, on_ready=self._on_engine_ready, on_poll=self._admit_waiting)
         access = access_from_settings(settings)

@@ -133,6 +133,11 @@ class Settings(BaseModel):
     queue_wait_ms: Annotated[int, Field(ge=0)] = Field(
         3000, description="Maximum wait for a talker slot in milliseconds."
     )
+    caller_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5,
+        description="Maximum share of slots, of places in the queue, of sockets and of connections that one API key or "
+        "IP address may hold while others are present, above 0 and at most 1; 1 sets no limit.",
+    )
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
         65_536, description="Maximum size of a client message in bytes, at least 1024."
     )

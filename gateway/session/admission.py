@@ -1,7 +1,8 @@
 """Admission: grants talker slots to utterances, as many as the engine can carry, through a bounded fair queue.
 
 Limits count active utterances, not sockets, because the socket of a voice agent is silent most of the time. Callers
-(API keys; without keys, addresses) take turns; the utterances of one caller are served in order. A ticket waits at
+(API keys; without keys, addresses) take turns; the utterances of one caller are served in order. While several callers
+are present, each gets at most its share of slots and of places in the queue (`access.caller_share`). A ticket waits at
 most `wait_ms`: its owner checks `Ticket.deadline_s` and releases it. A slot becomes free only when the engine has
 confirmed the end of its speech.
 """
@@ -9,20 +10,24 @@ confirmed the end of its speech.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Protocol
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from voxgate.pipeline.interface import LeasedSlots, Synthesizer
 
 from ..access.caller import Caller
+from ..access.caller_share import CallerShare
 from ..errors import QUEUE_RETRY_MIN_MS
 from ..settings import Settings
 
 _INITIAL_HOLD_MS = 4000.0
 """Assumed time that an utterance holds its slot, until some have been measured."""
+_DEADLINE_SLACK_S = 0.1
+"""A ticket released this long before its deadline was refused: a worker's clock starts when it sends the request."""
 _SMOOTHING = 0.1
 """Weight of a new measurement in the mean hold time."""
 
@@ -46,7 +51,7 @@ class Ticket:
     lease: LeasedSlots | None = None
     """The leased slots, where another process owns them."""
     error: VoxgateError | None = None
-    """Why no slot will be granted, where that was not known in `Admission.enqueue`."""
+    """Why no slot will be granted, where that was not known in `Admission.enqueue`; the place in the queue is lost."""
     closed: bool = False
     """Whether the ticket was released."""
 
@@ -96,14 +101,18 @@ class AdmissionQueue:
         queue_length: int,
         wait_ms: int,
         free_slots: Callable[[], float] = lambda: math.inf,
+        caller_share: float = 1.0,
     ) -> None:
         self._slots, self._free_slots = slots, free_slots
         self._queue_length = queue_length
         self._wait_s = wait_ms / 1000
         self._holding = 0
+        self._held: Counter[str] = Counter()
+        """Slots by the caller's name."""
         self._waiting: dict[str, deque[Ticket]] = {}
         """Tickets by the caller's name; the order of the dict is the order of turns."""
         self._queued = 0
+        self._share = CallerShare(caller_share)
         self._mean_hold_ms = _INITIAL_HOLD_MS
 
     @property
@@ -119,51 +128,55 @@ class AdmissionQueue:
         return self._slots()
 
     def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
-        """Returns a ticket with a slot or a place in the queue. Raises KeyLimit; AtCapacity when the queue is full."""
+        """Returns a ticket with a slot or a place in the queue.
+
+        Raises KeyLimit; AtCapacity when the caller has its share of the queue, or the queue is full. A full queue drops
+        the newest ticket of the caller with most tickets for a caller that has fewer, also with the new one.
+        """
         caller.check_utterance()
         ticket = Ticket(caller, now_s + self._wait_s, on_change)
-        if not self._queued and self._free() > 0:
-            caller.utterances += 1
+        if self._free() > 0 and self._may_speak(caller.name, now_s) and self._next_caller(now_s) is None:
+            self._count(ticket)
             self._grant(ticket, now_s)
             return ticket
-        if self._queued >= self._queue_length:
-            raise self.capacity_error("all talker slots and all places in the queue are in use")
+        dropped = self._make_room(caller.name, now_s)
         self._waiting.setdefault(caller.name, deque()).append(ticket)
-        caller.utterances += 1
+        self._count(ticket)
         self._queued += 1
         self._renumber(now_s, silent=ticket)
+        if dropped is not None:
+            dropped.on_change(dropped, now_s)
         return ticket
 
     def release(self, ticket: Ticket, now_s: float) -> None:
         """Gives the slot back, or leaves the queue. Safe to call twice."""
         if ticket.closed:
             return
-        ticket.closed = True
-        ticket.caller.utterances -= 1
-        if ticket.granted_s is not None:
+        if ticket.granted_s is None:
+            self._leave_queue(ticket)
+            if now_s >= ticket.deadline_s - _DEADLINE_SLACK_S:
+                self._share.refuse(ticket.caller.name, now_s)
+        else:
+            self._close(ticket)
             self._holding -= 1
+            self._held[ticket.caller.name] -= 1
+            if not self._held[ticket.caller.name]:
+                del self._held[ticket.caller.name]
             held_ms = (now_s - ticket.granted_s) * 1000
             self._mean_hold_ms += _SMOOTHING * (held_ms - self._mean_hold_ms)
-        else:
-            queue = self._waiting[ticket.caller.name]
-            queue.remove(ticket)
-            self._queued -= 1
-            if not queue:
-                del self._waiting[ticket.caller.name]
         self.admit(now_s)
 
     def admit(self, now_s: float) -> None:
-        """Grants free slots to waiting tickets. Call it whenever `slots` or `free_slots` may have grown."""
+        """Grants free slots to waiting tickets. Call it often, and when `slots` or `free_slots` may have grown."""
         if not self._queued:
             return
         granted: list[Ticket] = []
         free = self._free()
-        while self._queued and len(granted) < free:
-            name, queue = next(iter(self._waiting.items()))
+        while len(granted) < free and (name := self._next_caller(now_s)) is not None:
+            # The caller's next turn comes after those of all others.
+            queue = self._waiting.pop(name)
             ticket = queue.popleft()
             self._queued -= 1
-            # The caller's next turn comes after those of all others.
-            del self._waiting[name]
             if queue:
                 self._waiting[name] = queue
             self._grant(ticket, now_s)
@@ -176,8 +189,55 @@ class AdmissionQueue:
         """Returns the error for an utterance that cannot wait any longer, with the time until a slot is likely."""
         return AtCapacity(reason, retry_after_ms=max(QUEUE_RETRY_MIN_MS, self._eta_ms(self._queued + 1)))
 
+    def _make_room(self, name: str, now_s: float) -> Ticket | None:
+        """Finds a place in the queue for `name`; returns the ticket that lost its own for it. Raises AtCapacity."""
+        waiting = len(self._waiting.get(name, ()))
+        has_share = waiting >= self._share.limit(name, self._queue_length, now_s)
+        if self._queued < self._queue_length:
+            if has_share:
+                raise self._refusal(name, "this caller has its share of the places in the queue", now_s)
+            return None
+        longest = max(self._waiting.values(), key=len, default=())
+        if has_share or len(longest) <= waiting + 1:
+            raise self._refusal(name, "all talker slots and all places in the queue are in use", now_s)
+        dropped = longest[-1]
+        self._leave_queue(dropped)
+        reason = "the queue is full, and another caller has fewer places in it"
+        dropped.error = self._refusal(dropped.caller.name, reason, now_s)
+        return dropped
+
+    def _refusal(self, name: str, reason: str, now_s: float) -> AtCapacity:
+        self._share.refuse(name, now_s)
+        return self.capacity_error(reason)
+
+    def _count(self, ticket: Ticket) -> None:
+        ticket.caller.utterances += 1
+        self._share.acquire(ticket.caller.name)
+
+    def _close(self, ticket: Ticket) -> None:
+        ticket.closed = True
+        ticket.caller.utterances -= 1
+        self._share.release(ticket.caller.name)
+
+    def _leave_queue(self, ticket: Ticket) -> None:
+        self._close(ticket)
+        queue = self._waiting[ticket.caller.name]
+        queue.remove(ticket)
+        self._queued -= 1
+        if not queue:
+            del self._waiting[ticket.caller.name]
+
+    def _may_speak(self, name: str, now_s: float) -> bool:
+        """Returns whether the caller has less than its share of the slots."""
+        return self._held[name] < self._share.limit(name, self._slots(), now_s)
+
+    def _next_caller(self, now_s: float) -> str | None:
+        """Returns the caller that gets the next slot; None when none waits, or all have their share."""
+        return next((name for name in self._waiting if self._may_speak(name, now_s)), None)
+
     def _grant(self, ticket: Ticket, now_s: float) -> None:
         self._holding += 1
+        self._held[ticket.caller.name] += 1
         ticket.granted_s = now_s
         ticket.position = ticket.eta_ms = 0
 
@@ -192,7 +252,7 @@ class AdmissionQueue:
     def _renumber(self, now_s: float, silent: Ticket | None = None) -> None:
         """Updates positions and calls `on_change` of the tickets that moved, except of `silent`."""
         moved = []
-        for position, ticket in enumerate(self._round_robin(), start=1):
+        for position, ticket in enumerate(self._turns(now_s), start=1):
             if ticket.position != position:
                 ticket.position, ticket.eta_ms = position, self._eta_ms(position)
                 if ticket is not silent:
@@ -200,16 +260,19 @@ class AdmissionQueue:
         for ticket in moved:
             ticket.on_change(ticket, now_s)
 
-    def _round_robin(self) -> Iterator[Ticket]:
-        """Yields waiting tickets in the order in which they will be granted."""
-        queues = [iter(queue) for queue in self._waiting.values()]
-        while queues:
-            remaining = []
-            for queue in queues:
-                if (ticket := next(queue, None)) is not None:
-                    yield ticket
-                    remaining.append(queue)
-            queues = remaining
+    def _turns(self, now_s: float) -> Iterator[Ticket]:
+        """Yields waiting tickets in the order in which slots are granted, as far as is known now.
+
+        Callers take turns; those that would have their share of the slots even with one slot less come last.
+        """
+        first: list[deque[Ticket]] = []
+        last: list[deque[Ticket]] = []
+        for name, queue in self._waiting.items():
+            above = self._held[name] > self._share.limit(name, self._slots(), now_s)
+            (last if above else first).append(queue)
+        for queues in (first, last):
+            for round_of_turns in zip_longest(*queues):
+                yield from (ticket for ticket in round_of_turns if ticket is not None)
 
 
 class CapacityPolicy:

@@ -120,6 +120,9 @@ class Broker:
     def _notify(self, number: int, ticket: Ticket) -> None:
         if not self._open:
             return
+        if ticket.error is not None:
+            self._refuse(number, ticket.error)
+            return
         if not ticket.granted:
             self._send(TicketMoved(number, ticket.position, ticket.eta_ms))
             return

@@ -120,7 +120,11 @@ class SpeechProcess:
         self._haproxy_agent = HAProxyAgent(self._state_for_balancer)
         self._capacity = capacity = CapacityPolicy(settings, synthesizer)
         self._admission = AdmissionQueue(
-            capacity.slots, settings.queue_length, settings.queue_wait_ms, capacity.free_slots
+            capacity.slots,
+            settings.queue_length,
+            settings.queue_wait_ms,
+            capacity.free_slots,
+            settings.caller_share,
         )
         self._callers = CallerRegistry()
         self._engine = EngineSupervisor(synthesizer, self._on_ready, self._on_poll, self._on_lost)

@@ -41,7 +41,10 @@ class InProcessGateway:
         self.settings = Settings(**options)
         self.synthesizer: Any = synthesizer or ToneSynthesizer(script, slots=slots)
         self.admission = AdmissionQueue(
-            lambda: self.synthesizer.slots, self.settings.queue_length, self.settings.queue_wait_ms
+            lambda: self.synthesizer.slots,
+            self.settings.queue_length,
+            self.settings.queue_wait_ms,
+            caller_share=self.settings.caller_share,
         )
         self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
         self.speech_closer = SpeechCloser(self.admission)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,14 +21,15 @@ from voxgate.pipeline.interface import EngineState
 class Bench:
     """An AdmissionQueue that records every call of `on_change` in order."""
 
-    def __init__(self, slots: int = 1, queue: int = 8, key_limit: int | None = None) -> None:
+    def __init__(self, slots: int = 1, queue: int = 8, key_limit: int | None = None, share: float = 1.0) -> None:
         self.slots = slots
         self.free_slots = 1000
         self.key_limit = key_limit
         self.callers: dict[str, Caller] = {}
-        self.admission = AdmissionQueue(lambda: self.slots, queue, 3000, lambda: self.free_slots)
+        self.admission = AdmissionQueue(lambda: self.slots, queue, 3000, lambda: self.free_slots, share)
         self.granted: list[Ticket] = []
         self.moves: list[tuple[Ticket, int]] = []
+        self.dropped: list[Ticket] = []
 
     def enqueue(self, key: str = "k", now_s: float = 0.0) -> Ticket:
         caller = self.callers.setdefault(key, Caller(key, KeyLimits(utterances=self.key_limit)))
@@ -37,6 +39,8 @@ class Bench:
         if ticket.granted:
             assert ticket.granted_s == now_s
             self.granted.append(ticket)
+        elif ticket.error is not None:
+            self.dropped.append(ticket)
         else:
             self.moves.append((ticket, ticket.position))
 
@@ -143,22 +147,28 @@ def test_deadline_is_the_maximum_wait() -> None:
 
 def test_counts_hold_under_random_traffic() -> None:
     chance = random.Random(2)
-    bench = Bench(slots=3, queue=6)
+    bench = Bench(slots=3, queue=6, share=0.5)
     open_tickets: list[Ticket] = []
     for now in range(5000):
         if chance.random() < 0.55:
             try:
-                open_tickets.append(bench.enqueue(chance.choice("abc"), now))
+                open_tickets.append(bench.enqueue(chance.choice("aaabc"), now))
             except AtCapacity:
-                assert bench.admission.queued == 6
+                assert bench.admission.queued >= 3
         elif open_tickets:
             bench.admission.release(open_tickets.pop(chance.randrange(len(open_tickets))), now)
+        assert all(ticket.closed for ticket in bench.dropped)
+        open_tickets = [t for t in open_tickets if t.error is None]
         holding = [t for t in open_tickets if t.granted]
         waiting = [t for t in open_tickets if not t.granted]
         assert bench.admission.active == len(holding) <= 3
         assert bench.admission.queued == len(waiting) <= 6
         assert sorted(t.position for t in waiting) == list(range(1, len(waiting) + 1))
-        assert not waiting or len(holding) == 3, "no ticket waits while a slot is free"
+        shares = Counter(t.caller.name for t in holding)
+        assert len(holding) == 3 or all(shares[t.caller.name] >= 2 for t in waiting), "no slot is free without a reason"
+        assert [c.utterances for c in bench.callers.values()] == [
+            sum(t.caller is c for t in open_tickets) for c in bench.callers.values()
+        ]
 
 
 def test_caller_holds_and_queues_at_most_its_limit() -> None:
@@ -183,6 +193,91 @@ def test_refused_ticket_does_not_count_against_the_caller() -> None:
         with pytest.raises(AtCapacity):
             bench.enqueue("a")
     assert bench.callers["a"].utterances == 1
+
+
+def test_caller_that_is_alone_may_use_every_slot_and_place() -> None:
+    bench = Bench(slots=4, queue=4, share=0.5)
+    assert [bench.enqueue("a").granted for _ in range(8)] == [True] * 4 + [False] * 4
+
+
+def test_caller_gets_no_slot_above_its_share_while_another_is_present() -> None:
+    bench = Bench(slots=4, share=0.5)
+    other = bench.enqueue("b")
+    mine = [bench.enqueue("a") for _ in range(4)]
+    assert [t.granted for t in mine] == [True, True, False, False]
+    assert bench.enqueue("b").granted, "the other caller is below its share"
+    bench.admission.release(mine[0], 1.0)
+    assert mine[2].granted
+    assert not mine[3].granted
+    bench.admission.release(other, 2.0)
+    assert not mine[3].granted, "one utterance of the other caller still speaks"
+
+
+def test_slots_held_before_another_caller_came_are_not_taken_away() -> None:
+    bench = Bench(slots=4, share=0.5)
+    mine = [bench.enqueue("a", 0.0) for _ in range(6)]
+    theirs = [bench.enqueue("b", 1.0) for _ in range(2)]
+    assert [t.position for t in (*theirs, *mine[4:])] == [1, 2, 3, 4], "a is above its share"
+    for ticket in mine[:2]:
+        bench.admission.release(ticket, 2.0)
+    assert bench.granted == theirs, "a has two slots left, which is its share"
+
+
+def test_caller_is_limited_for_a_minute_after_another_was_refused() -> None:
+    bench = Bench(slots=2, queue=0, share=0.5)
+    mine = [bench.enqueue("a") for _ in range(2)]
+    with pytest.raises(AtCapacity):
+        bench.enqueue("b", 10.0)
+    bench.admission.release(mine[0], 11.0)
+    with pytest.raises(AtCapacity):
+        bench.enqueue("a", 12.0)
+    assert bench.enqueue("a", 71.0).granted
+
+
+def test_caller_whose_ticket_waited_in_vain_counts_as_refused() -> None:
+    bench = Bench(slots=2, share=0.5)
+    mine = [bench.enqueue("a", 0.0) for _ in range(2)]
+    waited = bench.enqueue("b", 1.0)
+    bench.admission.release(waited, waited.deadline_s)
+    bench.admission.release(mine[0], 5.0)
+    assert not bench.enqueue("a", 6.0).granted
+
+
+def test_full_queue_drops_the_newest_ticket_of_the_caller_with_most_for_one_with_fewer() -> None:
+    bench = Bench(slots=1, queue=4, share=0.5)
+    bench.enqueue("a")
+    greedy = [bench.enqueue("a") for _ in range(4)]
+    modest = bench.enqueue("b")
+    assert bench.dropped == [greedy[3]]
+    assert isinstance(greedy[3].error, AtCapacity)
+    assert greedy[3].error.retry_after_ms is not None
+    assert (modest.position, [t.position for t in greedy[:3]]) == (2, [1, 3, 4])
+    assert bench.admission.queued == 4
+    bench.admission.release(greedy[3], 1.0)
+    assert bench.admission.queued == 4, "a dropped ticket is closed"
+    with pytest.raises(AtCapacity):
+        bench.enqueue("a")
+
+
+def test_full_queue_of_callers_with_equal_parts_refuses() -> None:
+    bench = Bench(slots=1, queue=2, share=0.5)
+    for name in "aab":
+        bench.enqueue(name)
+    with pytest.raises(AtCapacity):
+        bench.enqueue("b")
+    with pytest.raises(AtCapacity):
+        bench.enqueue("c")
+    assert not bench.dropped
+
+
+def test_caller_has_at_most_its_share_of_the_queue_while_another_is_present() -> None:
+    bench = Bench(slots=1, queue=4, share=0.5)
+    bench.enqueue("b")
+    for _ in range(2):
+        bench.enqueue("a")
+    with pytest.raises(AtCapacity, match="share of the places in the queue"):
+        bench.enqueue("a")
+    bench.enqueue("b")
 
 
 def model(**changed: Any) -> Any:

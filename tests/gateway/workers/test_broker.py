@@ -115,6 +115,19 @@ def test_full_queue_refuses_and_lost_engine_grants_no_slot() -> None:
     assert house.said[1][-1] == TicketGranted(2, None)
 
 
+def test_ticket_that_gives_way_to_another_caller_is_refused_in_its_worker() -> None:
+    house = House(slots=1, queue=3)
+    first, second = house.desks
+    for ticket in range(4):
+        first.join(Join(ticket, "ada", None), 0.0)
+    second.join(Join(1, "bob", None), 0.0)
+    refused = house.said[0][-1]
+    assert isinstance(refused, TicketRefused)
+    assert (refused.ticket, refused.code) == (3, AtCapacity.code)
+    first.leave(3, 1.0)
+    assert (house.admission.active, house.admission.queued) == (1, 3)
+
+
 def test_ended_worker_releases_everything() -> None:
     async def scene() -> None:
         house = House(slots=2)
