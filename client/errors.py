@@ -35,6 +35,12 @@ class Refused(ClientError):
         self.retryable = status in (429, 503)
 
 
+MISTAKE_CLOSE_CODES = frozenset({1003, 1007, 1008, 1009})
+"""Close codes that answer a mistake of the client, which the next connection would meet again: a binary message,
+invalid UTF-8, a flood or bad messages, a message that is too large. 4001 (slow consumer) is none: a network that stalls
+may recover."""
+
+
 class SessionLost(ClientError):
     """The connection closed before the speech was complete; `code` is None without a close frame."""
 
@@ -42,7 +48,7 @@ class SessionLost(ClientError):
         super().__init__(f"connection lost: {reason or 'no reason given'} (code {code})")
         self.code = code
         self.reason = reason
-        self.retryable = code != 1008
+        self.retryable = code not in MISTAKE_CLOSE_CODES
 
 
 class ProtocolViolation(ClientError):

@@ -206,12 +206,9 @@ class Session:
             await utterance.receive(event)
 
     def _on_session_message(self, control: dict[str, Any]) -> None:
-        """Fails every utterance for an error that names none of them; logs any other message."""
+        """Logs a message that names no utterance: an error about a single message must not end the utterances."""
         if control.get("type") == "error":
-            error = read_error(control)
-            log.error("%s", error)
-            for utterance in self._utterances.values():
-                utterance.fail(error)
+            log.error("%s", read_error(control))
         else:
             log.warning("%s", control.get("message", control))
 

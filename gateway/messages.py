@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Literal, TypeVar
 
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, VoxgateError
@@ -20,6 +21,7 @@ from .errors import QUOTED_CHARACTERS
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+MessageId = Annotated[str, StringConstraints(max_length=128)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """An integer that JavaScript represents exactly."""
 
@@ -32,6 +34,11 @@ class _Message(BaseModel):
 
 
 # From the client
+
+
+class _ClientMessage(_Message):
+    id: MessageId | None = None
+    """The client's own id of the message, which errors about it repeat."""
 
 
 class FormatFields(_Message):
@@ -70,7 +77,7 @@ class SamplingFields(_Message):
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 
-class Start(_Message):
+class Start(_ClientMessage):
     """Begins an utterance; its text follows in `Text` messages."""
 
     type: Literal["start"]
@@ -105,7 +112,7 @@ class Start(_Message):
         )
 
 
-class Text(_Message):
+class Text(_ClientMessage):
     """Appends a fragment of text to an utterance."""
 
     type: Literal["text"]
@@ -113,29 +120,29 @@ class Text(_Message):
     text: str
 
 
-class Flush(_Message):
+class Flush(_ClientMessage):
     """Speaks all text received so far without waiting for more."""
 
     type: Literal["flush"]
     utterance: UtteranceId
 
 
-class End(_Message):
+class End(_ClientMessage):
     """Ends the text of an utterance."""
 
     type: Literal["end"]
     utterance: UtteranceId
 
 
-class Interrupt(_Message):
-    """Stops an utterance; `played_ms` is how much of it the client has played."""
+class Interrupt(_ClientMessage):
+    """Stops an utterance; `played_ms` is how much of it the client has played. Without `utterance`, stops all."""
 
     type: Literal["interrupt"]
-    utterance: UtteranceId
+    utterance: UtteranceId | None = None
     played_ms: Count | None = None
 
 
-class Ack(_Message):
+class Ack(_ClientMessage):
     """Reports how many samples of an utterance the client has played."""
 
     type: Literal["ack"]
@@ -143,11 +150,10 @@ class Ack(_Message):
     played_samples: Count
 
 
-class Ping(_Message):
+class Ping(_ClientMessage):
     """Requests a `pong` with the same `id`."""
 
     type: Literal["ping"]
-    id: Annotated[str, StringConstraints(max_length=128)] | None = None
 
 
 ClientMessage = Start | Text | Flush | End | Interrupt | Ack | Ping
@@ -167,6 +173,39 @@ def parse_message(text: str) -> ClientMessage:
         # The path begins with the type of the message; without one, the whole message is invalid.
         param = _quoted_path(path[1:])
     raise BadMessage(reason, param=param)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReference:
+    """What a client's message refers to, as far as it could be read: an utterance, and its own id."""
+
+    utterance: str | None = None
+    id: str | None = None
+
+
+_UTTERANCE_ID: TypeAdapter[str] = TypeAdapter(UtteranceId)
+_MESSAGE_ID: TypeAdapter[str] = TypeAdapter(MessageId)
+
+
+def read_reference(text: str) -> MessageReference:
+    """Reads what a message refers to, also of one that is refused or cut off. Never raises."""
+    try:
+        fields = pydantic_core.from_json(text, allow_partial=True)
+    except ValueError:
+        return MessageReference()
+    if not isinstance(fields, dict):
+        return MessageReference()
+    return MessageReference(
+        _valid(_UTTERANCE_ID, fields.get("utterance")),
+        _valid(_MESSAGE_ID, fields.get("id")),
+    )
+
+
+def _valid(adapter: TypeAdapter[str], value: object) -> str | None:
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError:
+        return None
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -321,13 +360,18 @@ class WarningMessage(_ServerMessage):
 
 
 class ErrorMessage(_ServerMessage):
-    """An error, of an utterance or of the socket."""
+    """An error, of an utterance or of the socket.
+
+    `id` is that of the client's message; `characters` is the accepted text of an utterance that continues.
+    """
 
     type: Literal["error"] = "error"
     code: str
     message: str
     retryable: bool
     utterance: str | None = None
+    id: str | None = None
+    characters: int | None = None
     param: str | None = None
     retry_after_ms: int | None = None
     limit: int | None = None
@@ -336,7 +380,13 @@ class ErrorMessage(_ServerMessage):
 
     @classmethod
     def of(
-        cls, error: VoxgateError, *, utterance: str | None = None, partial_audio: bool | None = None
+        cls,
+        error: VoxgateError,
+        *,
+        utterance: str | None = None,
+        message_id: str | None = None,
+        characters: int | None = None,
+        partial_audio: bool | None = None,
     ) -> ErrorMessage:
         """Returns the message that reports `error`."""
         return cls(
@@ -344,6 +394,8 @@ class ErrorMessage(_ServerMessage):
             message=error.message,
             retryable=error.retryable,
             utterance=utterance,
+            id=message_id,
+            characters=characters,
             param=error.param,
             retry_after_ms=error.retry_after_ms,
             limit=getattr(error, "limit", None),

@@ -15,6 +15,8 @@ const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // of codecs whose payloads 
 const OPEN_TIMEOUT_MS = 10_000;
 const INTERRUPT_TIMEOUT_MS = 10_000;
 const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
+// These answer a mistake of the client, which the next connection would meet again (docs/protocol.md, "Errors").
+const MISTAKE_CLOSE_CODES = new Set([1003, 1007, 1008, 1009]);
 const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted while their last audio is playing
 
 /**
@@ -227,21 +229,23 @@ export class Session {
     } else if (message.utterance !== undefined) {
       this.utterances.get(message.utterance)?.receive(message);
     } else if (message.type === "error") {
-      // An error without an utterance can concern any of them.
-      for (const each of this.utterances.values()) each.fail(new VoxgateError(message.code, message.message, message));
+      // It refuses a single message: the utterances go on.
+      console.warn(`voxgate: ${message.message} (${message.code})`);
     }
   }
 
   lose(code, reason) {
     const text = `connection lost: ${reason || "no reason given"}, ${code}`;
-    this.lost = new VoxgateError("session_lost", text, { retryable: code !== 1008 });
+    this.lost = new VoxgateError("session_lost", text, { retryable: !MISTAKE_CLOSE_CODES.has(code) });
     for (const each of this.utterances.values()) each.fail(this.lost);
     this.utterances.clear();
   }
 }
 
-// After these codes the gateway continues the utterance.
+// After these codes the gateway continues the utterance, and so does this client.
 const NON_FATAL = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
+// After these the gateway continues it too, but text may be missing.
+const MESSAGE_REFUSED = new Set(["bad_message", "duplicate_utterance", "rate_limited"]);
 
 /** One utterance, made by `Session.utterance`. Text is sent and events are read by iteration at the same time. */
 export class Utterance {
@@ -257,6 +261,7 @@ export class Utterance {
     this.transmit = send;
     this.nextSeq = 0;
     this.nextPts = 0;
+    this.lastReceived = false;
     this.queue = [];
     this.ended = false;
     this.error = null;
@@ -331,9 +336,11 @@ export class Utterance {
     if (message.type === "error" && NON_FATAL.has(message.code) && !this.answer) message = { ...message, type: "warning" };
     if (message.type === "started") [this.number, this.format] = [message.number, message.format];
     if (message.type === "error") {
-      this.over = true;
+      this.over = !MESSAGE_REFUSED.has(message.code);
       return this.fail(new VoxgateError(message.code, message.message, message));
     }
+    const short = message.type === "done" ? this.incomplete(message) : null;
+    if (short) return this.fail(new VoxgateError("protocol_violation", short));
     if (this.queue.length === MAX_UNREAD) {
       this.command({ type: "interrupt" });
       return this.fail(new VoxgateError("slow_consumer", `more than ${MAX_UNREAD} events were not read`));
@@ -354,7 +361,15 @@ export class Utterance {
     if (bytes && audio.payload.length !== bytes * audio.samples) return `message ${audio.seq} has the wrong length`;
     this.nextSeq++;
     this.nextPts += audio.samples;
+    this.lastReceived = audio.last;
     return null;
+  }
+
+  incomplete(done) {
+    const received = this.nextPts - (this.format.pre_skip ?? 0);
+    // Coded packets have a fixed length: the last one may end with padding.
+    const complete = SAMPLE_BYTES[this.format.codec] ? received === done.samples : received >= done.samples;
+    return complete && this.lastReceived ? null : `done after ${received} of ${done.samples} samples`;
   }
 
   fail(error) {

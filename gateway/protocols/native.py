@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..messages import CloseCode, ServerMessage, parse_message
+from ..messages import CloseCode, MessageReference, ServerMessage, parse_message, read_reference
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from .endpoint import WebSocketEndpoint
@@ -20,6 +20,9 @@ class NativeProtocol(WireProtocol):
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - messages carry no time
         return (parse_message(payload),)
+
+    def refers_to(self, payload: str) -> MessageReference:
+        return read_reference(payload)
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         return (SendPayload(message.encode()),)

@@ -30,6 +30,10 @@ class ActiveUtterances:
     def active(self) -> tuple[ServerUtterance, ...]:
         return tuple(self._active.values())
 
+    @property
+    def recently_done(self) -> tuple[ServerUtterance, ...]:
+        return tuple(self._recently_done.values())
+
     def check_free(self, name: str) -> None:
         """Raises DuplicateUtterance when an active utterance has that name."""
         if name in self._active:
@@ -89,8 +93,11 @@ class Termination:
         for utterance in self._utterances.active:
             self.fail(utterance, error)
 
-    def fail(self, utterance: ServerUtterance, error: VoxgateError) -> None:
-        """Ends an utterance with `error` and sends it. Does nothing when the utterance has ended."""
+    def fail(self, utterance: ServerUtterance, error: VoxgateError, message_id: str | None = None) -> None:
+        """Ends an utterance with `error` and sends it, as the answer to the client's message `message_id` if given.
+
+        Does nothing when the utterance has ended.
+        """
         if utterance.ended:
             return
         partial = utterance.fail()
@@ -98,7 +105,8 @@ class Termination:
         ours = isinstance(error, EngineError)
         extra = {"session": self._session, "utterance": utterance.id, "code": error.code}
         log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
-        self._effects.send_error(error, utterance.name, partial_audio=partial if ours else None)
+        partial_audio = partial if ours else None
+        self._effects.send_error(error, utterance.name, message_id=message_id, partial_audio=partial_audio)
 
     def end(self, utterance: ServerUtterance, outcome: str) -> None:
         """Records an utterance in its final state, removes its queued audio, and closes its speech."""

@@ -88,11 +88,23 @@ class EffectQueue:
             for output in self._protocol.encode(message):
                 self.add_output(output)
 
-    def send_error(self, error: VoxgateError, name: str | None, *, partial_audio: bool | None = None) -> None:
-        """Adds an error of the utterance `name`, or of the socket."""
+    def send_error(
+        self,
+        error: VoxgateError,
+        name: str | None,
+        *,
+        message_id: str | None = None,
+        characters: int | None = None,
+        partial_audio: bool | None = None,
+    ) -> None:
+        """Adds an error of the utterance `name`, or of the socket, about the client's message `message_id`."""
         if not self.closed:
             self._on_error(error.code)
-            self.send(ErrorMessage.of(error, utterance=name, partial_audio=partial_audio))
+            self.send(
+                ErrorMessage.of(
+                    error, utterance=name, message_id=message_id, characters=characters, partial_audio=partial_audio
+                )
+            )
 
     def add_output(self, output: ProtocolOutput) -> None:
         """Adds what the protocol itself sends."""

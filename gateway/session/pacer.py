@@ -35,6 +35,8 @@ class Pacer:
         """Time at which the client played sample `_anchor`; the clock runs from there."""
         self._anchor = 0
         self._earliest_start_s = 0.0
+        self._first_s: float | None = None
+        """Time of the first packet."""
         self._acked: int | None = None
         self._limit = 0
         """The clock stops here: at what was sent and, for a client that acks, `ACK_HORIZON_MS` after its last ack."""
@@ -80,6 +82,8 @@ class Pacer:
         After such an underrun the clock starts again with this packet.
         """
         underrun_s = 0.0
+        if self._first_s is None:
+            self._first_s = now_s
         if self.position_samples(now_s) >= self._sent:
             if self._sent and self._lead_samples is not None:
                 underrun_s = now_s - self._reach_s(self._sent)
@@ -89,8 +93,12 @@ class Pacer:
         return max(0.0, underrun_s)
 
     def ack(self, played_samples: int, now_s: float) -> None:
-        """Sets the clock to the client's report, at most what was sent. Ignores a report older than the last one."""
-        played = min(played_samples, self._sent)
+        """Sets the clock to the client's report, at most what was sent. Ignores a report older than the last one.
+
+        It counts at most the time since the first packet plus the lead: more cannot have been played, and the client
+        would get its speech faster than playback, with a listener's priority.
+        """
+        played = min(played_samples, self._sent, self._playable(now_s))
         if self._acked is None or played >= self._acked:
             self._acked = played
             self._anchor_s, self._anchor = now_s, played
@@ -101,6 +109,12 @@ class Pacer:
         if self._acked is None or self._sent <= self._ack_horizon():
             return math.inf
         return self._anchor_s + (self._ack_horizon() - self._anchor) / self._rate_hz
+
+    def _playable(self, now_s: float) -> int:
+        """Samples that a client can have played since the first packet, and the lead, which allows for its clock."""
+        if self._lead_samples is None or self._first_s is None:
+            return self._sent
+        return int((now_s - self._first_s) * self._rate_hz) + self._lead_samples
 
     def _ack_horizon(self) -> int:
         assert self._acked is not None

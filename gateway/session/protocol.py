@@ -14,7 +14,7 @@ from typing import ClassVar
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
 from ..errors import DuplicateUtterance, RateLimited, UnknownUtterance, UtteranceEnded
-from ..messages import ClientMessage, CloseCode, ServerMessage
+from ..messages import ClientMessage, CloseCode, MessageReference, ServerMessage
 from .outbox import AudioPacket
 
 
@@ -55,6 +55,11 @@ class WireProtocol:
         Raises VoxgateError (such as BadMessage), which is sent to the client.
         """
         raise NotImplementedError
+
+    def refers_to(self, payload: str) -> MessageReference:
+        """Returns what a refused message refers to, as far as it can be read. Never raises."""
+        del payload
+        return MessageReference()
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         """Translates a message of the session."""

@@ -124,7 +124,7 @@ class ServerSession:
             self._rate_policy.take("messages", now_s)
             actions = self._protocol.receive(payload, now_s)
         except VoxgateError as error:
-            self._reject(error, None, now_s)
+            self._reject(error, self._protocol.refers_to(payload), now_s)
         else:
             self._run(actions, now_s)
 
@@ -143,20 +143,20 @@ class ServerSession:
 
     def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
         """Applies a message; its error either refuses the message or ends the utterance."""
-        name = None if isinstance(message, messages.Ping) else message.utterance
+        reference = messages.MessageReference(getattr(message, "utterance", None), message.id)
         try:
             self._apply(message, now_s)
         except IllegalEvent as illegal:
-            reason = f"utterance {name!r} is {illegal.state} and accepts no {illegal.event}"
-            self._effects.send_error(UtteranceEnded(reason), name)
+            reason = f"utterance {reference.utterance!r} is {illegal.state} and accepts no {illegal.event}"
+            self._reject(UtteranceEnded(reason), reference, now_s)
         except (EmptyText, EngineError) as error:
-            self._fail(name, error)
+            self._fail(error, reference)
         except VoxgateError as error:
-            self._reject(error, name, now_s)
+            self._reject(error, reference, now_s)
         except Exception:
             # A defect in the handling of one utterance must not end the others.
             log.exception("handling a message failed", extra={"session": self.name})
-            self._fail(name, GenerationFailed("the message could not be handled"))
+            self._fail(GenerationFailed("the message could not be handled"), reference)
 
     def _apply(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -184,11 +184,19 @@ class ServerSession:
 
     def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
         self._rate_policy.take("interrupts", now_s)
-        utterance = self._utterances.find(message.utterance)
-        reply = utterance.interrupt(message.played_ms, now_s)
-        self._timers.busy_until_s = now_s
-        self._termination.end(utterance, INTERRUPTED)
-        self._effects.send(reply)
+        for utterance in self._interrupted_by(message, now_s):
+            reply = utterance.interrupt(message.played_ms, now_s)
+            self._timers.busy_until_s = now_s
+            self._termination.end(utterance, INTERRUPTED)
+            self._effects.send(reply)
+
+    def _interrupted_by(self, message: messages.Interrupt, now_s: float) -> tuple[ServerUtterance, ...]:
+        if message.utterance is not None:
+            return (self._utterances.find(message.utterance),)
+        if message.played_ms is not None:
+            raise BadMessage("played_ms requires utterance", param="played_ms")
+        playing = (u for u in self._utterances.recently_done if u.pacer.played_out_s(now_s) > now_s)
+        return (*playing, *self._utterances.active)
 
     def _start(self, message: messages.Start, now_s: float) -> None:
         # First the errors that refuse the message only: others would end the active utterance of the same name.
@@ -343,19 +351,22 @@ class ServerSession:
 
     # Errors and records
 
-    def _reject(self, error: VoxgateError, name: str | None, now_s: float) -> None:
+    def _reject(self, error: VoxgateError, reference: messages.MessageReference, now_s: float) -> None:
         """Sends an error that refuses one message; closes the socket when there were too many."""
-        self._effects.send_error(error, name)
+        name = reference.utterance
+        utterance = None if name is None else self._utterances.get(name)
+        characters = None if utterance is None else utterance.characters
+        self._effects.send_error(error, name, message_id=reference.id, characters=characters)
         if reason := self._rate_policy.close_reason(error, now_s):
             self._effects.close(CloseCode.POLICY, reason)
 
-    def _fail(self, name: str | None, error: VoxgateError) -> None:
-        """Ends the active utterance `name` with `error`; sends the error alone when there is none."""
-        utterance = self._utterances.get(name) if name is not None else None
+    def _fail(self, error: VoxgateError, reference: messages.MessageReference) -> None:
+        """Ends the active utterance of the message with `error`; sends the error alone when there is none."""
+        utterance = self._utterances.get(reference.utterance) if reference.utterance is not None else None
         if utterance is None or utterance.ended:
-            self._effects.send_error(error, name)
+            self._effects.send_error(error, reference.utterance, message_id=reference.id)
         else:
-            self._termination.fail(utterance, error)
+            self._termination.fail(utterance, error, reference.id)
 
     def _emit_record(self, utterance: ServerUtterance, outcome: str) -> None:
         self._observer.utterance_ended(utterance.to_record(self.protocol_name, self._caller.key, outcome))

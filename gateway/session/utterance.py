@@ -81,6 +81,11 @@ class ServerUtterance:
         self._underrun_s = 0.0
 
     @property
+    def characters(self) -> int:
+        """Characters of text accepted so far."""
+        return self._characters
+
+    @property
     def ended(self) -> bool:
         return self.state in ENDED
 

@@ -129,13 +129,31 @@ async def test_audio_message_without_header_ends_the_session(gateway: FakeGatewa
             await anext(aiter(utterance.audio()))
 
 
-async def test_error_without_utterance_reaches_all_utterances(gateway: FakeGateway) -> None:
-    gateway.script["bad"] = [json.dumps(error_message("bad_message"))]
+async def test_refused_message_does_not_end_other_utterances(gateway: FakeGateway) -> None:
+    gateway.script["bad"] = [json.dumps(error_message("bad_message")), error_message("rate_limited", retryable=True)]
     async with connect(gateway.url) as session, session.utterance() as one, session.utterance() as two:
         await one.send("bad")
-        for utterance in (one, two):
-            with pytest.raises(SpeechError, match="bad_message"):
-                await anext(aiter(utterance.audio()))
+        with pytest.raises(SpeechError, match="rate_limited"):
+            await anext(aiter(one.audio()))
+        await two.feed("Two.")
+        assert [audio.seq async for audio in two.audio()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable"),
+    [
+        (None, True),
+        (1001, True),
+        (1003, False),
+        (1007, False),
+        (1008, False),
+        (1009, False),
+        (1012, True),
+        (4001, True),
+    ],
+)
+def test_lost_session_is_retryable_unless_the_client_made_a_mistake(code: int | None, retryable: bool) -> None:
+    assert SessionLost(code, "").retryable is retryable
 
 
 async def test_going_away_is_recorded_and_speech_continues(gateway: FakeGateway) -> None:

@@ -32,6 +32,17 @@ const scenarios = {
     session.close();
     return { ...result, voice: session.info.default_voice };
   },
+  async refused_message() {
+    const session = await connect(url);
+    const [one, two] = [session.utterance(), session.utterance()];
+    one.send("Bad.");
+    const { code } = await failure(() => collect(one));
+    two.send("Two.");
+    two.end();
+    const result = { code, samples: (await collect(two)).samples };
+    session.close();
+    return result;
+  },
   async both() {
     const session = await connect(url);
     const say = (text) => {

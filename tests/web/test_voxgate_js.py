@@ -91,6 +91,21 @@ async def test_gateway_error_has_a_type() -> None:
     assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "engine_lost", True)
 
 
+async def test_refused_message_does_not_end_other_utterances() -> None:
+    async with fake_gateway() as gateway:
+        refused = [json.dumps(error_message("bad_message")), error_message("rate_limited", "u1", retryable=True)]
+        gateway.script["Bad."] = refused
+        assert await run(gateway, "refused_message") == {"code": "rate_limited", "samples": 4 * 1920}
+    assert {"type": "interrupt", "utterance": "u1"} in gateway.received, "the gateway would speak on with text missing"
+
+
+async def test_missing_audio_at_the_end_is_detected() -> None:
+    async with fake_gateway() as gateway:
+        gateway.missing_samples = 1920
+        result = await run(gateway, "error")
+    assert (result["code"], "samples" in result["message"]) == ("protocol_violation", True)
+
+
 async def test_lost_socket_ends_every_utterance() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]

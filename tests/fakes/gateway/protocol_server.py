@@ -121,6 +121,8 @@ class FakeGateway:
         self.hold_after: int | None = None
         """Characters of an utterance after which it waits for `release`."""
         self.ready = True
+        self.missing_samples = 0
+        """Samples that `done` counts and that were not sent."""
         self.queue: list[int] = []
         """Positions to report before an utterance starts."""
         self.refuse: Callable[[], Response] | None = None
@@ -239,7 +241,7 @@ class FakeGateway:
         tail = encoder.encode(array("h", [0] * utterance.packet_samples)) if encoder.pre_skip else b""
         samples = utterance.pts
         await self._send_audio(connection, utterance, tail, utterance.packet_samples if tail else 0, last=True)
-        await connection.send(json.dumps(done_message(utterance, samples)))
+        await connection.send(json.dumps(done_message(utterance, samples + self.missing_samples)))
 
     async def _characters(self, utterance: FakeUtterance) -> AsyncIterator[int]:
         while True:

@@ -147,3 +147,39 @@ def test_many_starts_and_interrupts_never_exceed_the_slots() -> None:
             assert gateway.admission.active == 0
 
     run(scene())
+
+
+def test_interrupt_without_utterance_stops_all_that_the_client_plays() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slots=1) as gateway:
+            socket = gateway.connect()
+            say(socket, "done", "Hi.")
+            await socket.until("done")
+            for name in ("speaks", "waits"):
+                say(socket, name, TEXT)
+            await socket.until("queued")
+            socket.put(type="interrupt")
+            await socket.until("interrupted", 3)
+            answers = {m["utterance"]: m["text_spoken"] + m["text_remaining"] for m in socket.of("interrupted")}
+            assert answers == {"done": "Hi.", "speaks": TEXT, "waits": TEXT}
+            await asyncio.sleep(5)
+            assert gateway.admission.active == 0
+            socket.put(type="interrupt")
+            say(socket, "next", "Hi.")
+            await socket.until("done", 2)
+            assert (len(socket.of("interrupted")), socket.of("error")) == (3, [])
+
+    run(scene())
+
+
+def test_interrupt_of_all_takes_no_playback_position() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT)
+            socket.put(type="interrupt", played_ms=10, id="i")
+            error = await socket.until("error")
+            assert (error["code"], error["param"], error["id"]) == ("bad_message", "played_ms", "i")
+            await socket.until("done")
+
+    run(scene())

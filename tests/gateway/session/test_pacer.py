@@ -69,6 +69,18 @@ def test_ack_sets_the_clock() -> None:
     assert pacer.due_s(PACKET, 0.3) <= 0.3
 
 
+def test_acks_do_not_make_the_speech_faster_than_playback() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    now_s = 10.0
+    while now_s < 20.0:
+        while pacer.due_s(PACKET, now_s) <= now_s + TIMER_SLACK_S:
+            pacer.send(PACKET, now_s)
+            pacer.ack(2**53 - 1, now_s)
+        now_s += 0.001
+    assert pacer.sent_samples <= (10.0 + 2 * 0.4) * RATE + PACKET
+    assert pacer.frames_played(20.0) <= 10.4 / 0.08
+
+
 def test_ack_neither_decreases_nor_exceeds_what_was_sent() -> None:
     pacer = Pacer(RATE, send_ahead_ms=400)
     pacer.send(5 * PACKET, 0.0)

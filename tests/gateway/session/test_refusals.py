@@ -176,6 +176,73 @@ def test_binary_message_gets_an_error_and_closes_the_socket() -> None:
 
 
 @pytest.mark.parametrize(
+    ("payload", "utterance", "id"),
+    [
+        ('{"type": "text", "utterance": "a", "id": "7"}', "a", "7"),
+        ('{"type": "text", "utterance": "a", "text": 3}', "a", None),
+        ('{"type": "text", "utterance": "a", "id": "7", "text": "cut o', "a", "7"),
+        ('{"type": "sing", "id": "7"}', None, "7"),
+        ('{"utterance": ["a"], "id": 7}', None, None),
+        ('{"utterance": "", "id": "%s"}' % ("x" * 129), None, None),
+        ("[" * 5000, None, None),
+        ("nonsense", None, None),
+    ],
+)
+def test_error_names_utterance_and_id_as_far_as_they_can_be_read(
+    payload: str, utterance: str | None, id: str | None
+) -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            socket.put_raw(payload)
+            error = await socket.until("error")
+            assert (error["code"], error.get("utterance"), error.get("id")) == ("bad_message", utterance, id)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{**TEXT, "text": "y" * 2000}, START, {**START, "utterance": "z", "voice": "eve"}, {**TEXT, "utterance": "z"}],
+)
+def test_every_error_repeats_the_id_of_its_message(message: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            socket.put(**START, id="1")
+            socket.put(**TEXT, id="2")
+            socket.put(**message, id="3")
+            socket.put(**END, id="4")
+            error = await socket.until("error")
+            assert (error["id"], error["utterance"]) == ("3", message["utterance"])
+            assert error.get("characters") == (6 if message["utterance"] == "x" else None)
+            await socket.until("done")
+            socket.put(**END, id="5")
+            assert (await socket.until("error", 2))["id"] == "5"
+
+    run(scene())
+
+
+def test_rate_limited_text_reports_the_accepted_characters_and_ends_nothing() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(messages_per_s=2) as gateway:
+            socket = gateway.connect()
+            for fields in (START, {**START, "utterance": "other"}, {**TEXT, "utterance": "other"}):
+                socket.put(**fields)
+            for _ in range(8):
+                socket.put(**TEXT)
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"], error["characters"]) == ("rate_limited", "x", 7 * len("Hello."))
+            await asyncio.sleep(2)
+            socket.put(**END)
+            socket.put(**{**END, "utterance": "other"})
+            await socket.until("done", 2)
+            assert {m["utterance"]: m["characters"] for m in socket.of("done")} == {"x": 42, "other": 6}
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"messages_per_s": 10}, {"type": "ping"}),
