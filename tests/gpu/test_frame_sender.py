@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
 import pytest
 import torch
-from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.ipc.records import PADDING_ROW
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -35,14 +35,12 @@ def test_records_are_sent_without_padding_rows() -> None:
     assert sent == [records[[0, 2]].cpu().numpy().tobytes()]
 
 
-def test_failed_send_is_raised_by_the_next_step() -> None:
+def test_failed_send_ends_the_process() -> None:
     from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
 
     def send(_: bytes) -> None:
         raise ConnectionRefusedError("gateway is gone")
 
-    sender = FrameSender(4, WIDTH, send)
-    sender.put(records_of(3))
-    sender.join(60)
-    with pytest.raises(EngineError, match="gateway is gone"):
-        sender.put(records_of(4))
+    ended: queue.Queue[int] = queue.Queue()
+    FrameSender(4, WIDTH, send, end_process=ended.put).put(records_of(3))
+    assert ended.get(timeout=60) == 1

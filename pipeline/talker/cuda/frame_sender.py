@@ -33,9 +33,13 @@ class FrameSender:
         width: int,
         send: Callable[[bytes], object],
         first_frames: FirstFrameDecoder | None = None,
+        end_process: Callable[[int], object] = os._exit,
     ) -> None:
-        """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames."""
-        self._send, self._first_frames = send, first_frames
+        """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames.
+
+        `end_process` is called with status 1 when frames cannot be sent.
+        """
+        self._send, self._first_frames, self._end_process = send, first_frames, end_process
         self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
         self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, PendingFirstFrames | None]] = (
             queue.SimpleQueue()
@@ -60,10 +64,6 @@ class FrameSender:
         pending = self._first_frames.launch(records) if self._first_frames is not None else None
         self._due.put((buffer, event, len(records), pending))
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until the thread has stopped, which it does only when sending fails."""
-        self._thread.join(timeout_s)
-
     def _run(self) -> None:
         try:
             while True:
@@ -71,7 +71,7 @@ class FrameSender:
         except Exception:
             # The engine would still answer heartbeats, and generations wait for frames that nothing sends.
             log.exception("ending the engine's process: frames cannot be sent")
-            os._exit(1)
+            self._end_process(1)
 
     def _send_next(self) -> None:
         buffer, event, rows, pending = self._due.get()
