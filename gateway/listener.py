@@ -39,7 +39,7 @@ from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
 from .settings import Settings, SettingsError
 from .shutdown import FINAL_GRACE_S
-from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadSizeLimit
+from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadBudget, ReadSizeLimit
 from .transport.connection import SpeechCloser
 from .transport.handshake import HandshakeAuthenticator, confirm_subprotocol
 from .transport.sessions import Sessions
@@ -49,6 +49,8 @@ HANDSHAKE_TIMEOUT_S = 5.0
 """Seconds each for the TLS handshake, the head of the first request, and the WebSocket handshake."""
 MAX_QUEUED_MESSAGES = 8
 """Received messages that the websockets library holds for a session before it stops reading the socket."""
+FRAMES_PER_MESSAGE = 2
+"""Rate of frames, of any kind, per allowed message: fragments and pongs are frames too."""
 BACKLOG = 1024
 """Connections that the kernel holds until they are accepted: all clients of a lost replica may connect at once."""
 
@@ -82,6 +84,7 @@ class GatewayListener:
         self.sessions = Sessions(factory, admission, self._speech_closer, observer, shared_usage)
         self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
+        self._read_budget = ReadBudget()
         public = RouteGroup(
             [
                 *probe_routes(engine, lambda: self.sessions.draining),
@@ -175,10 +178,16 @@ class GatewayListener:
 
         The sniffer reads the head of the first request and hands the connection to the websockets library or to HTTP.
         """
-        websocket = BoundedConnection(protocol, server, write_timeout_s=self._write_timeout_s, **options)
+        websocket = BoundedConnection(
+            protocol,
+            server,
+            write_timeout_s=self._write_timeout_s,
+            frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
+            **options,
+        )
 
         def make_websocket() -> ReadSizeLimit:
-            return ReadSizeLimit(websocket)
+            return ReadSizeLimit(websocket, self._read_budget)
 
         return ProtocolSniffer(make_websocket, lambda: self._http.connection(make_websocket), HANDSHAKE_TIMEOUT_S)
 

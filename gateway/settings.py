@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import tomllib
 from collections.abc import Mapping
@@ -62,6 +63,11 @@ class Settings(BaseModel):
         (),
         description="Origins of web pages that may connect, such as https://example.org; * allows all. "
         "Always allowed: clients without an Origin header, and the gateway's own page on localhost or an IP address.",
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="Networks of the load balancers in front of the gateway, such as 10.0.0.0/8, whose X-Forwarded-For "
+        "headers name the client. By default, none.",
     )
 
     # Access
@@ -252,6 +258,13 @@ class Settings(BaseModel):
         if self.tls_key is not None and self.tls_certificate is None:
             raise ValueError("tls_key requires tls_certificate")
         return self
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)  # raises ValueError
+        return networks
 
     @field_validator("voice_aliases")
     @classmethod

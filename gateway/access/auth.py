@@ -11,6 +11,7 @@ from ..errors import Forbidden, Unauthorized
 from ..settings import Settings, SettingsError
 from .caller import Caller, caller_name
 from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
+from .proxies import TrustedProxies
 from .tokens import MAX_TTL_S, TokenSigner
 from .usage import SharedUsage
 
@@ -106,7 +107,10 @@ class AccessControl:
         origins: tuple[str, ...] = (),
         clock: Callable[[], datetime] = utc_now,
         shared_usage: SharedUsage | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
+        self.proxies = proxies or TrustedProxies()
+        """Names the clients behind load balancers."""
         self._ring = ring
         self._signer = signer
         self._defaults = defaults or KeyLimits()
@@ -198,7 +202,14 @@ def access_from_settings(
         characters_per_minute=settings.key_characters_per_minute,
     )
     ring, signer = keys_from_settings(settings), _signer(settings, secret)
-    return AccessControl(ring, signer, defaults=defaults, origins=settings.allowed_origins, shared_usage=shared_usage)
+    return AccessControl(
+        ring,
+        signer,
+        defaults=defaults,
+        origins=settings.allowed_origins,
+        shared_usage=shared_usage,
+        proxies=TrustedProxies(settings.trusted_proxies),
+    )
 
 
 def keys_from_settings(settings: Settings) -> KeyRing:

@@ -167,7 +167,7 @@ class HttpApplication:
 
     def _caller(self, request: web.Request) -> Caller:
         credential = find_credential(request.headers, request.query)
-        peer = request.remote or "?"
+        peer = self._access.proxies.client_address(request.remote or "?", request.headers.getall("X-Forwarded-For", []))
         if request.method in ("GET", "HEAD"):
             # A page of another origin cannot read the answer, and reading changes nothing.
             return self._access.caller_of(credential, peer)

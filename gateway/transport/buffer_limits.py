@@ -1,7 +1,8 @@
 """Bounds what is read from and written to a connection at once.
 
 Reads: asyncio reads up to 256 KiB in one callback, which can hold thousands of small frames; parsing them all would
-delay every other connection. `ReadSizeLimit` reads little and lets the event loop run in between.
+delay every other connection, as would parsing a little of thousands of connections. `ReadSizeLimit` reads little, and a
+`ReadBudget` bounds what all connections parse before the event loop runs on.
 
 Writes: with the kernel's default buffers of megabytes, a client that reads steadily blocks for half a minute each time
 they are full, which looks like a slow consumer. `limit_send_buffer` keeps them small, so that a slow consumer is
@@ -14,10 +15,14 @@ import asyncio
 import contextlib
 import socket
 import sys
+from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 READ_SIZE_BYTES = 1024
-"""Bytes read in one callback: longer than most messages; at most about 150 frames, which take 2 ms to parse."""
+"""Bytes read in one callback: longer than most messages; at most about 170 frames, which take 2 ms to parse."""
+TURN_BYTES = 2048
+"""Bytes parsed in one turn of the event loop, exceeded by less than one read: at most about 5 ms of small frames."""
 WRITE_LIMIT_BYTES = 4096
 """Bytes in the transport's write buffer above which a write is blocked."""
 UNSENT_BYTES = 16_384
@@ -25,13 +30,50 @@ UNSENT_BYTES = 16_384
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
 
-class ReadSizeLimit(asyncio.BufferedProtocol):
-    """Passes a connection on to `protocol`, and pauses reading for one turn of the event loop after a full buffer."""
+class ReadBudget:
+    """Bytes that all connections of an event loop may parse in one of its turns; what exceeds them waits its turn."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        self._protocol = protocol
+    def __init__(self, bytes_per_turn: int = TURN_BYTES) -> None:
+        self._bytes_per_turn = self._left = bytes_per_turn
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._next_turn: asyncio.Handle | None = None
+
+    def take(self, nbytes: int) -> bool:
+        """Takes `nbytes` of this turn; takes none and returns False when they are used up, or others wait already."""
+        self._schedule()
+        if self._waiting or self._left <= 0:
+            return False
+        self._left -= nbytes
+        return True
+
+    def wait(self, nbytes: int, parse: Callable[[], None]) -> None:
+        """Calls `parse` in a later turn that has budget left, after all that wait already."""
+        self._schedule()
+        self._waiting.append((nbytes, parse))
+
+    def _schedule(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._next_turn = None
+        self._left = self._bytes_per_turn
+        while self._waiting and self._left > 0:
+            nbytes, parse = self._waiting.popleft()
+            self._left -= nbytes
+            self._schedule()
+            parse()
+
+
+class ReadSizeLimit(asyncio.BufferedProtocol):
+    """Passes a connection on to `protocol`, little at a time; pauses reading while the `budget` is used up."""
+
+    def __init__(self, protocol: asyncio.Protocol, budget: ReadBudget) -> None:
+        self._protocol, self._budget = protocol, budget
         # A memoryview, because TLS reads into slices of the buffer, and slices of a bytearray are copies.
         self._buffer = memoryview(bytearray(READ_SIZE_BYTES))
+        self._held = b""
+        """Bytes that wait for the budget."""
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -45,11 +87,15 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._buffer[:nbytes]))
-        # If `protocol` paused reading in data_received, it also resumes it.
-        if nbytes == READ_SIZE_BYTES and self._transport.is_reading():
+        data = bytes(self._buffer[:nbytes])
+        if self._held:
+            self._held += data
+        elif self._budget.take(nbytes):
+            self.data_received(data)
+        else:
+            self._held = data
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._resume_reading)
+            self._budget.wait(nbytes, self._parse_held)
 
     def data_received(self, data: bytes) -> None:
         """Accepts data; also called directly with what was read before this protocol took over."""
@@ -64,9 +110,11 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
 
-    def _resume_reading(self) -> None:
+    def _parse_held(self) -> None:
+        data, self._held = self._held, b""
         if not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._transport.resume_reading()  # before `protocol` gets the data, and perhaps pauses reading itself
+            self.data_received(data)
 
 
 class WriteDeadline:

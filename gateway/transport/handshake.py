@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
-from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.errors import BadMessage, VoxgateError
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import caller_name
-from ..errors import Unauthorized
+from ..access.usage import TokenBucket
+from ..errors import QUOTED_CHARACTERS, Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
 from ..protocols.endpoint import EndpointRequest, WebSocketEndpoint, find_endpoint
-from ..protocols.reply import Reply, not_found
+from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..session.utterance_factory import UtteranceFactory
 from .connection import SocketClosed
 from .sessions import Sessions
@@ -33,10 +36,19 @@ KEY_TIMEOUT_S = 5.0
 """Seconds that a socket may be open before its first message with the API key arrives."""
 MAX_PENDING = 64
 """Sockets that may wait for their first message at once. A client that has a key sends it within milliseconds."""
+_SINGLE = ("Host", "Authorization", "xi-api-key")
+"""Headers that must occur at most once."""
+_TRACEBACK_INTERVAL_S = 60.0
+"""Seconds between tracebacks of failed handshakes in the log, in the long run."""
+
+log = logging.getLogger(__name__)
 
 
 class HandshakeAuthenticator:
-    """Authenticates the clients of one listener. `endpoints` are the WebSocket paths it serves."""
+    """Authenticates the clients of one listener. `endpoints` are the WebSocket paths it serves.
+
+    A client without a valid key learns nothing but that it needs one: its protocol is opened after authentication.
+    """
 
     def __init__(
         self,
@@ -52,6 +64,7 @@ class HandshakeAuthenticator:
         self._sessions = sessions
         self._observer = observer
         self._pending = PendingAuthentication(MAX_PENDING)
+        self._tracebacks = TokenBucket(1 / _TRACEBACK_INTERVAL_S)
 
     def process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answers a handshake: None accepts it, with slot and protocol set on `connection`; a response refuses it.
@@ -59,50 +72,55 @@ class HandshakeAuthenticator:
         The slot is reserved before the answer, so that two handshakes cannot take the last one.
         """
         assert isinstance(connection, BoundedConnection)
-        url = urlsplit(request.path)
-        if (found := find_endpoint(self._endpoints, url.path)) is None:
-            return self._refuse(not_found(url.path), "not_found")
-        endpoint, parts = found
-        headers, query = request.headers, dict(parse_qsl(url.query))
-        origin, host = origin_and_host(headers.get_all("Origin"), headers.get_all("Host"))
-        credential = find_credential(headers, query)
+        refuse: Callable[[ReportableError], Reply] = error_reply
         try:
-            self._access.check_origin(origin, host)
-            if credential is None and self._access.requires_key:
-                connection.first_message_key = endpoint.first_message_key
-            if connection.first_message_key is None:
-                self._reserve_slot(connection, credential)
-            else:
-                self._sessions.check_capacity()
-            connection.wire_protocol = endpoint.open(EndpointRequest(parts, query), self._factory)
+            path, query = _split_target(request.path)
+            if (found := find_endpoint(self._endpoints, path)) is None:
+                return self._refuse(not_found(path), "not_found")
+            endpoint, parts = found
+            refuse = endpoint.refuse
+            self._accept(connection, request.headers, endpoint, EndpointRequest(parts, query))
         except VoxgateError as error:
-            if connection.slot is not None:
-                connection.slot.release()
-            return self._refuse(endpoint.refuse(error), error.code)
-        return None
+            reply, reason = refuse(error), error.code
+        except Exception:
+            # A defect, which a client may repeat as often as it likes.
+            traceback = not self._tracebacks.take(asyncio.get_running_loop().time())
+            log.error("a handshake failed", exc_info=traceback)
+            reply, reason = refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the handshake failed"), "internal"
+        else:
+            return None
+        if connection.slot is not None:
+            connection.slot.release()
+        return self._refuse(reply, reason)
+
+    def _accept(
+        self, connection: BoundedConnection, headers: Headers, endpoint: WebSocketEndpoint, request: EndpointRequest
+    ) -> None:
+        """Raises VoxgateError."""
+        connection.client_address = self._client_address(connection, headers)
+        connection.open_protocol = functools.partial(endpoint.open, request, self._factory)
+        self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
+        credential = find_credential(_single_headers(headers), request.query)
+        if credential is None and self._access.requires_key and endpoint.first_message_key is not None:
+            self._sessions.check_capacity()
+            connection.require_first_message(endpoint.first_message_key)
+        else:
+            self._authorise(connection, credential)
 
     async def authenticate(self, connection: BoundedConnection) -> bool:
-        """Reserves the slot of a client that sends its key in the first message; returns whether it may proceed.
+        """Authorises a client that sends its key in the first message; returns whether it may proceed.
 
         Returns at once for a client authenticated by its handshake. Closes the socket of a client that sends no valid
         key within `KEY_TIMEOUT_S`, or that others evict.
         """
         if (reader := connection.first_message_key) is None:
             return True
-        now_s, evicted = asyncio.get_running_loop().time, False
         try:
-            async with asyncio.timeout(KEY_TIMEOUT_S) as deadline:
-
-                def evict() -> None:
-                    nonlocal evicted
-                    evicted = True
-                    deadline.reschedule(now_s())
-
-                with self._pending.admit(caller_name(None, _address(connection)), evict):
+            with self._pending.admit(caller_name(None, connection.client_address), connection.evict):
+                async with asyncio.timeout(KEY_TIMEOUT_S):
                     message = await connection.receive()
-            connection.first_message = message
             key = reader.find_key(message) if isinstance(message, str) else None
-            self._reserve_slot(connection, key)
+            self._authorise(connection, key)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
@@ -110,19 +128,27 @@ class HandshakeAuthenticator:
             await connection.close_within(CloseCode.POLICY, error.code, CLOSE_TIMEOUT_S)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
-            # An evicted socket is cut at once: under a flood, closing handshakes would hold the memory.
-            timeout_s = 0.0 if evicted else CLOSE_TIMEOUT_S
-            await connection.close_within(CloseCode.POLICY, Unauthorized.code, timeout_s)
+            await connection.close_within(CloseCode.POLICY, Unauthorized.code, CLOSE_TIMEOUT_S)
         except SocketClosed:
-            pass
+            if connection.evicted:
+                self._observer.handshake_refused(Unauthorized.code)
         else:
+            connection.accept_first(message)
             return True
         return False
 
-    def _reserve_slot(self, connection: BoundedConnection, credential: str | None) -> None:
-        """Raises Unauthorized, KeyLimit, Draining, AtCapacity."""
-        caller = self._access.caller_of(credential, _address(connection))
+    def _authorise(self, connection: BoundedConnection, credential: str | None) -> None:
+        """Reserves the slot of the caller and opens its protocol.
+
+        Raises Unauthorized, KeyLimit, Draining, AtCapacity, and the errors of the endpoint.
+        """
+        caller = self._access.caller_of(credential, connection.client_address)
         connection.hold_slot(self._sessions.reserve_slot(caller))
+        connection.wire_protocol = connection.open_protocol()
+
+    def _client_address(self, connection: ServerConnection, headers: Headers) -> str:
+        peer = str(connection.remote_address[0]) if connection.remote_address else "?"
+        return self._access.proxies.client_address(peer, headers.get_all("X-Forwarded-For"))
 
     def _refuse(self, reply: Reply, reason: str) -> Response:
         self._observer.handshake_refused(reason)
@@ -133,8 +159,24 @@ class HandshakeAuthenticator:
         return Response(reply.status.value, reply.status.phrase, headers, reply.body)
 
 
-def _address(connection: ServerConnection) -> str:
-    return str(connection.remote_address[0]) if connection.remote_address else "?"
+def _split_target(target: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of a request. Raises BadMessage."""
+    try:
+        url = urlsplit(target)
+        return url.path, dict(parse_qsl(url.query))
+    except ValueError:
+        raise BadMessage(f"the request target must be a URL, got {target[:QUOTED_CHARACTERS]!r}") from None
+
+
+def _single_headers(headers: Headers) -> Headers:
+    """The headers with one value each. Raises BadMessage.
+
+    Lines of a list are joined (RFC 9110, section 5.3).
+    """
+    for name in _SINGLE:
+        if len(headers.get_all(name)) > 1:
+            raise BadMessage(f"the header {name} must occur at most once")
+    return Headers({name: ", ".join(headers.get_all(name)) for name in headers})
 
 
 def confirm_subprotocol(_: ServerConnection, request: Request, response: Response) -> None:
@@ -142,7 +184,7 @@ def confirm_subprotocol(_: ServerConnection, request: Request, response: Respons
 
     A browser closes the socket when the response confirms none of the subprotocols it named.
     """
-    scheme, comma, _key = request.headers.get("Sec-WebSocket-Protocol", "").partition(",")
+    scheme, comma, _key = ", ".join(request.headers.get_all("Sec-WebSocket-Protocol")).partition(",")
     accepted = response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
     if accepted and comma and scheme.strip().lower() in ("token", "bearer"):
         response.headers["Sec-WebSocket-Protocol"] = scheme.strip()

@@ -12,20 +12,21 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.protocol import Event, State
 
-from ..access.usage import TokenBucket
+from ..errors import Unauthorized
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from .buffer_limits import WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
+from .frame_policy import FramePolicy
 from .sessions import ConnectionSlot
 
 SEND_BUFFER_BYTES = 16_384
 """Requested size of the kernel's send buffer, in bytes: a few seconds of Opus, so that a slow consumer blocks soon."""
-PINGS_PER_S = 20.0
-"""Rate of pings above which a client is disconnected: the library answers each one at the gateway's expense."""
+PENDING_MESSAGE_BYTES = 8192
+"""Maximum size of the first message of a client that sends its key in it."""
 ABORT_ABOVE_BYTES = 131_072
 """Write buffer above which a connection is aborted, in bytes.
 
@@ -54,25 +55,33 @@ class BoundedConnection(ServerConnection):
 
     slot: ConnectionSlot | None = None
     """Reserved socket of the gateway and of its caller; released when the connection is lost."""
+    client_address: str
+    """Address of the client, which a trusted proxy may have forwarded."""
+    open_protocol: Callable[[], WireProtocol]
+    """Opens the protocol of the endpoint that the client chose. Raises VoxgateError."""
     wire_protocol: WireProtocol
-    """Protocol of the endpoint that the client chose."""
+    """The opened protocol."""
     first_message_key: FirstMessageKey | None = None
     """Reads the API key from the first message; None when the handshake authenticated the client."""
-    first_message: str | bytes | None = None
+    evicted = False
+    """Whether the socket had to make room for another one that waits for its key."""
+    _first_message: str | bytes | None = None
     """Message that authentication received before the session; `receive` returns it first."""
 
-    def __init__(self, *args: Any, write_timeout_s: float, **options: Any) -> None:
+    def __init__(self, *args: Any, write_timeout_s: float, frames_per_s: float, **options: Any) -> None:
         """`write_timeout_s`: seconds without progress after which a client that does not read is cut.
 
-        The session judges its own writes earlier; it does not see the pongs of the library.
+        The session judges its own writes earlier; it does not see the pongs of the library. `frames_per_s`: rate of
+        frames above which a client is disconnected.
         """
         super().__init__(*args, **options)
+        self._frame_policy = FramePolicy(frames_per_s)
+        self._max_message_bytes = self.protocol.max_message_size
         self._write_deadline = WriteDeadline(write_timeout_s)
         self._close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._pings = TokenBucket(PINGS_PER_S)
         limit_send_buffer(transport)
         if (sock := transport.get_extra_info("socket")) is not None:
             with contextlib.suppress(OSError):  # optional: the gateway works without these options
@@ -118,23 +127,58 @@ class BoundedConnection(ServerConnection):
             self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
 
     def process_event(self, event: Event) -> None:
+        if not isinstance(event, Frame) or event.opcode is Opcode.CLOSE:
+            super().process_event(event)
+            return
+        unsolicited = event.opcode is Opcode.PONG and bytes(event.data) not in self.pending_pings
+        violation = self._frame_policy.violation(self.loop.time(), control=unsolicited or event.opcode is Opcode.PING)
         super().process_event(event)
-        ping = isinstance(event, Frame) and event.opcode is Opcode.PING
-        if ping and self._pings.take(self.loop.time()) and self.state is State.OPEN:
-            self.protocol.fail(CloseCode.POLICY_VIOLATION, "ping flood")
+        if violation is not None:
+            self._disconnect(violation)
+        elif self.first_message_key is not None and event.fin and event.opcode in DATA_OPCODES:
+            # What the client has sent after its first message waits until the key in it was checked.
+            self._frame_policy.lift()
+            self.transport.pause_reading()
+
+    def _disconnect(self, reason: str) -> None:
+        """Closes the socket because of a policy, and reads nothing more."""
+        if self.state is State.OPEN:
+            self.protocol.fail(CloseCode.POLICY_VIOLATION, reason)
             self.send_data()
             self.transport.pause_reading()
             self._limit_close()
 
+    def require_first_message(self, reader: FirstMessageKey) -> None:
+        """Restricts the client until it has shown its key in its first message, which `reader` finds there."""
+        self.first_message_key = reader
+        self._frame_policy.restrict()
+        self.protocol.max_message_size = PENDING_MESSAGE_BYTES
+
+    def accept_first(self, message: str | bytes) -> None:
+        """Ends the restrictions of `require_first_message`; `receive` returns `message` once more."""
+        self.first_message_key = None
+        self._first_message = message
+        self.protocol.max_message_size = self._max_message_bytes
+        if not self.recv_messages.paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     async def receive(self) -> str | bytes:
         """Returns the next message. Raises SocketClosed. Cancelling it loses no message."""
-        if self.first_message is not None:
-            message, self.first_message = self.first_message, None
+        if self._first_message is not None:
+            message, self._first_message = self._first_message, None
             return message
         try:
             return await self.recv()
         except ConnectionClosed:
             raise SocketClosed from None
+
+    def evict(self) -> None:
+        """Ends the connection at once: under a flood, closing handshakes would hold the memory."""
+        self.evicted = True
+        if self.state is State.OPEN:
+            self.protocol.fail(CloseCode.POLICY_VIOLATION, Unauthorized.code)
+            self.send_data()
+        self.transport.abort()
 
     # The library's `send` writes and waits in one call. The session has to see a blocked write at once, so `send` only
     # writes, and `wait_writable` waits. Messages are never fragmented, which is all that the library's `send` adds.

@@ -77,13 +77,14 @@ class _Server:
         return True
 
 
-async def open_websocket(**options: Any) -> tuple[BoundedConnection, MemoryTransport]:
+async def open_websocket(max_size: int = 65_536, **options: Any) -> tuple[BoundedConnection, MemoryTransport]:
     """Returns an open WebSocket of the gateway and its transport."""
     client = ClientProtocol(parse_uri("ws://localhost/v1/speech"))
     client.send_request(client.connect())
     transport = MemoryTransport()
     server: Any = _Server()
-    connection = BoundedConnection(ServerProtocol(), server, **{"write_timeout_s": 60.0, **options})
+    options = {"write_timeout_s": 60.0, "frames_per_s": 800.0, **options}
+    connection = BoundedConnection(ServerProtocol(max_size=max_size), server, **options)
     transport.protocol = connection
     connection.connection_made(transport)
     connection.data_received(b"".join(client.data_to_send()))

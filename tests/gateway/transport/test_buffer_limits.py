@@ -1,11 +1,11 @@
-"""Reads are limited to one buffer per turn of the event loop, and no data is lost."""
+"""All connections together read a bounded number of bytes per turn of the event loop, and no data is lost."""
 
 from __future__ import annotations
 
 import asyncio
 
-from fakes.virtual_time import run
-from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, ReadSizeLimit
+from fakes.virtual_time import run, settle
+from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, TURN_BYTES, ReadBudget, ReadSizeLimit
 
 
 class Transport(asyncio.Transport):
@@ -15,12 +15,13 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.waiting = waiting
         self.reads = True
+        self.closing = False
 
     def is_reading(self) -> bool:
         return self.reads
 
     def is_closing(self) -> bool:
-        return False
+        return self.closing
 
     def pause_reading(self) -> None:
         self.reads = False
@@ -55,25 +56,63 @@ class Receiver(asyncio.Protocol):
             self.transport.pause_reading()
 
 
-def test_each_turn_reads_at_most_one_buffer() -> None:
+def connect(count: int, data: bytes, pause_at: int | None = None) -> list[tuple[Transport, Receiver, ReadSizeLimit]]:
+    """Connections with `data` to read, which share one budget."""
+    budget, connections = ReadBudget(), []
+    for _ in range(count):
+        transport, receiver = Transport(data), Receiver(pause_at)
+        limit = ReadSizeLimit(receiver, budget)
+        limit.connection_made(transport)
+        connections.append((transport, receiver, limit))
+    return connections
+
+
+def test_all_connections_together_parse_at_most_the_budget_of_a_turn() -> None:
     async def scene() -> None:
         data = bytes(range(256)) * 20
-        transport, receiver = Transport(data), Receiver()
-        limit = ReadSizeLimit(receiver)
-        limit.connection_made(transport)
-        while transport.waiting:
-            assert transport.feed(limit) <= READ_SIZE_BYTES
+        connections = connect(10, data)
+        parsed = 0
+        while any(receiver.received != data for _, receiver, _ in connections):
+            for transport, _, limit in connections:
+                transport.feed(limit)
             await asyncio.sleep(0)
-        assert receiver.received == data
+            before, parsed = parsed, sum(len(receiver.received) for _, receiver, _ in connections)
+            assert 0 < parsed - before < 2 * (TURN_BYTES + READ_SIZE_BYTES)
+
+    run(scene())
+
+
+def test_connections_that_wait_for_the_budget_take_turns() -> None:
+    async def scene() -> None:
+        connections = connect(10, bytes(20 * READ_SIZE_BYTES))
+        while any(transport.waiting for transport, _, _ in connections):
+            for transport, _, limit in connections:
+                transport.feed(limit)
+            await asyncio.sleep(0)
+            read = [len(receiver.received) for _, receiver, _ in connections]
+            assert max(read) - min(read) <= 3 * READ_SIZE_BYTES
+
+    run(scene())
+
+
+def test_connection_lost_while_it_waits_for_the_budget_gets_nothing_more() -> None:
+    async def scene() -> None:
+        connections = connect(5, bytes(READ_SIZE_BYTES))
+        for transport, _, limit in connections:
+            transport.feed(limit)
+        waiting = [connection for connection in connections if not connection[0].reads]
+        for transport, _, _ in waiting:
+            transport.closing = True
+        await settle()
+        assert len(waiting) == 3
+        assert all(receiver.received == b"" for _, receiver, _ in waiting)
 
     run(scene())
 
 
 def test_pause_by_the_inner_protocol_is_kept() -> None:
     async def scene() -> None:
-        transport, receiver = Transport(bytes(10 * READ_SIZE_BYTES)), Receiver(pause_at=READ_SIZE_BYTES)
-        limit = ReadSizeLimit(receiver)
-        limit.connection_made(transport)
+        ((transport, receiver, limit),) = connect(1, bytes(10 * READ_SIZE_BYTES), pause_at=READ_SIZE_BYTES)
         for _ in range(5):
             transport.feed(limit)
             await asyncio.sleep(0)
@@ -84,11 +123,15 @@ def test_pause_by_the_inner_protocol_is_kept() -> None:
 
 def test_slice_of_the_buffer_is_no_copy() -> None:
     """asyncio fills the buffer through slices when it decrypts TLS."""
-    received = Receiver()
-    limit = ReadSizeLimit(received)
-    buffer = limit.get_buffer(-1)
-    buffer[:3] = b"one"
-    rest = buffer[3:]
-    rest[:3] = b"two"
-    limit.buffer_updated(6)
-    assert received.received == b"onetwo"
+
+    async def scene() -> None:
+        received = Receiver()
+        limit = ReadSizeLimit(received, ReadBudget())
+        buffer = limit.get_buffer(-1)
+        buffer[:3] = b"one"
+        rest = buffer[3:]
+        rest[:3] = b"two"
+        limit.buffer_updated(6)
+        assert received.received == b"onetwo"
+
+    run(scene())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import struct
 from contextlib import ExitStack
@@ -75,6 +76,102 @@ async def test_pending_sockets_are_evicted_for_a_client_with_a_key(monkeypatch: 
             await socket.send(json.dumps({"text": ""}))
             assert any(message.get("audio") for message in await rest_of(socket))
         assert await rest_of(pending[1]) == []
+
+
+async def test_client_without_valid_key_does_not_learn_which_voices_exist() -> None:
+    async with gateway(keys=KEYS) as served:
+        answers = []
+        for voice in ("ada", "unknown"):
+            async with dial(served, MULTI.replace("ada", voice)) as socket:
+                await socket.send('{"text": " ", "xi_api_key": "other"}')
+                answers.append((await rest_of(socket), socket.close_code))
+        assert answers[0] == answers[1]
+
+
+async def test_unknown_voice_is_refused_after_the_key_was_checked() -> None:
+    async with gateway(keys=KEYS) as served, dial(served, MULTI.replace("ada", "unknown")) as socket:
+        await socket.send('{"text": " ", "xi_api_key": "key-of-ada"}')
+        (error,) = await rest_of(socket)
+        assert "unknown" in str(error["message"])
+        assert socket.close_code == 1008
+    await until(lambda: not served._sessions.total_open)
+
+
+async def answer_to(served: Gateway, request_line: bytes, *headers: bytes) -> bytes:
+    """The status line that answers a handshake, or nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"\r\n".join((request_line, *UPGRADE, *headers, b"", b"")))
+    async with asyncio.timeout(DEADLINE_S):
+        line = await reader.readline()
+    writer.transport.abort()
+    return line
+
+
+UPGRADE = (
+    b"Host: a",
+    b"Upgrade: websocket",
+    b"Connection: Upgrade",
+    b"Sec-WebSocket-Version: 13",
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
+SPEECH = b"GET /v1/speech HTTP/1.1"
+KEY = b"xi-api-key: key-of-ada"
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "status"),
+    [
+        (b"GET //[ HTTP/1.1", (), b"400"),
+        (b"GET http://[/v1/speech HTTP/1.1", (), b"400"),
+        (SPEECH, (KEY, KEY), b"400"),
+        (SPEECH, (b"Authorization: Bearer a", b"Authorization: Bearer b"), b"400"),
+        (SPEECH, (KEY, b"Host: b"), b"400"),
+        (SPEECH, (KEY, b"Origin: http://a", b"Origin: http://a"), b"403"),
+        (SPEECH, (b"Sec-WebSocket-Protocol: token", b"Sec-WebSocket-Protocol: key-of-ada"), b"101"),
+        (b"GET /v1/speech?token=\xff HTTP/1.1", (), b""),
+        (SPEECH, (b"xi-api-key: \xff\xfe",), b"401"),
+    ],
+)
+async def test_malformed_handshake_is_refused_without_a_traceback(
+    line: bytes, headers: tuple[bytes, ...], status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(keys=KEYS) as served:
+        assert status in await answer_to(served, line, *headers)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_defect_of_a_handshake_is_answered_and_logged_a_few_times_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("scripted")
+
+    async with gateway(keys=KEYS) as served:
+        monkeypatch.setattr(served._listener._access, "check_origin", fail)
+        for _ in range(5):
+            assert b"500" in await answer_to(served, SPEECH, KEY)
+        assert served._sessions.total_open == 0
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert (len(errors), sum(bool(record.exc_info) for record in errors)) == (5, 1)
+
+
+async def test_pending_sockets_behind_a_proxy_are_counted_by_the_forwarded_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "MAX_PENDING", 3)
+
+    async with contextlib.AsyncExitStack() as sockets, gateway(keys=KEYS, trusted_proxies=("127.0.0.1",)) as served:
+
+        async def pending(address: str) -> ClientConnection:
+            url = f"ws://127.0.0.1:{served.port}{SINGLE}"
+            return await sockets.enter_async_context(connect(url, additional_headers={"X-Forwarded-For": address}))
+
+        one = await pending("198.51.100.1")
+        flood = [await pending("203.0.113.9") for _ in range(5)]
+        assert [await rest_of(socket) for socket in flood[:3]] == [[], [], []]
+        await one.send(json.dumps({"text": "Hello there. ", "xi_api_key": "key-of-ada"}))
+        await one.send(json.dumps({"text": ""}))
+        assert any(message.get("audio") for message in await rest_of(one))
 
 
 @pytest.mark.parametrize("path", ["/v1/speech", "/v1/speak", "/v2/speak"])

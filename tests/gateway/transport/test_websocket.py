@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from fakes.gateway.memory_websocket import client_frame, open_websocket
 from fakes.virtual_time import run, settle
+from voxgate.gateway.protocols.endpoint import FirstMessageKey
 from voxgate.gateway.transport.connection import SocketClosed
-from voxgate.gateway.transport.websocket import CLOSE_TIMEOUT_S, frame_head
+from voxgate.gateway.transport.frame_policy import PENDING_FRAMES
+from voxgate.gateway.transport.websocket import (
+    CLOSE_TIMEOUT_S,
+    PENDING_MESSAGE_BYTES,
+    BoundedConnection,
+    frame_head,
+)
 from websockets.frames import Frame, Opcode
 
 
@@ -67,6 +75,122 @@ def test_client_that_does_not_end_its_closed_connection_is_cut(frame: bytes) -> 
         with pytest.raises(SocketClosed):
             await receiving
         assert transport.aborted_s == pytest.approx(CLOSE_TIMEOUT_S, abs=0.01)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("opcode", "count"), [(Opcode.PING, 200), (Opcode.PONG, 200), (Opcode.CONT, 5000), (Opcode.TEXT, 5000)]
+)
+def test_flood_of_any_kind_of_frame_is_disconnected(opcode: Opcode, count: int) -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket()
+        receiving = asyncio.create_task(drop_messages(websocket))
+        if opcode is Opcode.CONT:
+            websocket.data_received(Frame(Opcode.TEXT, b"", fin=False).serialize(mask=True))
+        frame = Frame(opcode, b"", fin=opcode is not Opcode.CONT).serialize(mask=True)
+        for _ in range(count):
+            websocket.data_received(frame)
+            await asyncio.sleep(0)
+        assert not transport.reads
+        assert transport.written[-40:].find((1008).to_bytes(2)) >= 0
+        await receiving
+        assert transport.aborted_s == pytest.approx(CLOSE_TIMEOUT_S, abs=0.01)
+
+    run(scene())
+
+
+async def drop_messages(websocket: BoundedConnection) -> None:
+    with contextlib.suppress(SocketClosed):
+        while True:
+            await websocket.receive()
+
+
+def test_pongs_that_answer_pings_are_no_flood() -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket()
+        answered: list[None] = []
+        for _ in range(300):
+            websocket.probe(lambda: answered.append(None))
+            websocket.data_received(client_frame(Opcode.PONG, transport.written[-8:]))
+            await asyncio.sleep(0)
+        await settle()
+        assert len(answered) == 300
+        assert transport.aborted_s is None
+        transport.lose(None)
+
+    run(scene())
+
+
+KEY_READER = FirstMessageKey(lambda message: message, str)
+
+
+def test_frames_after_the_first_message_wait_until_its_key_is_checked() -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket()
+        websocket.require_first_message(KEY_READER)
+        for number in range(5):
+            websocket.data_received(client_frame(Opcode.TEXT, b"%d" % number))
+        assert not transport.reads
+        websocket.accept_first(await websocket.receive())
+        assert transport.reads
+        assert [await websocket.receive() for _ in range(5)] == ["0", "1", "2", "3", "4"]
+        transport.lose(None)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("opcode", [Opcode.PONG, Opcode.PING])
+def test_client_without_key_may_send_few_frames(opcode: Opcode) -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket()
+        websocket.require_first_message(KEY_READER)
+        for _ in range(PENDING_FRAMES):
+            websocket.data_received(client_frame(opcode))
+        assert transport.reads
+        websocket.data_received(client_frame(opcode))
+        assert not transport.reads
+        assert b"too many frames" in transport.written
+        await asyncio.sleep(CLOSE_TIMEOUT_S + 0.1)
+        assert transport.aborted_s is not None
+
+    run(scene())
+
+
+def test_first_message_with_the_key_is_small() -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket(max_size=65_536)
+        websocket.require_first_message(KEY_READER)
+        websocket.data_received(client_frame(Opcode.TEXT, bytes(PENDING_MESSAGE_BYTES + 1)))
+        assert (1009).to_bytes(2) in transport.written
+        transport.lose(None)
+
+    run(scene())
+
+
+def test_later_messages_may_be_large() -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket(max_size=65_536)
+        websocket.require_first_message(KEY_READER)
+        websocket.data_received(client_frame(Opcode.TEXT, b"key"))
+        websocket.accept_first(await websocket.receive())
+        websocket.data_received(client_frame(Opcode.TEXT, bytes(60_000)))
+        assert await websocket.receive() == "key"
+        assert len(await websocket.receive()) == 60_000
+        transport.lose(None)
+
+    run(scene())
+
+
+def test_evicted_client_learns_the_reason_and_is_cut_at_once() -> None:
+    async def scene() -> None:
+        websocket, transport = await open_websocket()
+        websocket.evict()
+        assert websocket.evicted
+        assert b"unauthorized" in transport.written
+        assert transport.aborted_s == 0
+        await settle()
+        websocket.evict()  # once more, when it is gone
 
     run(scene())
 

@@ -1,0 +1,40 @@
+"""How many frames a client may send: of all kinds, control frames, and frames before it has shown its key."""
+
+from __future__ import annotations
+
+from ..access.usage import TokenBucket
+
+CONTROL_FRAMES_PER_S = 20.0
+"""Rate of pings and unsolicited pongs: the library answers each ping at the gateway's expense, and a pong that answers
+no ping serves only to keep the gateway busy."""
+PENDING_FRAMES = 10
+"""Frames of a first message with the key, and control frames before it."""
+
+
+class FramePolicy:
+    """Counts the frames of one client. Synchronous; time is an argument."""
+
+    def __init__(self, frames_per_s: float) -> None:
+        self._frames = TokenBucket(frames_per_s)
+        self._control_frames = TokenBucket(CONTROL_FRAMES_PER_S)
+        self._pending_left: int | None = None
+
+    def restrict(self) -> None:
+        """The client has to show its key with the next frames: it may send `PENDING_FRAMES` at most."""
+        self._pending_left = PENDING_FRAMES
+
+    def lift(self) -> None:
+        """The client has sent its first message."""
+        self._pending_left = None
+
+    def violation(self, now_s: float, *, control: bool) -> str | None:
+        """Counts a frame, a ping or an unsolicited pong if `control`; returns why the client is disconnected, if so."""
+        if self._pending_left is not None:
+            self._pending_left -= 1
+            if self._pending_left < 0:
+                return "too many frames before the API key"
+        if self._frames.take(now_s):
+            return "too many frames"
+        if control and self._control_frames.take(now_s):
+            return "too many control frames"
+        return None
