@@ -40,8 +40,8 @@ class _ElevenLabsRequest(BaseModel):
     voice_settings: _VoiceSettings | None = None
 
 
-class _TimedLines(ResponseBody):
-    """Encodes audio and character times as JSON, one line per packet."""
+class _TimedBody(ResponseBody):
+    """Keeps the character times of one utterance for the subclass, which encodes them with its audio."""
 
     wants_words = True
 
@@ -54,9 +54,16 @@ class _TimedLines(ResponseBody):
     def add_words(self, words: Sequence[WordFields]) -> None:
         self._alignment.add_words(words)
 
-    def encode_audio(self, packet: AudioPacket) -> bytes | None:
+    def _take_until_end_of(self, packet: AudioPacket) -> CharacterTimes | None:
         end = packet.header.pts + packet.header.samples
-        return self._line(packet.payload, self._alignment.take_until(end * 1000 / self._rate_hz))
+        return self._alignment.take_until(end * 1000 / self._rate_hz)
+
+
+class _TimedLines(_TimedBody):
+    """Encodes audio and character times as JSON, one line per packet."""
+
+    def encode_audio(self, packet: AudioPacket) -> bytes | None:
+        return self._line(packet.payload, self._take_until_end_of(packet))
 
     def encode_end(self, done: DoneMessage) -> bytes | None:
         del done
@@ -65,42 +72,68 @@ class _TimedLines(ResponseBody):
     def _line(self, payload: bytes, characters: CharacterTimes | None) -> bytes | None:
         if not payload and characters is None:
             return None
-        return _timed_json(payload, characters) + b"\n"
+        alignment = None if characters is None else _alignment_fields(characters)
+        audio = base64.b64encode(payload).decode("ascii")
+        line = {"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}
+        return json.dumps(line).encode() + b"\n"
 
 
-class _TimedDocument(_TimedLines):
-    """Encodes audio and character times as one JSON document at the end of speech."""
+_BASE64_GROUP_BYTES = 3
+"""Only base64 texts of multiples of this many bytes can be joined."""
+
+
+class _TimedDocument(_TimedBody):
+    """Writes audio and character times as one JSON document, of the form that `json.dumps` gives, packet by packet.
+
+    The times follow the audio. Until then they are kept as JSON, so that the end takes no longer than a packet.
+    """
 
     def __init__(self, text: str, rate_hz: int) -> None:
         super().__init__(text, rate_hz)
-        self._parts: list[bytes] = []
+        self._begun = False
+        self._incomplete = b""
+        """Bytes of audio that do not fill a base64 group."""
+        self._times: dict[str, list[str]] = {}
+        """Items of each list of the alignment, as JSON."""
 
     def encode_audio(self, packet: AudioPacket) -> bytes | None:
-        self._parts.append(packet.payload)
-        return None
+        self._keep_times(self._take_until_end_of(packet))
+        payload = self._incomplete + packet.payload
+        complete = len(payload) - len(payload) % _BASE64_GROUP_BYTES
+        self._incomplete = payload[complete:]
+        return self._continue(payload[:complete]) if complete else None
 
     def encode_end(self, done: DoneMessage) -> bytes | None:
         del done
-        return _timed_json(b"".join(self._parts), self._alignment.take_rest())
+        self._keep_times(self._alignment.take_rest())
+        fields = ", ".join(f'"{name}": [{", ".join(items)}]' for name, items in self._times.items())
+        alignment = f"{{{fields}}}" if fields else "null"
+        end = f'", "alignment": {alignment}, "normalized_alignment": {alignment}}}'
+        return self._continue(self._incomplete) + end.encode()
+
+    def _keep_times(self, characters: CharacterTimes | None) -> None:
+        if characters is not None:
+            for name, values in _alignment_fields(characters).items():
+                self._times.setdefault(name, []).append(json.dumps(values)[1:-1])
+
+    def _continue(self, payload: bytes) -> bytes:
+        start, self._begun = b"" if self._begun else b'{"audio_base64": "', True
+        return start + base64.b64encode(payload)
 
 
-def _timed_json(payload: bytes, characters: CharacterTimes | None) -> bytes:
-    alignment = None
-    if characters is not None:
-        starts_ms, durations_ms = characters.starts_ms, characters.durations_ms
-        alignment = {
-            "characters": characters.characters,
-            "character_start_times_seconds": [start / 1000 for start in starts_ms],
-            "character_end_times_seconds": [
-                (start + duration) / 1000 for start, duration in zip(starts_ms, durations_ms, strict=True)
-            ],
-        }
-    audio = base64.b64encode(payload).decode("ascii")
-    return json.dumps({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}).encode()
+def _alignment_fields(characters: CharacterTimes) -> dict[str, Sequence[Any]]:
+    starts_ms, durations_ms = characters.starts_ms, characters.durations_ms
+    return {
+        "characters": characters.characters,
+        "character_start_times_seconds": [start / 1000 for start in starts_ms],
+        "character_end_times_seconds": [
+            (start + duration) / 1000 for start, duration in zip(starts_ms, durations_ms, strict=True)
+        ],
+    }
 
 
 def _open(
-    request: EndpointRequest, body: _ElevenLabsRequest, factory: UtteranceFactory, timed: type[_TimedLines] | None
+    request: EndpointRequest, body: _ElevenLabsRequest, factory: UtteranceFactory, timed: type[_TimedBody] | None
 ) -> OneShotProtocol:
     """Raises UnknownVoice, UnknownLanguage, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady."""
     if body.voice_settings is not None:
@@ -114,7 +147,7 @@ def _open(
     return OneShotProtocol(ElevenLabs.name, start, body.text, response)
 
 
-def _endpoint(path: str, timed: type[_TimedLines] | None) -> SpeechEndpoint[Any]:
+def _endpoint(path: str, timed: type[_TimedBody] | None) -> SpeechEndpoint[Any]:
     return SpeechEndpoint(
         path, _ElevenLabsRequest, lambda request, body, factory: _open(request, body, factory, timed), refuse
     )

@@ -14,11 +14,20 @@ from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
+from voxgate.gateway.messages import AudioHeader, DoneMessage
+from voxgate.gateway.protocols import elevenlabs_http
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience
+from voxgate.gateway.session.outbox import AudioPacket
 
 TEXT = "The quick brown fox."
 PCM = {"output_format": "pcm_24000"}
+TIMED = "/v1/text-to-speech/ada/with-timestamps"
+DONE = DoneMessage(utterance="speech", reason="end", characters=3, frames=1, samples=1920, audio_ms=80, ttfa_ms=1)
+
+
+def audio_packet(payload: bytes) -> AudioPacket:
+    return AudioPacket(AudioHeader(0, 0, 0, samples=len(payload)), payload)
 
 
 @pytest.fixture
@@ -66,13 +75,52 @@ async def test_stream_with_timestamps_answers_lines(client: aiohttp.ClientSessio
 async def test_with_timestamps_answers_one_document(
     client: aiohttp.ClientSession, text: str, chunk_frames: int
 ) -> None:
-    """Nothing is sent before the end: speech that comes in chunks as large as may wait must go on all the same."""
-    async with gateway(ToneSynthesizer(ToneScript(chunk_frames=chunk_frames))) as served, asyncio.timeout(DEADLINE_S):
-        path = "/v1/text-to-speech/ada/with-timestamps"
-        async with client.post(url(served, path), params=PCM, json={"text": text}) as answer:
-            whole = await answer.json()
-        assert base64.b64decode(whole["audio_base64"]) == s16le(tone_pcm(text))
-        assert "".join(whole["alignment"]["characters"]) == text + " "
+    async with (
+        gateway(ToneSynthesizer(ToneScript(chunk_frames=chunk_frames))) as served,
+        asyncio.timeout(DEADLINE_S),
+        client.post(url(served, TIMED), params=PCM, json={"text": text}) as answer,
+    ):
+        whole = await answer.read()
+    document = json.loads(whole)
+    assert base64.b64decode(document["audio_base64"]) == s16le(tone_pcm(text))
+    assert "".join(document["alignment"]["characters"]) == text + " "
+    assert list(document) == ["audio_base64", "alignment", "normalized_alignment"]
+    assert whole == json.dumps(document).encode()
+
+
+async def test_with_timestamps_is_sent_while_it_is_made(client: aiohttp.ClientSession) -> None:
+    """The talker stops for want of reading long before the end: what waits is bounded by the lookahead."""
+    synthesizer = ToneSynthesizer(max_characters=60_000)
+    async with (
+        gateway(synthesizer, max_characters=60_000) as served,
+        asyncio.timeout(DEADLINE_S),
+        client.post(url(served, TIMED), params=PCM, json={"text": "x" * 60_000}) as answer,
+    ):
+        assert await answer.content.readexactly(18) == b'{"audio_base64": "'
+        assert synthesizer.open_speeches
+        assert synthesizer.speeches[0].made < 30_000
+
+
+async def test_failure_after_the_first_byte_cuts_the_document(client: aiohttp.ClientSession) -> None:
+    async with (
+        gateway(ToneSynthesizer(ToneScript(fail_frame=8, frame_s=0.01))) as served,
+        client.post(url(served, TIMED), params=PCM, json={"text": TEXT}) as answer,
+    ):
+        assert answer.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 3), (2, 5, 0, 7), (4, 4, 4), (0,), ()])
+def test_packets_of_any_size_make_one_base64_text(sizes: tuple[int, ...]) -> None:
+    body = elevenlabs_http._TimedDocument("Hi.", 24_000)
+    payloads = [bytes(range(size)) for size in sizes]
+    parts = [body.encode_audio(audio_packet(payload)) for payload in payloads]
+    longest = max((len(part) for part in parts if part), default=0)
+    assert longest <= len(b'{"audio_base64": "') + 4 * (max(sizes, default=0) + 2) // 3
+    document = json.loads(b"".join(part or b"" for part in parts) + (body.encode_end(DONE) or b""))
+    assert base64.b64decode(document["audio_base64"], validate=True) == b"".join(payloads)
+    assert document["alignment"]["characters"] == [*"Hi. "]
 
 
 @pytest.mark.parametrize(
