@@ -15,6 +15,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.server import ServerProtocol
 
 from .access.auth import AccessControl, keys_from_settings
+from .access.rights import ISSUE_TOKENS, MANAGE_VOICES, PUBLIC, READ_METRICS
 from .access.usage import SharedUsage
 from .engine import EngineStatus
 from .http.application import HttpApplication, RouteGroup
@@ -86,21 +87,19 @@ class GatewayListener:
         self._server: Server | None = None
         self._read_budget = ReadBudget()
         public = RouteGroup(
+            PUBLIC,
             [
                 *probe_routes(engine, lambda: self.sessions.draining),
                 limits_route(factory, admission, engine, self.sessions),
                 *upgrade_routes(WEBSOCKET_ENDPOINTS),
                 *page_routes(),
-            ]
+            ],
         )
-        own = RouteGroup(
-            [
-                *token_routes(access),
-                *(() if exposition is None else (metrics_route(access, self._settings.metrics_key, exposition),)),
-                *(voice_routes(library, access) if library is not None else ()),
-            ]
-        )
-        protocols = [
+        groups = [
+            public,
+            RouteGroup(ISSUE_TOKENS, token_routes(access)),
+            RouteGroup(READ_METRICS, [] if exposition is None else [metrics_route(exposition)]),
+            RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library)),
             *document_routes(DOCUMENT_ENDPOINTS, factory),
             *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
         ]
@@ -108,7 +107,7 @@ class GatewayListener:
         self._write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
-        self._http = HttpApplication(public, [own, *protocols], access, self._settings.sockets, self._write_timeout_s)
+        self._http = HttpApplication(groups, access, self._settings.sockets, self._write_timeout_s)
 
     @property
     def port(self) -> int:

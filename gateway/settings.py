@@ -75,8 +75,11 @@ class Settings(BaseModel):
     keys_file: Path | None = Field(
         None, description="TOML file of API keys. With keys_file or keys set, every client needs a key."
     )
-    keys: tuple[str, ...] = Field((), description='API keys as "NAME=sha256:HEX"; `voxgate keys new NAME` creates one.')
-    metrics_key: str = Field("metrics", description="Name of the API key that may read /metrics, if there are keys.")
+    keys: tuple[str, ...] = Field(
+        (),
+        description='API keys as "NAME=sha256:HEX", or with rights as "NAME=sha256:HEX:speak+voices+metrics"; '
+        "`voxgate keys new NAME` creates one.",
+    )
     key_sockets: Positive | None = Field(
         None,
         description="Maximum number of open sockets per API key (without keys, per IP address), unless the key has a "

@@ -1,51 +1,82 @@
-"""Authentication: the credential, origin and address of a request decide which caller it belongs to."""
+"""Authentication: the credential, origin and address of a request decide which caller it belongs to, and its rights."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from voxgate.pipeline.errors import BadMessage
+
 from ..errors import Forbidden, Unauthorized
 from ..settings import Settings, SettingsError
-from .caller import Caller, caller_name
+from .caller import Caller, Grant, caller_name
 from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
 from .proxies import TrustedProxies
+from .rights import TOKEN_RIGHTS, Right
 from .tokens import MAX_TTL_S, TokenSigner
 from .usage import SharedUsage
 
 _SCHEMES = ("bearer", "token")
 QUERY_CREDENTIALS = ("token", "authorization")
-"""Query parameters that may hold a credential."""
+"""Query parameters that may hold a token."""
 
 
-def find_credential(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
-    """The first credential found in a request; `headers` are looked up whatever their case.
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A key or token as a client presents it; `in_url`: in the query, where only tokens are accepted."""
+
+    value: str = field(repr=False)
+    in_url: bool = False
+
+
+def find_credential(header: Callable[[str], Sequence[str]], query: Mapping[str, str]) -> Credential | None:
+    """The first credential found in a request; `header` returns all values of a header of any case.
 
     `Authorization: Bearer` or `Token`, then `xi-api-key`; a browser cannot set headers on a WebSocket, so also
-    `Sec-WebSocket-Protocol: token, KEY` and `token` or `authorization` of the query.
+    `Sec-WebSocket-Protocol: token, KEY`, and `token` or `authorization` of the query. Raises BadMessage for a header
+    that is given twice, because a proxy may have checked the other value.
     """
-    return (
-        _from_authorization(headers.get("Authorization"))
-        or (headers.get("xi-api-key") or "").strip()
-        or _from_subprotocols(headers.get("Sec-WebSocket-Protocol"))
-        or query.get("token")
-        or _from_authorization(query.get("authorization"))
-        or query.get("authorization")
-        or None
+    in_header = (
+        _from_authorization(single_value("Authorization", header))
+        or single_value("xi-api-key", header).strip()
+        or _from_subprotocols(offered_subprotocols(header))
     )
+    if in_header:
+        return Credential(in_header)
+    in_query = query.get("token") or _from_authorization(query.get("authorization", "")) or query.get("authorization")
+    return Credential(in_query, in_url=True) if in_query else None
 
 
-def _from_authorization(header: str | None) -> str | None:
+def offered_subprotocols(header: Callable[[str], Sequence[str]]) -> list[str]:
+    """The subprotocols that a client offers, of one header or of several (RFC 6455, section 11.3.4)."""
+    return [name.strip() for name in ",".join(header("Sec-WebSocket-Protocol")).split(",") if name.strip()]
+
+
+def credential_scheme(subprotocols: Sequence[str]) -> str | None:
+    """The first of the subprotocols `token, KEY`; None when they hold no credential."""
+    return subprotocols[0] if len(subprotocols) == 2 and subprotocols[0].lower() in _SCHEMES else None
+
+
+def single_value(name: str, header: Callable[[str], Sequence[str]]) -> str:
+    """The value of a header, "" without it. Raises BadMessage when it occurs more than once."""
+    values = header(name)
+    if len(values) > 1:
+        raise BadMessage(f"the header {name} must occur at most once")
+    return values[0] if values else ""
+
+
+def _from_authorization(header: str) -> str | None:
     """RFC 6750, section 2.1."""
-    scheme, _, credential = (header or "").strip().partition(" ")
+    scheme, _, credential = header.strip().partition(" ")
     return credential.strip() or None if scheme.lower() in _SCHEMES else None
 
 
-def _from_subprotocols(header: str | None) -> str | None:
-    scheme, _, credential = (header or "").partition(",")
-    return credential.strip() or None if scheme.strip().lower() in _SCHEMES else None
+def _from_subprotocols(subprotocols: Sequence[str]) -> str | None:
+    return None if credential_scheme(subprotocols) is None else subprotocols[1]
 
 
 def origin_and_host(origins: Sequence[str], hosts: Sequence[str]) -> tuple[str | None, str | None]:
@@ -96,7 +127,10 @@ _MAX_ADDRESSES = 1024
 
 
 class AccessControl:
-    """Identifies callers: by API key or token where keys are configured, otherwise by address."""
+    """Identifies clients: by API key or token where keys are configured, otherwise by address.
+
+    `anonymous_rights` are those of clients without keys.
+    """
 
     def __init__(
         self,
@@ -105,6 +139,7 @@ class AccessControl:
         *,
         defaults: KeyLimits | None = None,
         origins: tuple[str, ...] = (),
+        anonymous_rights: frozenset[Right] = frozenset(Right),
         clock: Callable[[], datetime] = utc_now,
         shared_usage: SharedUsage | None = None,
         proxies: TrustedProxies | None = None,
@@ -115,13 +150,14 @@ class AccessControl:
         self._signer = signer
         self._defaults = defaults or KeyLimits()
         self._origins = origins
+        self._anonymous_rights = anonymous_rights
         self._clock = clock
         self._shared_usage = shared_usage
         self._callers: dict[str, Caller] = {}
 
     @property
     def requires_key(self) -> bool:
-        """Whether keys are configured, so that every caller needs one."""
+        """Whether keys are configured, so that every client needs one."""
         return len(self._ring) > 0
 
     def lists_origin(self, origin: str) -> bool:
@@ -129,53 +165,62 @@ class AccessControl:
         return bool(origin) and ("*" in self._origins or origin in self._origins)
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Replaces the keys; open sockets stay open."""
+        """Replaces the keys. `in_force` tells which earlier grants ended by that."""
         self._ring = ring
-
-    def authenticate(self, credential: str | None, origin: str | None, host: str | None, peer: str) -> Caller:
-        """The caller of a request with `credential`, a key or token. Raises Forbidden for the origin, Unauthorized."""
-        self.check_origin(origin, host)
-        return self.caller_of(credential, peer)
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Raises Forbidden for an origin that is not allowed."""
         if not origin_allowed(origin, host, self._origins):
             raise Forbidden("this origin is not allowed")
 
-    def caller_of(self, credential: str | None, peer: str) -> Caller:
-        """The caller with `credential`, whatever the origin of the request. Raises Unauthorized."""
+    def authenticate(self, credential: Credential | None, peer: str) -> Grant:
+        """What a client with `credential` may do. Raises Unauthorized."""
         if not self.requires_key:
-            return self._caller(caller_name(None, peer), self._defaults)
-        key = None if credential is None else self._key(credential)
-        if key is None:
-            raise Unauthorized("an API key is required" if not credential else "this API key is not valid")
-        return self._caller(caller_name(key.name, peer), key.limits.over(self._defaults))
+            caller = self._caller(caller_name(None, peer), self._defaults)
+            return Grant(caller, self._anonymous_rights)
+        if credential is None:
+            raise Unauthorized("an API key is required")
+        now = self._clock()
+        if (key := self._ring.find(credential.value, now)) is not None:
+            if credential.in_url:
+                raise Unauthorized(
+                    "an API key must not be in the URL, which proxies and browsers record: send it in the header "
+                    "Authorization or Sec-WebSocket-Protocol, or use a short-lived token (POST /v1/tokens)"
+                )
+            return self._grant(key, key.rights, key.expires, by_token=False)
+        if (claims := self._signer.read(credential.value, now)) is not None:
+            key = self._ring.named(claims.key_name, now)
+            if key is not None and hmac.compare_digest(key.fingerprint, claims.key_fingerprint):
+                expires = min(claims.expires, key.expires) if key.expires is not None else claims.expires
+                return self._grant(key, key.rights & TOKEN_RIGHTS, expires, by_token=True)
+        raise Unauthorized("this API key is not valid")
 
-    def check_key(self, credential: str | None) -> None:
-        """Raises Unauthorized unless `credential` is an API key; tokens, which browsers hold, are for speaking only."""
-        if self.requires_key and (credential is None or self._ring.find(credential, self._clock()) is None):
-            raise Unauthorized("this requires an API key")
+    def in_force(self, grant: Grant) -> bool:
+        """Whether a socket may stay open: its key is configured unchanged and may speak, and nothing has expired."""
+        if grant.key_hash is None or not self.requires_key:
+            return grant.key_hash is None and not self.requires_key
+        now = self._clock()
+        key = self._ring.named(grant.caller.name, now)
+        if key is None or key.hash != grant.key_hash or Right.SPEAK not in key.rights:
+            return False
+        return grant.expires is None or grant.expires > now
 
-    def issue_token(self, credential: str | None, ttl_s: int) -> tuple[str, datetime]:
-        """A token in the name of the key, and the time of its expiry.
+    def issue_token(self, grant: Grant, ttl_s: int) -> tuple[str, datetime]:
+        """A token in the name of the grant's key, and the time of its expiry.
 
-        Only a key can issue tokens, so that a browser cannot prolong its own. Raises Unauthorized, and ValueError for a
-        `ttl_s` outside 1 to MAX_TTL_S seconds.
+        Raises Unauthorized without a key, and ValueError for a `ttl_s` outside 1 to MAX_TTL_S seconds.
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
             raise ValueError(f"ttl_s must be between 1 and {MAX_TTL_S}, got {ttl_s}")
         now = self._clock()
-        key = None if credential is None else self._ring.find(credential, now)
+        key = self._ring.named(grant.caller.name, now) if grant.key_hash is not None else None
         if key is None:
             raise Unauthorized("an API key is required to issue tokens")
-        return self._signer.issue(key.name, ttl_s, now)
+        return self._signer.issue(key, ttl_s, now)
 
-    def _key(self, credential: str) -> ApiKey | None:
-        now = self._clock()
-        if (key := self._ring.find(credential, now)) is not None:
-            return key
-        name = self._signer.key_name(credential, now)
-        return None if name is None else self._ring.named(name, now)
+    def _grant(self, key: ApiKey, rights: frozenset[Right], expires: datetime | None, *, by_token: bool) -> Grant:
+        caller = self._caller(caller_name(key.name, ""), key.limits.over(self._defaults))
+        return Grant(caller, rights, key.hash, expires, by_token)
 
     def _caller(self, name: str, limits: KeyLimits) -> Caller:
         if (caller := self._callers.get(name)) is None:

@@ -1,12 +1,15 @@
-"""Callers: an API key, or a client address where keys are not configured, with its use and limits."""
+"""Callers (an API key, or an address where keys are not configured) with their use and limits, and their grants."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
+from dataclasses import dataclass
+from datetime import datetime
 
-from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, KeyLimit, RateLimited
+from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, Forbidden, KeyLimit, RateLimited
 from .keys import KeyLimits
+from .rights import Requirement, Right
 from .usage import SharedUsage, TokenBucket
 
 _IPV6_PREFIX_BITS = 64
@@ -106,3 +109,26 @@ def _bucket(limits: KeyLimits) -> TokenBucket | None:
     if (characters := limits.characters_per_minute) is None:
         return None
     return TokenBucket(characters / _MINUTE_S, burst_s=_MINUTE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The result of an authentication: as which caller a client acts, with which rights, and until when."""
+
+    caller: Caller
+    rights: frozenset[Right]
+    key_hash: str | None = None
+    """Hash of the key that was presented, or that issued the token; None where keys are not configured."""
+    expires: datetime | None = None
+    """When the key or token expires; None for never."""
+    by_token: bool = False
+
+    def check(self, requirement: Requirement) -> None:
+        """Raises Forbidden when the requirement is not met."""
+        if self.by_token and requirement.key_only:
+            raise Forbidden("this requires an API key instead of a token")
+        if not self.rights & requirement.one_of:
+            rights = " or ".join(sorted(requirement.one_of))
+            if self.key_hash is None:
+                raise Forbidden(f"clients without an API key have no right {rights!r} on this gateway")
+            raise Forbidden(f"this {'token' if self.by_token else 'API key'} lacks the right {rights!r}")

@@ -18,6 +18,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from .rights import DEFAULT_RIGHTS, Right, parse_rights
+
 KEY_PREFIX = "vg_"
 MAX_KEY_CHARACTERS = 512
 _HASH_PREFIX = "sha256:"
@@ -46,6 +48,7 @@ class _Entry(KeyLimits):
     """One `[keys.NAME]` table of the file."""
 
     hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    rights: Annotated[frozenset[Right], Field(min_length=1)] = DEFAULT_RIGHTS
     expires: AwareDatetime | None = None
 
 
@@ -63,6 +66,12 @@ class ApiKey:
     hash: str
     limits: KeyLimits = field(default_factory=KeyLimits)
     expires: datetime | None = None
+    rights: frozenset[Right] = DEFAULT_RIGHTS
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 8 bytes of the hash in hexadecimal; tokens carry it, so that they end with the key."""
+        return self.hash.removeprefix(_HASH_PREFIX)[:16]
 
 
 class KeyRing:
@@ -108,9 +117,9 @@ def new_key() -> str:
 
 
 def load_keys(path: Path | None, listed: Iterable[str]) -> KeyRing:
-    """The keys of a TOML file and of "NAME=sha256:HEX" entries. Raises KeysError."""
+    """The keys of a TOML file and of "NAME=sha256:HEX" or "NAME=sha256:HEX:RIGHT+RIGHT" entries. Raises KeysError."""
     keys = [] if path is None else _from_file(path)
-    return KeyRing([*keys, *map(_from_entry, listed)])
+    return KeyRing([*keys, *(_from_entry(number, entry) for number, entry in enumerate(listed, 1))])
 
 
 def _from_file(path: Path) -> list[ApiKey]:
@@ -131,16 +140,29 @@ def _from_file(path: Path) -> list[ApiKey]:
         where = ".".join(map(str, first["loc"]))
         raise KeysError(f"{where} in {path}: {first['msg']}") from None
     return [
-        ApiKey(name, entry.hash, KeyLimits(**entry.model_dump(exclude={"hash", "expires"})), entry.expires)
+        ApiKey(
+            name,
+            entry.hash,
+            KeyLimits(**entry.model_dump(exclude={"hash", "rights", "expires"})),
+            entry.expires,
+            entry.rights,
+        )
         for name, entry in entries.items()
     ]
 
 
-def _from_entry(entry: str) -> ApiKey:
-    name, _, hashed = entry.partition("=")
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", hashed):
-        raise KeysError(f"key {name[:64]!r}: expected NAME=sha256:HEX, as `voxgate keys new NAME` prints it")
-    return ApiKey(name, hashed)
+_ENTRY = re.compile(r"([^=]*)=(sha256:[0-9a-f]{64})(?::(.*))?")
+
+
+def _from_entry(number: int, entry: str) -> ApiKey:
+    if not (found := _ENTRY.fullmatch(entry)):
+        # The entry is not quoted: it may hold a key in clear.
+        raise KeysError(f"entry {number}: expected NAME=sha256:HEX, as `voxgate keys new NAME` prints it")
+    name, hashed, rights = found.groups()
+    try:
+        return ApiKey(name, hashed, rights=DEFAULT_RIGHTS if rights is None else parse_rights(rights))
+    except ValueError as unknown:
+        raise KeysError(f"entry {number}: {unknown}") from None
 
 
 def utc_now() -> datetime:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import jwt
+
+from .keys import ApiKey
 
 DEFAULT_TTL_S = 60
 MAX_TTL_S = 3600
 _ALGORITHM = "HS256"
 _AUDIENCE = "voxgate"
 _MIN_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """The content of a verified token: name and fingerprint of its key, and the time of its expiry."""
+
+    key_name: str
+    key_fingerprint: str
+    expires: datetime
 
 
 class TokenSigner:
@@ -26,14 +38,14 @@ class TokenSigner:
             raise ValueError(f"a token secret must have at least {_MIN_SECRET_BYTES} bytes, got {len(secret)}")
         self._secret = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
 
-    def issue(self, key_name: str, ttl_s: int, now: datetime) -> tuple[str, datetime]:
-        """A token that opens sockets in the name of `key_name` for `ttl_s` seconds, and the time of its expiry."""
+    def issue(self, key: ApiKey, ttl_s: int, now: datetime) -> tuple[str, datetime]:
+        """A token that speaks in the name of `key` for `ttl_s` seconds, and the time of its expiry."""
         expires = now + timedelta(seconds=ttl_s)
-        claims = {"sub": key_name, "aud": _AUDIENCE, "exp": expires}
+        claims = {"sub": key.name, "key": key.fingerprint, "aud": _AUDIENCE, "exp": expires}
         return jwt.encode(claims, self._secret, _ALGORITHM), expires
 
-    def key_name(self, token: str, now: datetime) -> str | None:
-        """The name of the key that a token belongs to; None if it is malformed, forged or expired."""
+    def read(self, token: str, now: datetime) -> TokenClaims | None:
+        """What a token says; None if it is malformed, forged or expired."""
         if not token.isascii():  # the library raises an undocumented error for other text
             return None
         try:
@@ -43,8 +55,9 @@ class TokenSigner:
                 [_ALGORITHM],
                 audience=_AUDIENCE,
                 # Expiry is compared with `now` below.
-                options={"require": ["exp", "sub", "aud"], "verify_exp": False},
+                options={"require": ["exp", "sub", "key", "aud"], "verify_exp": False},
             )
         except jwt.InvalidTokenError:
             return None
-        return str(claims["sub"]) if float(claims["exp"]) > now.timestamp() else None
+        expires = datetime.fromtimestamp(claims["exp"], UTC)
+        return TokenClaims(str(claims["sub"]), str(claims["key"]), expires) if expires > now else None

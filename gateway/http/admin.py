@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ..access.auth import AccessControl
+from ..access.rights import PUBLIC
 from ..engine import EngineStatus
 from ..settings import SettingsError
 from ..transport.buffer_limits import ReadSizeLimit
 from .application import HttpApplication, RouteGroup
-from .routes import admin_metrics_route, probe_routes
+from .routes import metrics_route, probe_routes
 from .sniffer import ProtocolSniffer
 
 ADMIN_CONNECTIONS = 64
@@ -32,8 +33,8 @@ class AdminListener:
         exposition: Callable[[], Awaitable[bytes]],
         access: AccessControl,
     ) -> None:
-        routes = RouteGroup([*probe_routes(engine, draining), admin_metrics_route(exposition)])
-        self._http = HttpApplication(routes, [], access, ADMIN_CONNECTIONS)
+        routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics_route(exposition)])
+        self._http = HttpApplication([routes], access, ADMIN_CONNECTIONS)
         self._server: asyncio.Server | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -12,7 +12,8 @@ from aiohttp import web
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
-from ..access.caller import Caller
+from ..access.caller import Grant
+from ..access.rights import PUBLIC, Requirement
 from ..messages import Model, parse_json
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.buffer_limits import ReadSizeLimit
@@ -82,7 +83,7 @@ _KEEP_ALIVE_S = 30.0
 """Maximum idle time of a connection between requests, and for the head of the next one, in seconds."""
 _CODES = {HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed", HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body_too_large"}
 
-CALLER = web.RequestKey("caller", Caller)
+GRANT = web.RequestKey("grant", Grant)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -95,8 +96,9 @@ _noise.setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True, slots=True)
 class RouteGroup:
-    """Routes that share the shape of their error responses."""
+    """Routes with the same requirement (PUBLIC for none) and the same shape of error responses."""
 
+    requires: Requirement | None
     routes: Sequence[web.RouteDef]
     refuse: Callable[[ReportableError], Reply] = error_reply
 
@@ -109,30 +111,28 @@ class RouteGroup:
 
 
 class HttpApplication:
-    """Serves `public` routes to every client and `keyed` routes to authenticated callers.
+    """Serves routes to the clients that meet the requirement of their group; a route of no group is served to none.
 
     It does not listen; `connection` accepts one connection at a time. A handler is cancelled when its client
-    disconnects, and may raise VoxgateError, which becomes a response in the shape of its `RouteGroup`. The caller of
-    a keyed route is `request[CALLER]`.
+    disconnects, and may raise VoxgateError, which becomes a response in the shape of its `RouteGroup`. The grant
+    of a client is `request[GRANT]`, except on public routes.
     """
 
     def __init__(
         self,
-        public: RouteGroup,
-        keyed: Iterable[RouteGroup],
+        groups: Iterable[RouteGroup],
         access: AccessControl,
         connections: int,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         """`write_timeout_s`: seconds without progress after which a connection that is not read is cut."""
-        self._public = frozenset(public.names())
-        keyed = list(keyed)
-        self._refuse = {name: routes.refuse for routes in keyed for name in routes.names()}
+        groups = tuple(groups)
+        self._groups = {name: group for group in groups for name in group.names()}
         self._access = access
         self._connections, self._write_timeout_s = connections, write_timeout_s
         self._cors = CorsPolicy(access.lists_origin)
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
-        application.add_routes([*public.routes, *(route for routes in keyed for route in routes.routes)])
+        application.add_routes([route for group in groups for route in group.routes])
         application.on_response_prepare.append(self._cors.add_headers)
         application.on_response_prepare.append(_remove_server_header)
         self._runner = web.AppRunner(
@@ -145,6 +145,11 @@ class HttpApplication:
             shutdown_timeout=0.5,
         )
         self._server: web.Server
+
+    @property
+    def requirements(self) -> Mapping[tuple[str, str], Requirement | None]:
+        """What each route requires, by method and path."""
+        return {name: group.requires for name, group in self._groups.items()}
 
     async def open(self) -> None:
         await self._runner.setup()
@@ -165,15 +170,17 @@ class HttpApplication:
         """Lets current answers finish for half a second, then cuts every connection."""
         await self._runner.cleanup()
 
-    def _caller(self, request: web.Request) -> Caller:
-        credential = find_credential(request.headers, request.query)
-        peer = self._access.proxies.client_address(request.remote or "?", request.headers.getall("X-Forwarded-For", []))
-        if request.method in ("GET", "HEAD"):
-            # A page of another origin cannot read the answer, and reading changes nothing.
-            return self._access.caller_of(credential, peer)
+    def _grant(self, request: web.Request, requirement: Requirement) -> Grant:
+        """Raises Forbidden, Unauthorized."""
         headers = request.headers
-        origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
-        return self._access.authenticate(credential, origin, host, peer)
+        if request.method not in ("GET", "HEAD"):
+            # A page of another origin cannot read the answer to these, and reading changes nothing.
+            self._access.check_origin(*origin_and_host(headers.getall("Origin", []), headers.getall("Host", [])))
+        credential = find_credential(lambda name: headers.getall(name, []), request.query)
+        peer = self._access.proxies.client_address(request.remote or "?", headers.getall("X-Forwarded-For", []))
+        grant = self._access.authenticate(credential, peer)
+        grant.check(requirement)
+        return grant
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -181,13 +188,15 @@ class HttpApplication:
         if (preflight := self._cors.preflight(request)) is not None:
             return preflight
         resource = request.match_info.route.resource
-        route = None if resource is None else (request.method, resource.canonical)
+        refuse: Callable[[ReportableError], Reply] = error_reply
         try:
-            if route is not None and route not in self._public:
-                request[CALLER] = self._caller(request)
+            if resource is not None:
+                group = self._groups[request.method, resource.canonical]
+                refuse = group.refuse
+                if group.requires is not PUBLIC:
+                    request[GRANT] = self._grant(request, group.requires)
             return await handler(request)
         except VoxgateError as error:
-            refuse = self._refuse.get(route, error_reply) if route is not None else error_reply
             return to_response(refuse(error))
         except web.HTTPNotFound:
             return to_response(not_found(request.path))

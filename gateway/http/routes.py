@@ -10,17 +10,16 @@ from importlib import resources
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..access.auth import AccessControl, find_credential
+from ..access.auth import AccessControl
 from ..access.tokens import DEFAULT_TTL_S, MAX_TTL_S
 from ..engine import EngineStatus
-from ..errors import Forbidden
 from ..observability.metrics import CONTENT_TYPE
 from ..protocols.endpoint import DocumentEndpoint, EndpointRequest, WebSocketEndpoint
 from ..protocols.reply import Reply, json_reply, refusal
 from ..session.admission import Admission
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.sessions import Sessions
-from .application import CALLER, RouteGroup, read_json, to_response
+from .application import GRANT, RouteGroup, read_json, to_response
 from .connection import HttpConnection, request_head
 
 
@@ -65,28 +64,13 @@ def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
     return web.get(path, handler)
 
 
-def metrics_route(access: AccessControl, metrics_key: str, exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
-    """Returns /metrics; with keys, only for the key named `metrics_key`, because the metrics name every key."""
-
-    async def metrics(request: web.Request) -> web.Response:
-        if access.requires_key and request[CALLER].name != metrics_key:
-            raise Forbidden(f"metrics require the key named {metrics_key!r}")
-        return await _metrics(exposition)
-
-    return web.get("/metrics", metrics)
-
-
-def admin_metrics_route(exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
-    """Returns /metrics without a key, for the admin port."""
+def metrics_route(exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
+    """Returns /metrics."""
 
     async def metrics(_: web.Request) -> web.Response:
-        return await _metrics(exposition)
+        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     return web.get("/metrics", metrics)
-
-
-async def _metrics(exposition: Callable[[], Awaitable[bytes]]) -> web.Response:
-    return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def upgrade_routes(endpoints: Iterable[WebSocketEndpoint]) -> list[web.RouteDef]:
@@ -117,7 +101,7 @@ def document_routes(endpoints: Iterable[DocumentEndpoint], factory: UtteranceFac
 
         return web.get(endpoint.pattern, handler)
 
-    return [RouteGroup([route(endpoint)], endpoint.refuse) for endpoint in endpoints]
+    return [RouteGroup(endpoint.requires, [route(endpoint)], endpoint.refuse) for endpoint in endpoints]
 
 
 class _TokenRequest(BaseModel):
@@ -131,7 +115,7 @@ def token_routes(access: AccessControl) -> list[web.RouteDef]:
 
     async def issue(request: web.Request) -> web.Response:
         body = await read_json(request, _TokenRequest, default=b"{}")
-        token, expires = access.issue_token(find_credential(request.headers, request.query), body.ttl_s)
+        token, expires = access.issue_token(request[GRANT], body.ttl_s)
         document = {"token": token, "expires_at": expires.isoformat()}
         return to_response(json_reply(HTTPStatus.CREATED, document, {"Cache-Control": "no-store"}))
 

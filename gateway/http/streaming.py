@@ -16,7 +16,7 @@ from ..protocols.endpoint import EndpointRequest, SpeechEndpoint
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.connection import SocketClosed
 from ..transport.sessions import Sessions
-from .application import CALLER, RouteGroup, read_json, to_response
+from .application import GRANT, RouteGroup, read_json, to_response
 
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers that make proxies pass audio on as it arrives."""
@@ -116,7 +116,7 @@ class SpeechRoutes:
 
     def groups(self, endpoints: Iterable[SpeechEndpoint[Any]]) -> list[RouteGroup]:
         """One route per endpoint, each with the endpoint's shape of errors."""
-        return [RouteGroup([self._route(endpoint)], endpoint.refuse) for endpoint in endpoints]
+        return [RouteGroup(endpoint.requires, [self._route(endpoint)], endpoint.refuse) for endpoint in endpoints]
 
     def _route(self, endpoint: SpeechEndpoint[Any]) -> web.RouteDef:
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -134,7 +134,7 @@ class SpeechRoutes:
         speech = endpoint.open(asked, body, self._factory)
         stream = HttpStream(request, speech.body.content_type)
         try:
-            slot = self._sessions.reserve_slot(request[CALLER])
+            slot = self._sessions.reserve_slot(request[GRANT])
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             raise

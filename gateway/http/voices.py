@@ -1,4 +1,4 @@
-"""`POST /v1/voices` and `DELETE /v1/voices/{name}`: cloned voices, made and removed by holders of an API key."""
+"""`POST /v1/voices` and `DELETE /v1/voices/{name}`: cloned voices, made and removed by clients with that right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from voxgate.pipeline.errors import (
     VoxgateError,
 )
 
-from ..access.auth import QUERY_CREDENTIALS, AccessControl, find_credential
+from ..access.auth import QUERY_CREDENTIALS
 from ..protocols.reply import error_reply, json_reply
 from .application import to_response
 
@@ -51,11 +51,10 @@ class _Upload:
         return VoiceDraft(name, text or None, tuple(self.fields.get("language", ())), description)
 
 
-def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.RouteDef]:
-    """Routes for callers with an API key; tokens are refused where keys are configured."""
+def voice_routes(library: VoiceLibrary) -> list[web.RouteDef]:
+    """Routes that require the right to manage voices."""
 
     async def add(request: web.Request) -> web.Response:
-        access.check_key(find_credential(request.headers, request.query))
         try:
             with library.cloning_service().queue_slot():
                 upload = await _receive(request, library.cloning_service().max_bytes)
@@ -72,7 +71,6 @@ def voice_routes(library: VoiceLibrary, access: AccessControl) -> list[web.Route
         return to_response(json_reply(HTTPStatus.CREATED, document, location))
 
     async def remove(request: web.Request) -> web.Response:
-        access.check_key(find_credential(request.headers, request.query))
         try:
             await library.remove(request.match_info["name"])
         except VoxgateError as error:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 from urllib.parse import unquote
 
 from pydantic import BaseModel
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
+from ..access.rights import LIST_VOICES, SPEAK, Requirement
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
 from .one_shot import OneShotProtocol
@@ -50,6 +51,7 @@ class FirstMessageKey:
 class WebSocketEndpoint:
     """A WebSocket path. `open` raises VoxgateError for options that are not offered."""
 
+    requires: ClassVar[Requirement] = SPEAK
     pattern: str
     """A path with {names}."""
     open: Callable[[EndpointRequest, UtteranceFactory], WireProtocol]
@@ -66,6 +68,7 @@ class WebSocketEndpoint:
 class SpeechEndpoint(Generic[Body]):
     """A path that answers POST with speech. `open` raises VoxgateError for options that are not offered."""
 
+    requires: ClassVar[Requirement] = SPEAK
     pattern: str
     body: type[Body]
     """Model of the request's JSON body."""
@@ -77,6 +80,7 @@ class SpeechEndpoint(Generic[Body]):
 class DocumentEndpoint:
     """A path that answers GET with a document. `answer` raises VoxgateError, which `refuse` reports."""
 
+    requires: ClassVar[Requirement] = LIST_VOICES
     pattern: str
     answer: Callable[[EndpointRequest, UtteranceFactory], Reply]
     refuse: Callable[[ReportableError], Reply] = error_reply

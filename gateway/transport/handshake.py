@@ -19,7 +19,15 @@ from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from ..access.auth import AccessControl, find_credential, origin_and_host
+from ..access.auth import (
+    AccessControl,
+    Credential,
+    credential_scheme,
+    find_credential,
+    offered_subprotocols,
+    origin_and_host,
+    single_value,
+)
 from ..access.caller import caller_name
 from ..access.usage import TokenBucket
 from ..errors import QUOTED_CHARACTERS, Unauthorized
@@ -36,8 +44,6 @@ KEY_TIMEOUT_S = 5.0
 """Seconds that a socket may be open before its first message with the API key arrives."""
 MAX_PENDING = 64
 """Sockets that may wait for their first message at once. A client that has a key sends it within milliseconds."""
-_SINGLE = ("Host", "Authorization", "xi-api-key")
-"""Headers that must occur at most once."""
 _TRACEBACK_INTERVAL_S = 60.0
 """Seconds between tracebacks of failed handshakes in the log, in the long run."""
 
@@ -97,10 +103,11 @@ class HandshakeAuthenticator:
         self, connection: BoundedConnection, headers: Headers, endpoint: WebSocketEndpoint, request: EndpointRequest
     ) -> None:
         """Raises VoxgateError."""
+        single_value("Host", headers.get_all)  # RFC 9112, section 3.2
         connection.client_address = self._client_address(connection, headers)
         connection.open_protocol = functools.partial(endpoint.open, request, self._factory)
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
-        credential = find_credential(_single_headers(headers), request.query)
+        credential = find_credential(headers.get_all, request.query)
         if credential is None and self._access.requires_key and endpoint.first_message_key is not None:
             self._sessions.check_capacity()
             connection.require_first_message(endpoint.first_message_key)
@@ -120,7 +127,7 @@ class HandshakeAuthenticator:
                 async with asyncio.timeout(KEY_TIMEOUT_S):
                     message = await connection.receive()
             key = reader.find_key(message) if isinstance(message, str) else None
-            self._authorise(connection, key)
+            self._authorise(connection, None if key is None else Credential(key))
         except VoxgateError as error:
             self._observer.handshake_refused(error.code)
             with contextlib.suppress(SocketClosed):
@@ -137,13 +144,14 @@ class HandshakeAuthenticator:
             return True
         return False
 
-    def _authorise(self, connection: BoundedConnection, credential: str | None) -> None:
+    def _authorise(self, connection: BoundedConnection, credential: Credential | None) -> None:
         """Reserves the slot of the caller and opens its protocol.
 
-        Raises Unauthorized, KeyLimit, Draining, AtCapacity, and the errors of the endpoint.
+        Raises Unauthorized, Forbidden, KeyLimit, Draining, AtCapacity, and the errors of the endpoint.
         """
-        caller = self._access.caller_of(credential, connection.client_address)
-        connection.hold_slot(self._sessions.reserve_slot(caller))
+        grant = self._access.authenticate(credential, connection.client_address)
+        grant.check(WebSocketEndpoint.requires)
+        connection.hold_slot(self._sessions.reserve_slot(grant))
         connection.wire_protocol = connection.open_protocol()
 
     def _client_address(self, connection: ServerConnection, headers: Headers) -> str:
@@ -168,26 +176,14 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
         raise BadMessage(f"the request target must be a URL, got {target[:QUOTED_CHARACTERS]!r}") from None
 
 
-def _single_headers(headers: Headers) -> Headers:
-    """The headers with one value each. Raises BadMessage.
-
-    Lines of a list are joined (RFC 9110, section 5.3).
-    """
-    for name in _SINGLE:
-        if len(headers.get_all(name)) > 1:
-            raise BadMessage(f"the header {name} must occur at most once")
-    return Headers({name: ", ".join(headers.get_all(name)) for name in headers})
-
-
 def confirm_subprotocol(_: ServerConnection, request: Request, response: Response) -> None:
     """Confirms the subprotocol of a browser that sends its key as the subprotocols `token, KEY`.
 
     A browser closes the socket when the response confirms none of the subprotocols it named.
     """
-    scheme, comma, _key = ", ".join(request.headers.get_all("Sec-WebSocket-Protocol")).partition(",")
-    accepted = response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
-    if accepted and comma and scheme.strip().lower() in ("token", "bearer"):
-        response.headers["Sec-WebSocket-Protocol"] = scheme.strip()
+    scheme = credential_scheme(offered_subprotocols(request.headers.get_all))
+    if scheme is not None and response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+        response.headers["Sec-WebSocket-Protocol"] = scheme
 
 
 class PendingAuthentication:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
-from ..access.caller import Caller
+from ..access.caller import Grant
 from ..access.usage import SharedUsage
 from ..errors import SOCKETS_RETRY_MS, Draining, Unauthorized
 from ..messages import CloseCode
@@ -90,12 +90,12 @@ class Sessions:
         if self.total_open >= (limit := self._factory.settings.sockets):
             raise _at_capacity(limit)
 
-    def reserve_slot(self, caller: Caller) -> ConnectionSlot:
+    def reserve_slot(self, grant: Grant) -> ConnectionSlot:
         """Reserves a slot for a socket; its owner releases it, also when the socket never opens.
 
         Raises KeyLimit, Draining, AtCapacity; then nothing is reserved.
         """
-        now_s, limit = asyncio.get_running_loop().time, self._factory.settings.sockets
+        now_s, limit, caller = asyncio.get_running_loop().time, self._factory.settings.sockets, grant.caller
         caller.acquire_socket(now_s())
         try:
             self._check_accepting()
@@ -113,7 +113,7 @@ class Sessions:
                 self._shared_usage.release_socket()
             caller.release_socket(now_s())
 
-        slot = ConnectionSlot(caller, on_release)
+        slot = ConnectionSlot(grant, on_release)
         self._slots.add(slot)
         return slot
 
@@ -123,7 +123,7 @@ class Sessions:
 
     async def run(self, socket: Socket, slot: ConnectionSlot, protocol: WireProtocol) -> None:
         """Serves one socket until it is closed, then releases `slot`. Cancelling it ends every utterance."""
-        caller = slot.caller
+        caller = slot.grant.caller
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(socket, self._speech_closer)
         session = ServerSession(name, caller, self._factory, self._admission, protocol, connection.wake, self._observer)
@@ -163,12 +163,12 @@ class Sessions:
                 session.abort(Draining(), CloseCode.RESTARTING, "shutting down")
             await self._wait_empty(FINAL_GRACE_S)
 
-    def close_callers(self, revoked: Callable[[Caller], bool]) -> int:
-        """Ends the utterances of callers whose key was `revoked`, and closes their sockets; returns how many.
+    def close_revoked(self, in_force: Callable[[Grant], bool]) -> int:
+        """Ends the utterances of clients whose grant is not `in_force`, and closes their sockets; returns how many.
 
         A socket still in its handshake is closed as soon as its session is open.
         """
-        slots = [slot for slot in self._slots if revoked(slot.caller)]
+        slots = [slot for slot in self._slots if not in_force(slot.grant)]
         for slot in slots:
             slot.revoked = True
             if slot.session is not None:
@@ -203,12 +203,12 @@ def _revoke(session: ServerSession) -> None:
 class ConnectionSlot:
     """A reserved socket of the gateway and of its caller; `on_release` gives both back."""
 
-    def __init__(self, caller: Caller, on_release: Callable[[], None]) -> None:
-        self.caller = caller
+    def __init__(self, grant: Grant, on_release: Callable[[], None]) -> None:
+        self.grant = grant
         self.session: ServerSession | None = None
         """The session of the socket; None during its handshake."""
         self.revoked = False
-        """Whether the caller's key was revoked."""
+        """Whether the grant is not in force any more."""
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ import string
 from collections.abc import Iterator
 from urllib.parse import quote
 
+import aiohttp
 import pytest
 
 from .testbed.gateway_process import GatewayProcess, tone_gateway
@@ -22,12 +23,17 @@ NO_ANSWER = 0
 
 # Credentials
 
-PLACES = ("bearer", "token", "xi-api-key", "subprotocol", "query", "query authorization")
+KEY_PLACES = ("bearer", "token", "xi-api-key", "subprotocol")
+URL_PLACES = ("query", "query authorization")
+PLACES = KEY_PLACES + URL_PLACES
 BAD_CASES = 200
 
 
 async def test_only_valid_keys_are_accepted(figures: Figures) -> None:
-    """In every place that can carry a key. A refused handshake starts no work in the engine, and no key is logged."""
+    """In every place that can carry a credential, and no key in a URL.
+
+    A refused handshake starts no work in the engine, and no key is logged.
+    """
     key, revoked = _new_key(), _new_key()
     entry = _key_entry(key)
     async with tone_gateway(keys=[entry]) as gateway:
@@ -41,8 +47,11 @@ async def test_only_valid_keys_are_accepted(figures: Figures) -> None:
         assert wrong == []
         assert (await gateway.ask("state"))["opened"] == opened
         valid = {place: await _handshake_status(gateway.port, place, key) for place in PLACES}
-        assert valid == dict.fromkeys(PLACES, SWITCHING)
-        secret = [bad for _, bad in cases if len(bad) > 8] + [key, entry.partition(":")[2]]
+        assert valid == dict.fromkeys(KEY_PLACES, SWITCHING) | dict.fromkeys(URL_PLACES, UNAUTHORIZED)
+        token = await _token(gateway.port, key)
+        by_token = {place: await _handshake_status(gateway.port, place, token) for place in PLACES}
+        assert by_token == dict.fromkeys(PLACES, SWITCHING)
+        secret = [bad for _, bad in cases if len(bad) > 8] + [key, token, entry.partition(":")[2]]
         assert [one for one in secret if one in gateway.log] == []
         assert gateway.log_errors == []
 
@@ -53,6 +62,12 @@ def _new_key() -> str:
 
 def _key_entry(key: str) -> str:
     return "alice=sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+async def _token(port: int, key: str) -> str:
+    url, headers = f"http://127.0.0.1:{port}/v1/tokens", {"Authorization": f"Bearer {key}"}
+    async with aiohttp.ClientSession() as http, http.post(url, headers=headers) as answer:
+        return str((await answer.json())["token"])
 
 
 async def _handshake_status(port: int, place: str, credential: str) -> int:

@@ -23,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 
 KEYS = (f"ada={hash_key('key-of-ada')}", f"bob={hash_key('key-of-bob')}")
 ADA = {"Authorization": "Bearer key-of-ada"}
+BOB = {"Authorization": "Bearer key-of-bob"}
 PAGE = "https://voice.example"
 
 
@@ -48,13 +49,17 @@ async def test_only_a_key_opens_a_socket() -> None:
     async with gateway(keys=KEYS) as served:
         async with dial(served, ADA) as socket:
             await next_of(socket, "session")
-        async with dial(served, query="?token=key-of-bob") as socket:
+        async with dial(served, BOB) as socket:
             await next_of(socket, "session")
         assert await refusal(served) == (401, "unauthorized")
         for credential in ("", "key-of-eve", "key-of-ada ".upper(), hash_key("key-of-ada"), "k" * 4000):
             assert await refusal(served, {"Authorization": f"Bearer {credential}"}) == (401, "unauthorized")
         assert await refusal(served, {"Authorization": "Basic key-of-ada"}) == (401, "unauthorized")
         assert await refusal(served, query="?Token=key-of-ada") == (401, "unauthorized")
+        assert await refusal(served, query="?token=key-of-ada") == (401, "unauthorized")
+        async with dial(served, subprotocols=["token", "key-of-ada"]) as socket:  # type: ignore[list-item]  # plain texts work
+            assert socket.subprotocol == "token"
+            await next_of(socket, "session")
 
 
 async def test_a_page_needs_a_listed_origin_and_a_key() -> None:
@@ -76,7 +81,7 @@ async def test_limits_of_a_key_do_not_affect_another() -> None:
             await second.send(json.dumps({"type": "start", "utterance": "u"}))
             error = await next_of(second, "error")
             assert (error["code"], error["retryable"], error["utterance"]) == ("key_limit", True, "u")
-            async with dial(served, query="?token=key-of-bob") as other:
+            async with dial(served, BOB) as other:
                 await other.send(json.dumps({"type": "start", "utterance": "u"}))
                 await next_of(other, "started")
             await first.send(json.dumps({"type": "interrupt", "utterance": "u"}))
@@ -116,7 +121,7 @@ async def test_keys_are_reloaded_and_a_broken_file_changes_nothing(tmp_path: Pat
             assert await refusal(served, ADA) == (401, "unauthorized")
             await kept.send(json.dumps({"type": "ping"}))
             await next_of(kept, "pong")
-            async with dial(served, query="?token=key-of-bob") as socket:
+            async with dial(served, BOB) as socket:
                 await next_of(socket, "session")
 
 
@@ -124,9 +129,10 @@ async def test_no_credential_reaches_a_log(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.DEBUG, logger="voxgate")
     caplog.set_level(logging.INFO)
     async with gateway(keys=KEYS) as served:
-        async with dial(served, query="?token=key-of-ada") as socket:
+        async with dial(served, ADA) as socket:
             await next_of(socket, "session")
-        await refusal(served, query="?token=key-of-eve")
+        for name in ("ada", "eve"):
+            await refusal(served, query=f"?token=key-of-{name}")
         await refusal(served, {"Authorization": "Bearer key-of-eve"})
     ours = [record for record in caplog.records if not record.name.startswith("websockets.client")]
     assert ours
@@ -180,8 +186,8 @@ def test_certificates_that_cannot_be_used_are_explained(tmp_path: Path) -> None:
             Gateway(Settings(tls_certificate=name, tls_key=key), ToneSynthesizer(), FakeEncoder)
 
 
-async def test_metrics_are_for_one_key_and_count_by_key() -> None:
-    keys = (*KEYS, f"metrics={hash_key('key-of-prometheus')}")
+async def test_metrics_require_the_right_and_count_by_key() -> None:
+    keys = (*KEYS, f"prometheus={hash_key('key-of-prometheus')}:metrics")
     async with gateway(keys=keys) as served, aiohttp.ClientSession() as http:
         async with dial(served, ADA) as socket:
             for message in ({"type": "start"}, {"type": "text", "text": "Hm."}, {"type": "end"}):

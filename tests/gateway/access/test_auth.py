@@ -5,16 +5,26 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from multidict import CIMultiDict
-from voxgate.gateway.access.auth import AccessControl, find_credential, origin_allowed, origin_and_host
+from voxgate.gateway.access.auth import AccessControl, Credential, find_credential, origin_allowed, origin_and_host
+from voxgate.gateway.access.caller import Grant
 from voxgate.gateway.access.keys import ApiKey, KeyLimits, KeyRing, hash_key
+from voxgate.gateway.access.rights import (
+    ISSUE_TOKENS,
+    LIST_VOICES,
+    MANAGE_VOICES,
+    READ_METRICS,
+    SPEAK,
+    Right,
+)
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.errors import Forbidden, Unauthorized
+from voxgate.pipeline.errors import BadMessage
 
 
 def of(query: dict[str, str] | None = None, **headers: str) -> str | None:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return find_credential(CIMultiDict(named), query or {})
+    named = {name.replace("_", "-").lower(): [value] for name, value in headers.items()}
+    found = find_credential(lambda name: named.get(name.lower(), []), query or {})
+    return None if found is None else found.value
 
 
 @pytest.mark.parametrize("header", ["Bearer k", "bearer k", "Token k", "BEARER   k ", " Bearer k"])
@@ -33,6 +43,7 @@ def test_credentials_of_each_kind_of_client_are_found() -> None:
     assert of(xi_api_key=" ") is None
     assert of(Sec_WebSocket_Protocol="token, k") == "k"
     assert of(Sec_WebSocket_Protocol="bearer,k") == "k"
+    assert of(Sec_WebSocket_Protocol="token, k, k") is None
     assert of(Sec_WebSocket_Protocol="token") is None
     assert of(Sec_WebSocket_Protocol="chat, k") is None
     assert of({"token": "k"}) == "k"
@@ -43,6 +54,21 @@ def test_credentials_of_each_kind_of_client_are_found() -> None:
 
 def test_the_header_comes_before_the_query() -> None:
     assert of({"token": "q"}, Authorization="Bearer h") == "h"
+
+
+def test_subprotocols_may_stand_in_two_headers() -> None:
+    headers = {"Sec-WebSocket-Protocol": ["token", "k"]}
+    assert find_credential(lambda name: headers.get(name, []), {}) == Credential("k")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "xi-api-key"])
+def test_repeated_header_is_refused(name: str) -> None:
+    with pytest.raises(BadMessage, match=f"{name} must occur at most once"):
+        find_credential(lambda asked: ["Bearer a", "Bearer b"] if asked == name else [], {})
+
+
+def test_credential_is_not_shown() -> None:
+    assert "vg_secret" not in repr(Credential("vg_secret"))
 
 
 LISTED = ("https://voice.example",)
@@ -123,98 +149,166 @@ ADA = ApiKey("ada", hash_key("a"), KeyLimits(utterances=2))
 BOB = ApiKey("bob", hash_key("b"))
 
 
+def grant(access: AccessControl, credential: str | None = None, peer: str = "p", *, in_url: bool = False) -> Grant:
+    return access.authenticate(None if credential is None else Credential(credential, in_url), peer)
+
+
 def test_every_address_is_a_caller_without_keys() -> None:
     access = Door(defaults=KeyLimits(sockets=3)).access
-    here = access.authenticate(None, None, None, "10.0.0.1")
-    assert (here.name, here.limits) == ("10.0.0.1", KeyLimits(sockets=3))
-    assert access.authenticate("whatever", None, None, "10.0.0.1") is here
-    assert access.authenticate(None, None, None, "10.0.0.2") is not here
+    here = grant(access, None, "10.0.0.1")
+    assert (here.caller.name, here.caller.limits) == ("10.0.0.1", KeyLimits(sockets=3))
+    assert here.rights == set(Right)
+    assert grant(access, "whatever", "10.0.0.1").caller is here.caller
+    assert grant(access, None, "10.0.0.2").caller is not here.caller
 
 
 def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
     access = Door().access
-    here = access.caller_of(None, "2001:db8:1:2::1")
-    assert access.caller_of(None, "2001:db8:1:2:ffff::9") is here
-    assert access.caller_of(None, "2001:db8:1:3::1") is not here
+    here = grant(access, None, "2001:db8:1:2::1").caller
+    assert grant(access, None, "2001:db8:1:2:ffff::9").caller is here
+    assert grant(access, None, "2001:db8:1:3::1").caller is not here
 
 
 def test_unused_addresses_are_dropped() -> None:
     access = Door().access
-    kept = access.caller_of(None, "busy")
+    kept = grant(access, None, "busy").caller
     kept.sockets += 1
     for number in range(5000):
-        access.caller_of(None, f"address {number}")
+        grant(access, None, f"address {number}")
     assert len(access._callers) <= 1025
-    assert access.caller_of(None, "busy") is kept
+    assert grant(access, None, "busy").caller is kept
 
 
 @pytest.mark.parametrize("credential", [None, "", "c", "A", "ada", "a ", hash_key("a")])
 def test_configured_keys_are_required(credential: str | None) -> None:
     with pytest.raises(Unauthorized) as refused:
-        Door(ADA).access.authenticate(credential, None, None, "10.0.0.1")
+        grant(Door(ADA).access, credential)
     assert refused.value.retryable is False
 
 
 def test_a_key_is_one_caller_from_every_address() -> None:
     access = Door(ADA, BOB, defaults=KeyLimits(utterances=9, sockets=5)).access
-    ada = access.authenticate("a", None, None, "10.0.0.1")
+    ada = grant(access, "a", "10.0.0.1").caller
     assert (ada.name, ada.limits) == ("ada", KeyLimits(utterances=2, sockets=5))
-    assert access.authenticate("a", None, None, "10.0.0.2") is ada
-    assert access.authenticate("b", None, None, "10.0.0.1").name == "bob"
+    assert grant(access, "a", "10.0.0.2").caller is ada
+    assert grant(access, "b", "10.0.0.1").caller.name == "bob"
 
 
-def test_an_unlisted_origin_is_refused_even_with_a_key() -> None:
+def test_unlisted_origin_is_refused() -> None:
     access = Door(ADA).access
-    assert access.authenticate("a", PAGE, "gateway.example", "p").name == "ada"
+    access.check_origin(PAGE, "gateway.example")
     for origin in ("null", "https://evil.example", PAGE + ".evil.example"):
         with pytest.raises(Forbidden):
-            access.authenticate("a", origin, "gateway.example", "p")
+            access.check_origin(origin, "gateway.example")
 
 
-def test_listed_origin_replaces_no_key() -> None:
-    with pytest.raises(Unauthorized):
-        Door(ADA).access.authenticate(None, PAGE, "gateway.example", "p")
+def test_key_in_the_url_is_refused_with_the_reason() -> None:
+    access = Door(ADA).access
+    with pytest.raises(Unauthorized, match="must not be in the URL"):
+        grant(access, "a", in_url=True)
+    with pytest.raises(Unauthorized, match="is not valid"):
+        grant(access, "other", in_url=True)
+    token, _ = access.issue_token(grant(access, "a"), 60)
+    assert grant(access, token, in_url=True).caller.name == "ada"
+
+
+def test_key_has_the_rights_it_lists() -> None:
+    access = Door(ADA, ApiKey("eve", hash_key("e"), rights=frozenset({Right.METRICS}))).access
+    ada, eve = grant(access, "a"), grant(access, "e")
+    ada.check(SPEAK)
+    ada.check(LIST_VOICES)
+    eve.check(READ_METRICS)
+    for refused, requirement in ((ada, MANAGE_VOICES), (ada, READ_METRICS), (eve, SPEAK), (eve, LIST_VOICES)):
+        with pytest.raises(Forbidden, match="lacks the right"):
+            refused.check(requirement)
+
+
+def test_token_has_no_right_but_to_speak() -> None:
+    access = Door(ApiKey("ada", hash_key("a"), rights=frozenset(Right))).access
+    token, _ = access.issue_token(grant(access, "a"), 60)
+    held = grant(access, token)
+    held.check(SPEAK)
+    for requirement in (MANAGE_VOICES, READ_METRICS, ISSUE_TOKENS):
+        with pytest.raises(Forbidden):
+            held.check(requirement)
 
 
 def test_token_identifies_its_key_until_it_expires() -> None:
     door = Door(ADA)
-    token, expires = door.access.issue_token("a", 60)
-    assert door.access.caller_of(token, "p") is door.access.caller_of("a", "p")
+    token, expires = door.access.issue_token(grant(door.access, "a"), 60)
+    held = grant(door.access, token)
+    assert held.caller is grant(door.access, "a").caller
+    assert held.expires == expires
+    assert door.access.in_force(held)
     door.now = expires
+    assert not door.access.in_force(held)
     with pytest.raises(Unauthorized):
-        door.access.caller_of(token, "p")
+        grant(door.access, token)
 
 
-def test_token_cannot_issue_tokens() -> None:
-    access = Door(ADA).access
-    token, _ = access.issue_token("a", 60)
-    for credential in (token, None, "nothing"):
-        with pytest.raises(Unauthorized):
-            access.issue_token(credential, 60)
+def test_no_token_is_issued_without_keys() -> None:
+    access = Door().access
+    with pytest.raises(Unauthorized):
+        access.issue_token(grant(access), 60)
 
 
 @pytest.mark.parametrize("ttl_s", [-1, 0, 3601, 10**9])
 def test_token_lifetime_is_bounded(ttl_s: int) -> None:
+    access = Door(ADA).access
     with pytest.raises(ValueError, match="between 1 and 3600"):
-        Door(ADA).access.issue_token("a", ttl_s)
+        access.issue_token(grant(access, "a"), ttl_s)
 
 
-def test_tokens_of_an_expired_key_are_refused() -> None:
+def test_key_and_its_tokens_end_when_it_expires() -> None:
     door = Door(ApiKey("ada", hash_key("a"), expires=datetime(2030, 1, 1, 0, 1, tzinfo=UTC)))
-    token, _ = door.access.issue_token("a", 3600)
+    held = grant(door.access, "a")
+    token, _ = door.access.issue_token(held, 3600)
+    grants = [held, grant(door.access, token)]
+    assert all(map(door.access.in_force, grants))
     door.now += timedelta(minutes=1)
+    assert not any(map(door.access.in_force, grants))
     for credential in ("a", token):
         with pytest.raises(Unauthorized):
-            door.access.caller_of(credential, "p")
+            grant(door.access, credential)
 
 
-def test_replaced_keys_apply_at_once() -> None:
+def test_changed_limits_apply_to_open_sockets() -> None:
     access = Door(ADA).access
-    ada = access.caller_of("a", "p")
-    token, _ = access.issue_token("a", 60)
-    access.replace_keys(KeyRing([ApiKey("ada", hash_key("new"), KeyLimits(utterances=7)), BOB]))
-    assert access.caller_of("new", "p") is ada
-    assert ada.limits.utterances == 7
-    assert access.caller_of(token, "p") is ada
-    with pytest.raises(Unauthorized):
-        access.caller_of("a", "p")
+    held = grant(access, "a")
+    access.replace_keys(KeyRing([ApiKey("ada", hash_key("a"), KeyLimits(utterances=7)), BOB]))
+    assert access.in_force(held)
+    assert grant(access, "a").caller is held.caller
+    assert held.caller.limits.utterances == 7
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [BOB],
+        [ApiKey("ada", hash_key("new"))],
+        [ApiKey("ada", hash_key("a"), rights=frozenset({Right.VOICES}))],
+        [ApiKey("ada", hash_key("a"), expires=datetime(2029, 1, 1, tzinfo=UTC))],
+    ],
+)
+def test_tokens_and_sockets_of_a_removed_or_changed_key_end(keys: list[ApiKey]) -> None:
+    access = Door(ADA).access
+    held = grant(access, "a")
+    token, _ = access.issue_token(held, 60)
+    by_token = grant(access, token)
+    access.replace_keys(KeyRing(keys))
+    assert not access.in_force(held)
+    assert not access.in_force(by_token)
+    try:
+        grant(access, token).check(SPEAK)
+    except (Unauthorized, Forbidden):
+        pass
+    else:
+        pytest.fail("the token still speaks")
+
+
+def test_sockets_opened_without_keys_end_when_keys_are_configured() -> None:
+    access = Door().access
+    held = grant(access)
+    assert access.in_force(held)
+    access.replace_keys(KeyRing([ADA]))
+    assert not access.in_force(held)

@@ -17,6 +17,7 @@ from voxgate.gateway.access.keys import (
     load_keys,
     new_key,
 )
+from voxgate.gateway.access.rights import Right
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ADA = f"""
@@ -49,6 +50,21 @@ def test_keys_come_from_a_file_and_from_entries(file: Path) -> None:
     assert ring.named("ada", NOW) is ada
 
 
+def test_rights_are_listed_in_a_file_or_in_an_entry(file: Path) -> None:
+    entries = f'hash = "{hash_key("a")}"\nrights = ["voices", "speak"]\n'
+    file.write_text(f"[keys.ada]\n{entries}")
+    ring = load_keys(file, [f"bob={hash_key('b')}:metrics", f"eve={hash_key('e')}:speak+metrics"])
+    rights = [key.rights for key in (ring.find(each, NOW) for each in "abe") if key is not None]
+    assert rights == [{Right.SPEAK, Right.VOICES}, {Right.METRICS}, {Right.SPEAK, Right.METRICS}]
+
+
+def test_key_without_rights_speaks_only(file: Path) -> None:
+    file.write_text(ADA)
+    key = load_keys(file, []).find("ada's key", NOW)
+    assert key is not None
+    assert key.rights == {Right.SPEAK}
+
+
 def test_a_key_counts_until_it_expires(file: Path) -> None:
     file.write_text(ADA)
     ring = load_keys(file, [])
@@ -77,6 +93,8 @@ def test_overlong_keys_are_not_hashed() -> None:
     [
         ("keys", "is not valid TOML"),
         ('[keys.a]\nhash = "secret-in-clear"', "keys.a.hash"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\nrights = ["everything"]', "keys.a.rights"),
+        (f'[keys.a]\nhash = "{hash_key("x")}"\nrights = []', "keys.a.rights"),
         ("[keys.a]\n", "keys.a.hash"),
         (f'[keys.a]\nhash = "{hash_key("x")}"\nutterances = 0', "keys.a.utterances"),
         (f'[keys.a]\nhash = "{hash_key("x")}"\nlimit = 3', "keys.a.limit"),
@@ -99,7 +117,21 @@ def test_a_missing_file_is_named(file: Path) -> None:
         load_keys(file, [])
 
 
-@pytest.mark.parametrize("entry", ["", "ada", "ada=secret-in-clear", "ada=sha256:12", "=" + hash_key("x"), "secret"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "",
+        "ada",
+        "secret-in-clear",
+        "secret-in-clear=",
+        "ada=secret-in-clear",
+        "ada=sha256:12",
+        "=" + hash_key("x"),
+        f"ada={hash_key('x')}:",
+        f"ada={hash_key('x')}:all",
+        f"ada={hash_key('x')}:speak,voices",
+    ],
+)
 def test_a_bad_entry_is_refused(entry: str) -> None:
     with pytest.raises(KeysError) as refused:
         load_keys(None, [entry])

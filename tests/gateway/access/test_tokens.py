@@ -6,25 +6,33 @@ from datetime import UTC, datetime, timedelta
 
 import jwt
 import pytest
-from voxgate.gateway.access.tokens import TokenSigner
+from voxgate.gateway.access.keys import ApiKey, hash_key
+from voxgate.gateway.access.tokens import TokenClaims, TokenSigner
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECRET = b"s" * 32
+ADA = ApiKey("ada", hash_key("a"))
+CLAIMS = {"sub": "ada", "key": ADA.fingerprint, "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
+
+
+def test_fingerprint_is_eight_bytes_of_the_hash() -> None:
+    assert len(bytes.fromhex(ADA.fingerprint)) == 8
+    assert ADA.fingerprint in ADA.hash
 
 
 def test_a_token_names_its_key_until_it_expires() -> None:
     signer = TokenSigner(SECRET)
-    token, expires = signer.issue("ada", 60, NOW)
+    token, expires = signer.issue(ADA, 60, NOW)
     assert expires == NOW + timedelta(seconds=60)
-    assert signer.key_name(token, expires - timedelta(seconds=1)) == "ada"
-    assert signer.key_name(token, expires) is None
+    assert signer.read(token, expires - timedelta(seconds=1)) == TokenClaims("ada", ADA.fingerprint, expires)
+    assert signer.read(token, expires) is None
 
 
 def test_replicas_with_one_secret_accept_each_others_tokens() -> None:
-    token, _ = TokenSigner(SECRET).issue("ada", 60, NOW)
-    assert TokenSigner(SECRET).key_name(token, NOW) == "ada"
-    assert TokenSigner(b"t" * 32).key_name(token, NOW) is None
-    assert TokenSigner().key_name(token, NOW) is None
+    token, _ = TokenSigner(SECRET).issue(ADA, 60, NOW)
+    assert TokenSigner(SECRET).read(token, NOW) is not None
+    assert TokenSigner(b"t" * 32).read(token, NOW) is None
+    assert TokenSigner().read(token, NOW) is None
 
 
 def test_a_short_secret_is_refused() -> None:
@@ -33,9 +41,8 @@ def test_a_short_secret_is_refused() -> None:
 
 
 def forged() -> list[str]:
-    token, _ = TokenSigner(SECRET).issue("ada", 60, NOW)
+    token, _ = TokenSigner(SECRET).issue(ADA, 60, NOW)
     head, body, signature = token.split(".")
-    claims = {"sub": "ada", "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
     return [
         "",
         ".",
@@ -44,8 +51,8 @@ def forged() -> list[str]:
         token[:-2],
         f"{head}.{body}.",
         f"{head}.{body[:-2]}.{signature}",
-        jwt.encode(claims, None, "none"),
-        jwt.encode(claims, SECRET, "HS256"),  # the signing key is derived, not the secret itself
+        jwt.encode(CLAIMS, None, "none"),
+        jwt.encode(CLAIMS, SECRET, "HS256"),  # the signing key is derived, not the secret itself
         "ä.ö.ü",
         "\ud800.x.y",
         "." * 10_000,
@@ -54,18 +61,17 @@ def forged() -> list[str]:
 
 @pytest.mark.parametrize("token", forged())
 def test_forged_token_has_no_key(token: str) -> None:
-    assert TokenSigner(SECRET).key_name(token, NOW) is None
+    assert TokenSigner(SECRET).read(token, NOW) is None
 
 
-@pytest.mark.parametrize("missing", ["sub", "aud", "exp"])
+@pytest.mark.parametrize("missing", ["sub", "key", "aud", "exp"])
 def test_every_claim_is_required(missing: str) -> None:
     signer = TokenSigner(SECRET)
-    claims = {"sub": "ada", "aud": "voxgate", "exp": NOW + timedelta(seconds=60)}
-    del claims[missing]
-    assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
+    claims = {name: value for name, value in CLAIMS.items() if name != missing}
+    assert signer.read(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
 
 
 def test_token_of_another_audience_is_refused() -> None:
     signer = TokenSigner(SECRET)
-    claims = {"sub": "ada", "aud": "other", "exp": NOW + timedelta(seconds=60)}
-    assert signer.key_name(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
+    claims = {**CLAIMS, "aud": "other"}
+    assert signer.read(jwt.encode(claims, signer._secret, "HS256"), NOW) is None

@@ -13,6 +13,7 @@ from aiohttp import web
 from fakes.waiting import DEADLINE_S
 from voxgate.gateway.access.auth import AccessControl
 from voxgate.gateway.access.keys import KeyRing
+from voxgate.gateway.access.rights import SPEAK
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import MAX_BODY_BYTES, HttpApplication, RouteGroup
 from voxgate.gateway.http.sniffer import ProtocolSniffer
@@ -58,7 +59,7 @@ class ExampleRoutes:
 @contextlib.asynccontextmanager
 async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator[str]:
     access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpApplication(RouteGroup([]), [RouteGroup(routes.routes())], access, connections)
+    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, connections)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: ProtocolSniffer(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0

@@ -51,7 +51,7 @@ async def test_a_token_opens_a_socket_and_nothing_more_than_its_key() -> None:
         url = f"ws://127.0.0.1:{served.port}/v1/speech?token={token}"
         async with connect(url, origin=PAGE) as socket:  # type: ignore[arg-type]  # a plain text works
             assert json.loads(await socket.recv())["type"] == "session"
-        assert (await ask(client, Authorization=f"Bearer {token}"))[0] == 401
+        assert (await ask(client, Authorization=f"Bearer {token}"))[0] == 403
 
 
 @pytest.mark.parametrize(

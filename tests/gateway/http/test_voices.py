@@ -210,17 +210,21 @@ async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path
         assert await place.names() == ["ada", "bob", "b"]
 
 
-async def test_voices_need_a_key_and_refuse_tokens_where_keys_are_configured(tmp_path: Path) -> None:
+async def test_voices_need_a_key_with_the_right_where_keys_are_configured(tmp_path: Path) -> None:
     key = {"Authorization": "Bearer k"}
-    async with serving(tmp_path, keys=(f"ada={hash_key('k')}",), allowed_origins=(PAGE,)) as place:
+    keys = (f"ada={hash_key('k')}:speak+voices", f"bob={hash_key('b')}")
+    async with serving(tmp_path, keys=keys, allowed_origins=(PAGE,)) as place:
         assert (await place.post())[0] == 401
         assert await place.delete("eve") == 401
         async with place.client.post("/v1/tokens", headers=key) as response:
             token = (await response.json())["token"]
-        assert (await place.post(f"name=eve&token={token}"))[0] == 401
+        assert (await place.post(f"name=eve&token={token}"))[0] == 403
         assert (await place.post(headers=key | {"Origin": "https://elsewhere.example"}))[0] == 403
-        assert (await place.post("name=eve&token=k"))[0] == 201
-        assert await place.delete("eve", headers={"Authorization": f"Bearer {token}"}) == 401
+        assert (await place.post(headers={"Authorization": "Bearer b"}))[0] == 403
+        assert (await place.post("name=eve&token=k"))[0] == 401
+        assert (await place.post("name=eve", headers=key))[0] == 201
+        assert await place.delete("eve", headers={"Authorization": f"Bearer {token}"}) == 403
+        assert await place.delete("eve", headers={"Authorization": "Bearer b"}) == 403
         assert await place.delete("eve", headers=key) == 204
 
 

@@ -9,8 +9,9 @@ import pytest
 from fakes.gateway.in_process import InProcessGateway, say
 from fakes.gateway.websocket import FakeSocket
 from fakes.virtual_time import run
-from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.caller import Caller, Grant
 from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.access.rights import DEFAULT_RIGHTS
 from voxgate.gateway.access.usage import SharedUsage
 from voxgate.gateway.errors import Draining, KeyLimit
 from voxgate.gateway.observability.events import Observer
@@ -19,61 +20,65 @@ from voxgate.gateway.transport.sessions import ConnectionSlot, Sessions
 from voxgate.pipeline.errors import AtCapacity
 
 
-def in_loop(scene: Callable[[Sessions, Caller], None], shared_usage: SharedUsage | None = None, **options: int) -> None:
+def grant_of(name: str, **limits: int) -> Grant:
+    return Grant(Caller(name, KeyLimits(**limits)), DEFAULT_RIGHTS)
+
+
+def in_loop(scene: Callable[[Sessions, Grant], None], shared_usage: SharedUsage | None = None, **options: int) -> None:
     """Runs `scene` with empty sessions and a caller that may have three sockets."""
 
     async def main() -> None:
         async with InProcessGateway(**options) as gateway:
             sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer(), shared_usage)
-            scene(sessions, Caller("ada", KeyLimits(sockets=3)))
+            scene(sessions, grant_of("ada", sockets=3))
 
     run(main())
 
 
 def test_slot_is_released_once() -> None:
     released = []
-    slot = ConnectionSlot(Caller("ada", KeyLimits()), lambda: released.append(True))
+    slot = ConnectionSlot(grant_of("ada"), lambda: released.append(True))
     slot.release()
     slot.release()
     assert released == [True]
 
 
 def test_socket_above_the_limit_is_refused_with_retry_time() -> None:
-    def scene(sessions: Sessions, caller: Caller) -> None:
-        slot = sessions.reserve_slot(caller)
-        for refuse in (sessions.check_capacity, lambda: sessions.reserve_slot(caller)):
+    def scene(sessions: Sessions, grant: Grant) -> None:
+        slot = sessions.reserve_slot(grant)
+        for refuse in (sessions.check_capacity, lambda: sessions.reserve_slot(grant)):
             with pytest.raises(AtCapacity, match="all 1 sockets are in use") as refused:
                 refuse()
             assert refused.value.retry_after_ms
-        assert (sessions.total_open, caller.sockets) == (1, 1)
+        assert (sessions.total_open, grant.caller.sockets) == (1, 1)
         slot.release()
-        assert (sessions.total_open, caller.sockets) == (0, 0)
+        assert (sessions.total_open, grant.caller.sockets) == (0, 0)
         sessions.check_capacity()
 
     in_loop(scene, sockets=1)
 
 
 def test_socket_above_the_limit_of_its_key_is_refused() -> None:
-    def scene(sessions: Sessions, caller: Caller) -> None:
-        slots = [sessions.reserve_slot(caller) for _ in range(3)]
+    def scene(sessions: Sessions, grant: Grant) -> None:
+        slots = [sessions.reserve_slot(grant) for _ in range(3)]
         with pytest.raises(KeyLimit):
-            sessions.reserve_slot(caller)
+            sessions.reserve_slot(grant)
         assert sessions.total_open == 3
         slots[0].release()
-        sessions.reserve_slot(caller)
+        sessions.reserve_slot(grant)
 
     in_loop(scene)
 
 
 def test_draining_refuses_sockets_and_reserves_nothing() -> None:
-    def scene(sessions: Sessions, caller: Caller) -> None:
+    def scene(sessions: Sessions, grant: Grant) -> None:
         sessions.stop_accepting()
         assert sessions.draining
         with pytest.raises(Draining):
             sessions.check_capacity()
         with pytest.raises(Draining):
-            sessions.reserve_slot(caller)
-        assert (sessions.total_open, caller.sockets) == (0, 0)
+            sessions.reserve_slot(grant)
+        assert (sessions.total_open, grant.caller.sockets) == (0, 0)
 
     in_loop(scene)
 
@@ -83,11 +88,11 @@ def test_limit_counts_sockets_of_all_processes() -> None:
     other = SharedUsage.attach(ours.path, 1)
     assert other.acquire_socket(2)
 
-    def scene(sessions: Sessions, caller: Caller) -> None:
-        slot = sessions.reserve_slot(caller)
+    def scene(sessions: Sessions, grant: Grant) -> None:
+        slot = sessions.reserve_slot(grant)
         assert sessions.total_open == 2
         with pytest.raises(AtCapacity):
-            sessions.reserve_slot(caller)
+            sessions.reserve_slot(grant)
         slot.release()
         other.release_socket()
         assert sessions.total_open == 0
@@ -99,18 +104,18 @@ def test_sockets_of_a_revoked_key_are_closed_also_during_their_handshake() -> No
     async def main() -> None:
         async with InProcessGateway() as gateway:
             sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
-            callers = {name: Caller(name, KeyLimits()) for name in ("ada", "bob")}
+            grants = {name: grant_of(name) for name in ("ada", "bob")}
             sockets = {name: FakeSocket() for name in ("open", "handshake", "other")}
 
             def serve(name: str, slot: ConnectionSlot) -> asyncio.Task[None]:
                 return asyncio.create_task(sessions.run(sockets[name], slot, NativeProtocol()))
 
-            serve("open", sessions.reserve_slot(callers["ada"]))
-            other = serve("other", sessions.reserve_slot(callers["bob"]))
-            handshake = sessions.reserve_slot(callers["ada"])
+            serve("open", sessions.reserve_slot(grants["ada"]))
+            other = serve("other", sessions.reserve_slot(grants["bob"]))
+            handshake = sessions.reserve_slot(grants["ada"])
             say(sockets["open"], "a", "Some text to speak.")
             await sockets["open"].until("started")
-            assert sessions.close_callers(lambda caller: caller.name == "ada") == 2
+            assert sessions.close_revoked(lambda grant: grant.caller.name != "ada") == 2
             serve("handshake", handshake)
             assert [await sockets[name].hung_up() for name in ("open", "handshake")] == [1008, 1008]
             assert sockets["open"].of("error")[0]["code"] == "unauthorized"
@@ -127,7 +132,7 @@ def test_sessions_are_counted_by_protocol_and_their_leads_listed() -> None:
         async with InProcessGateway() as gateway:
             sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
             socket = FakeSocket()
-            slot = sessions.reserve_slot(Caller("ada", KeyLimits()))
+            slot = sessions.reserve_slot(grant_of("ada"))
             running = asyncio.create_task(sessions.run(socket, slot, NativeProtocol()))
             await socket.until("session")
             assert (sessions.count_by_protocol(), sessions.leads_s()) == ({"native": 1}, [])
