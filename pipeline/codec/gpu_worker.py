@@ -16,8 +16,9 @@ from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.streaming import SlotDecoder
 from voxgate.codecs.pcm import Pcm
 
+from ..cuda.chip import chip_limits
+from ..cuda.fast_paths import FastPath
 from ..cuda.graphs import GraphBuckets, new_event, new_memory_pool, new_stream
-from ..cuda.nvrtc import supported
 from ..cuda.self_test import accelerated
 from ..ipc.codec_wire import Job
 from .planner import CHUNK_FRAMES
@@ -62,21 +63,24 @@ def load_gpu_decoder(checkpoint_dir: Path, slots: int, device: torch.device) -> 
         loaded.codebook_size, (1, TEST_FRAMES, loaded.codebooks), generator=torch.Generator().manual_seed(1)
     )
     reference = loaded.decode_all(codes)
+    chip = chip_limits(device)
 
     def fused() -> GpuDecoder:
         processors = torch.cuda.get_device_properties(device).multi_processor_count
-        return GpuDecoder(loaded, slots, torch.float16, device, FusedResidualUnits(unit_launches(), processors))
+        units = FusedResidualUnits(unit_launches(), processors)
+        return GpuDecoder(loaded, slots, torch.float16, device, units, chip=chip)
 
     def half() -> GpuDecoder:
-        return GpuDecoder(loaded, slots, torch.float16, device)
+        return GpuDecoder(loaded, slots, torch.float16, device, chip=chip)
 
     def matches(decoder: GpuDecoder) -> bool:
         return matches_reference(decoder, codes, reference)
 
-    fastest = accelerated("fused residual units of the codec", fused, matches) if supported() else None
+    reason = FastPath.RESIDUAL_UNITS.missing(chip)
+    fastest = accelerated(FastPath.RESIDUAL_UNITS, fused, matches, unavailable=reason)
     if fastest is None:
-        fastest = accelerated("half-precision codec", half, matches)
-    return fastest or GpuDecoder(loaded, slots, torch.float32, device)
+        fastest = accelerated(FastPath.HALF_CODEC, half, matches)
+    return fastest or GpuDecoder(loaded, slots, torch.float32, device, chip=chip)
 
 
 def matches_reference(decoder: GpuDecoder, codes: Tensor, reference: Tensor) -> bool:

@@ -20,11 +20,6 @@ MAX_SHARED_ATTRIBUTE, CARVEOUT_ATTRIBUTE = 8, 9
 """Values of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
 
 
-def supported() -> bool:
-    """Whether the current GPU can run the kernels: compute capability 9.0 (Hopper) or later."""
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
-
-
 PackedArguments = ctypes.Array[ctypes.c_uint64]
 Launch = Callable[[int, int, PackedArguments], None]
 """Launches a kernel: number of blocks, threads of a block, and the kernel's `Params`."""

@@ -10,27 +10,46 @@ import torch
 from torch import Tensor
 
 from ..errors import EngineError
+from .fast_paths import record
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def accelerated(name: str, build: Callable[[], T], self_test: Callable[[T], bool] | None = None) -> T | None:
+def accelerated(
+    name: str,
+    build: Callable[[], T],
+    self_test: Callable[[T], bool] | None = None,
+    *,
+    unavailable: str | None = None,
+) -> T | None:
     """The result of `build` if it passes `self_test`, else None; then logs one line, "<name> disabled: <reason>".
 
-    Build and self-test fail by EngineError, OSError (a missing driver or compiler library) or torch.OutOfMemoryError;
-    other exceptions propagate.
+    `unavailable`: why this GPU or model cannot have it; then nothing is built. Build and self-test fail by EngineError,
+    OSError (a missing driver or compiler library) or torch.OutOfMemoryError; other exceptions propagate.
     """
+    if unavailable is not None:
+        disabled(name, unavailable, expected=True)
+        return None
     try:
         built = build()
         if self_test is None or self_test(built):
+            record(name, None)
             return built
-        reason: object = "self-test differs from the reference"
-    except (EngineError, OSError, torch.OutOfMemoryError) as error:
-        reason = error
-    log.warning("%s disabled: %s", name, reason)
+        reason = "self-test differs from the reference"
+    except torch.OutOfMemoryError:
+        reason = "out of GPU memory"
+    except (EngineError, OSError) as error:
+        reason = str(error)
+    disabled(name, reason)
     return None
+
+
+def disabled(name: str, reason: str, *, expected: bool = False) -> None:
+    """Record and log that a fast path is not in use; `expected`: because the GPU, the model or an option is so."""
+    record(name, reason)
+    log.log(logging.INFO if expected else logging.WARNING, "%s disabled: %s", name, reason)
 
 
 class RandomInputs:

@@ -2,19 +2,23 @@
 
 The process that owns a slot is the only writer of its rows; the engine only reads them. Two orders make that safe
 without a lock: tokens are written before the length that admits them, and everything else before `CLOSED`. Each store
-is one aligned word, and x86-64 makes stores visible in program order; other architectures do not guarantee it.
+is one aligned word, and x86-64 makes stores visible in program order; other architectures do not guarantee it, so the
+tables are refused there. A GPU reads a row of `control` over the bus in one line of 128 bytes, never half of it older.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import platform
 import weakref
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..errors import EngineError
 
 NO_ENTRY = -1
 """Codec side of `SlotTables.prefix`: no embedding of this codebook at this position."""
@@ -64,6 +68,15 @@ class Option(IntEnum):
     PREDICTOR_TOP_P = 4
 
 
+CONTROL_COLUMNS, OPTION_COLUMNS = 16, 8
+"""Columns of a row, of which `Field` and `Option` name the first ones.
+
+A row of `control` is one aligned line of 128 bytes, which a GPU reads over the bus at once.
+"""
+ORDERED_MACHINES = ("x86_64", "amd64")
+"""Architectures, as `platform.machine` names them, on which other processors see stores in program order."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableShape:
     """Capacity of the tables.
@@ -100,13 +113,13 @@ class TableShape:
     def nbytes(self) -> int:
         """Size of the shared memory."""
         prefix = 4 * (1 + self.groups) * self.prefix
-        return self.rows * (8 * len(Field) + 4 * len(Option) + prefix + 4 * self.text + 4 * self.hidden)
+        return self.rows * (8 * CONTROL_COLUMNS + 4 * OPTION_COLUMNS + prefix + 4 * self.text + 4 * self.hidden)
 
 
 class SlotTables:
     """Views of one shared mapping, each with a row per slot.
 
-    `control`: int64 [rows, len(Field)]. `options`: float32 [rows, len(Option)]. `prefix`: int32 [rows, prefix,
+    `control`: int64 [rows, CONTROL_COLUMNS]. `options`: float32 [rows, OPTION_COLUMNS]. `prefix`: int32 [rows, prefix,
     1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for none). `text`: int32
     [rows, text]. `speaker`: float32 [rows, hidden], for positions marked SPEAKER.
     """
@@ -122,8 +135,8 @@ class SlotTables:
             offset += array.nbytes
             return array
 
-        self.control: NDArray[np.int64] = view(np.int64, shape.rows, len(Field))  # type: ignore[assignment]  # view() is generic
-        self.options: NDArray[np.float32] = view(np.float32, shape.rows, len(Option))  # type: ignore[assignment]  # view() is generic
+        self.control: NDArray[np.int64] = view(np.int64, shape.rows, CONTROL_COLUMNS)  # type: ignore[assignment]  # view() is generic
+        self.options: NDArray[np.float32] = view(np.float32, shape.rows, OPTION_COLUMNS)  # type: ignore[assignment]  # view() is generic
         self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
         self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # view() is generic
         self.speaker: NDArray[np.float32] = view(np.float32, shape.rows, shape.hidden)  # type: ignore[assignment]  # view() is generic
@@ -132,8 +145,10 @@ class SlotTables:
     def create(cls, shape: TableShape) -> tuple[SlotTables, str]:
         """Creates zeroed tables; returns them and the path by which other processes of this machine `attach` them.
 
-        The memory has no name in any file system, so it is freed however this process ends.
+        The memory has no name in any file system, so it is freed however this process ends. Raises EngineError on an
+        architecture that may reorder stores.
         """
+        check_store_order(platform.machine())
         descriptor = os.memfd_create("voxgate-slots")
         os.ftruncate(descriptor, shape.nbytes)
         tables = cls(shape, mmap.mmap(descriptor, shape.nbytes))
@@ -149,3 +164,9 @@ class SlotTables:
             return cls(shape, mmap.mmap(descriptor, shape.nbytes))
         finally:
             os.close(descriptor)
+
+
+def check_store_order(machine: str) -> None:
+    """Raises EngineError unless other processors see the stores of `machine` in program order."""
+    if machine.lower() not in ORDERED_MACHINES:
+        raise EngineError(f"the talker's shared tables need the store order of x86-64, this machine is {machine}")

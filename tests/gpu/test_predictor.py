@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
-from voxgate.pipeline.talker.cuda.predictor_kernels import ADD, STORE, SWIGLU
+from voxgate.pipeline.talker.cuda.tiles import Epilogue
 from voxgate.pipeline.talker.reference.predictor import CodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
@@ -52,9 +52,9 @@ def test_codes_equal_the_reference(
 
 
 @pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])
-@pytest.mark.parametrize("epilogue", [STORE.value, ADD.value, SWIGLU.value], ids=["store", "add", "swiglu"])
+@pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
 def test_products_of_any_number_of_rows_equal_torch(
-    checkpoint: TalkerCheckpoint, device: torch.device, height: int, epilogue: int
+    checkpoint: TalkerCheckpoint, device: torch.device, height: int, epilogue: Epilogue
 ) -> None:
     """In half precision, which `skinny_gemm` supports; with every input and epilogue."""
     # Triton's interpreter does not support products of bfloat16.
@@ -67,7 +67,7 @@ def test_products_of_any_number_of_rows_equal_torch(
     generator = torch.Generator().manual_seed(height)
     x = torch.randn(height, size.hidden, generator=generator).to(device, half)
     gpu._start_pass(x)
-    if epilogue == ADD.value:
+    if epilogue == Epilogue.ADD:
         weight = layer.out
         source = torch.randn(height, weight.shape[1], generator=generator).to(device, half)
         gpu._linear(source, weight, gpu._x[:height], epilogue)
@@ -76,10 +76,10 @@ def test_products_of_any_number_of_rows_equal_torch(
         assert torch.allclose(gpu._sum_sq[:height].sum(1), expected.square().sum(1), rtol=0.02)
         product: Tensor = gpu._x[:height]
     else:
-        weight = layer.gate_up if epilogue == SWIGLU.value else layer.qkv
+        weight = layer.gate_up if epilogue == Epilogue.SWIGLU else layer.qkv
         normed = x.float() * torch.rsqrt(x.float().square().mean(1, keepdim=True) + size.norm_eps)
         expected = normed @ weight.float().t()
-        if epilogue == SWIGLU.value:
+        if epilogue == Epilogue.SWIGLU:
             gate, up = expected.chunk(2, 1)
             expected = torch.nn.functional.silu(gate) * up
         product = torch.full_like(expected, torch.nan).to(half)

@@ -30,12 +30,8 @@ from .layers import (
     ResidualUnitWeights,
     VocoderBlockWeights,
 )
+from .tiles import ANY_CHIP, ChipLimits, conv_tile
 from .workspace import PassWorkspace, Workspace
-
-LARGE_LINES = 2048
-"""Output lines from which a convolution has large tiles: enough tiles remain to keep every multiprocessor busy."""
-LARGE_OUTPUTS = 1 << 21
-"""The same for lines times columns."""
 
 
 class UnitKernel(Protocol):
@@ -77,9 +73,13 @@ class GpuDecoder:
         dtype: torch.dtype,
         device: torch.device,
         make_unit: UnitFactory | None = None,
+        chip: ChipLimits = ANY_CHIP,
     ) -> None:
-        """`decoder`: in float32 on the CPU; its weights are copied. `make_unit`: fused kernels of residual units."""
-        self._config, self.dtype, self.device = decoder.config, dtype, device
+        """`decoder`: in float32 on the CPU; its weights are copied. `make_unit`: fused kernels of residual units.
+
+        `chip`: what the tiles must fit in.
+        """
+        self._config, self.dtype, self.device, self._chip = decoder.config, dtype, device, chip
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples, self.slots = decoder.frame_samples, slots
         self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
@@ -290,36 +290,12 @@ class GpuDecoder:
         buffer, next_input = (None, None) if output is None else output
         snake = (None, None) if next_input is None or next_input.snake is None else next_input.snake
         width = conv.stride * conv.channels
-        tile = conv_tile(conv, width, lines)
-        convolve[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.lines))](
+        tile = conv_tile(conv.input.channels, conv.taps, conv.stride, width, lines)
+        tile = tile.fitted(self._chip, source.element_size())
+        convolve[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.rows))](
             source, conv.weight, conv.bias, residual, buffer, *snake, lines, batch.rows, conv.dilation,
             0 if next_input is None else next_input.reach,
             INPUTS=conv.input.channels, TAPS=conv.taps, CHANNELS=conv.channels, STRIDE=conv.stride, ADD=add,
             STORE=residual is not None, OUTPUT=buffer is not None, SNAKE=snake[0] is not None, FAST=source.is_cuda,
-            LINES=tile.lines, COLUMNS=tile.columns, SPAN=tile.span, num_warps=4, num_stages=tile.stages,
+            LINES=tile.rows, COLUMNS=tile.columns, SPAN=tile.span, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip  # one argument list
-
-
-@dataclass(frozen=True, slots=True)
-class ConvTile:
-    """Tile of a program of `convolve`: `lines` by `columns`, `span` inputs at a time, in `stages` pipeline stages."""
-
-    lines: int
-    columns: int
-    span: int
-    stages: int
-
-
-def conv_tile(conv: ConvWeights, width: int, lines: int) -> ConvTile:
-    """The fastest tile as measured on an H200 with batches of 1, 32 and 128 streams."""
-    span = 64 if conv.input.channels % 64 == 0 else 32
-    if lines < LARGE_LINES and lines * width < LARGE_OUTPUTS:
-        return ConvTile(16 if lines <= 64 else 64, 32, 2 * span, 4)
-    if conv.taps == 1:
-        # Limited by memory bandwidth, not by products.
-        return ConvTile(64, 64, 64, 3) if span == 64 else ConvTile(128, 32, 32, 4)
-    if conv.stride > 1:
-        return ConvTile(64, 128, span, 3 if span == 64 else 4)
-    if width % 128 == 0 and lines > 2 * LARGE_LINES:
-        return ConvTile(128, 128, 64, 3)
-    return ConvTile(128, 64, 64, 3) if span == 64 else ConvTile(128, 128, 32, 4)

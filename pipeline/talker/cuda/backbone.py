@@ -12,11 +12,14 @@ from collections.abc import Sequence
 import torch
 import triton
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
+from ...cuda.chip import chip_limits
 from ..reference.row_tags import TAG_CHANNELS
 from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
 from .streamed_layers import TEST_ROWS, StreamedLayers, streamed_layers_for
+from .tiles import attention_tile
 
 PROMPT_TILE = 16
 """Rows of the same request that `paged_attention` attends to at a time."""
@@ -40,17 +43,17 @@ class GpuBackbone:
         size: TransformerSize,
         max_rows: int,
         *,
-        pdl: bool | None = None,
+        chip: ChipLimits | None = None,
         streamed: StreamedLayers | None = None,
     ) -> None:
         """`angles`: [positions, head_dim], cosines and then sines of each position.
 
-        `pdl`: start each kernel while the previous one still runs; by default on a GPU. `streamed`: the same layers,
-        for the batches that fit in them.
+        `chip`: what the kernels must fit in; the current GPU by default. `streamed`: the same layers, for the batches
+        that fit in them.
         """
         self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
         self._max_rows, self._streamed = max_rows, streamed
-        self._pdl = norm.is_cuda if pdl is None else pdl
+        self._pdl = (chip or chip_limits()).has_early_launch
         # The residual stream as it is added to (float32), and its norm as it is multiplied.
         self._residual = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
         self._x = norm.new_empty(max_rows, size.hidden)
@@ -119,14 +122,6 @@ class GpuBackbone:
         )  # fmt: skip  # one argument list
 
 
-def attention_tile(rows: int) -> tuple[int, int]:
-    """Cached positions that a program of `paged_attention` attends to at a time, and its warps.
-
-    Measured on an H200 at 1, 12 and 128 rows; between those, chosen by how many programs run on it at once.
-    """
-    return (128, 8) if rows <= 16 else (64, 4) if rows <= 32 else (32, 2) if rows <= 64 else (32, 1)
-
-
 def backbone_for(
     layers: Sequence[LayerWeights],
     norm: Tensor,
@@ -138,10 +133,12 @@ def backbone_for(
 ) -> GpuBackbone:
     """`GpuBackbone`; with `streamed_layers`, batches of few rows take `StreamedLayers` where GPU and model allow it."""
 
+    chip = chip_limits()
+
     def make(some: Sequence[LayerWeights], streamed: StreamedLayers | None = None) -> GpuBackbone:
-        return GpuBackbone(some, norm, angles, size, max(max_rows, TEST_ROWS[-1]), streamed=streamed)
+        return GpuBackbone(some, norm, angles, size, max(max_rows, TEST_ROWS[-1]), chip=chip, streamed=streamed)
 
     if not streamed_layers:
         return make(layers)
     with torch.inference_mode():
-        return make(layers, streamed_layers_for(layers, angles, size, make))
+        return make(layers, streamed_layers_for(layers, angles, size, chip, make))

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...cuda.graphs import GraphBuckets, new_memory_pool
 from ...ipc.records import HEADER
-from ...ipc.slot_tables import Field, Option
+from ...ipc.slot_tables import CONTROL_COLUMNS, OPTION_COLUMNS
 from ..reference.embedding import InputEmbedding
 from ..reference.predictor import Predictor
 from ..reference.row_tags import TAG_CHANNELS
@@ -26,7 +26,7 @@ from ..reference.sampling import Candidates
 from ..reference.slot_reader import TableViews
 from ..reference.step import MIN_FRAMES, FrameStep
 from .graph_sizes import graph_sizes_for
-from .step_kernels import FIELDS, OPTIONS, draw_first, embed, gather_inputs, store_frame
+from .step_kernels import draw_first, embed, gather_inputs, store_frame
 
 _EMBED_SPAN = 512
 """Channels that a program of `embed` sums."""
@@ -38,7 +38,7 @@ _DRAW_WARPS = 8
 class TableSnapshot:
     """Control and options of the slots of a step as they were when it started, by slot; the last row is for padding.
 
-    `control`: int64 [slots + 1, FIELDS]; `options`: float32 [slots + 1, OPTIONS].
+    `control`: int64 [slots + 1, CONTROL_COLUMNS]; `options`: float32 [slots + 1, OPTION_COLUMNS].
     """
 
     control: Tensor
@@ -47,8 +47,8 @@ class TableSnapshot:
     @classmethod
     def of(cls, slots: int, device: torch.device) -> TableSnapshot:
         return cls(
-            torch.zeros(slots + 1, FIELDS.value, dtype=torch.int64, device=device),
-            torch.zeros(slots + 1, OPTIONS.value, dtype=torch.float32, device=device),
+            torch.zeros(slots + 1, CONTROL_COLUMNS, dtype=torch.int64, device=device),
+            torch.zeros(slots + 1, OPTION_COLUMNS, dtype=torch.float32, device=device),
         )
 
 
@@ -70,7 +70,7 @@ class GpuInputEmbedding:
             reference.group_starts, self._snapshot.control, self._snapshot.options, entries,
             len(tables.control), tables.text.shape[1], tables.prefix.shape[1], reference.codes.shape[1],
             reference.no_entry, reference.ids.pad, reference.ids.eos,
-            GROUPS=groups, COLUMNS=columns, TABLE_FIELDS=len(Field), TABLE_OPTIONS=len(Option), num_warps=1,
+            GROUPS=groups, COLUMNS=columns, num_warps=1,
         )  # fmt: skip  # one argument list
         hidden = reference.codec.shape[1]
         out = reference.codec.new_empty(len(ids), hidden)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
+from ...cuda.fast_paths import FastPath
 from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
-from ...cuda.self_test import RandomInputs, accelerated
+from ...cuda.self_test import RandomInputs, accelerated, disabled
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor
 from ..reference.sampling import Candidates
 
@@ -28,8 +30,6 @@ WARPS = 8
 """Warps of a block that compute."""
 SHARED_BYTES = 232448
 """Shared memory of a block: the most that Hopper allows."""
-HOPPER = 9
-"""Major compute capability."""
 SPINS = 4_000_000
 """Polls for data of other blocks, some seconds, after which the kernel traps instead of hanging."""
 LOGIT_TOLERANCE = 0.1
@@ -190,16 +190,18 @@ Reference = Callable[[Tensor, Tensor, Candidates, Tensor], tuple[Tensor, Tensor]
 
 
 def persistent_predictor_for(
-    folded: FoldedPredictor, size: TransformerSize, groups: int, reference: Reference
+    folded: FoldedPredictor, size: TransformerSize, groups: int, chip: ChipLimits, reference: Reference
 ) -> PersistentPredictor | None:
     """`PersistentPredictor` for this model on the current GPU; None where unsupported, or where its self-test fails."""
     like = folded.heads[0]
     shape = predictor_shape_for(size, groups, like.shape[1], like.dtype)
     # A kernel that hangs cannot be stopped, so it is only run on GPUs on which it was tested.
-    if shape is None or torch.cuda.get_device_capability()[0] != HOPPER:
+    reason = FastPath.PERSISTENT_PREDICTOR.missing(chip)
+    if shape is None or reason is not None:
+        disabled(FastPath.PERSISTENT_PREDICTOR, reason or "the model has another size or precision", expected=True)
         return None
     return accelerated(
-        "persistent predictor",
+        FastPath.PERSISTENT_PREDICTOR,
         lambda: PersistentPredictor(shape, folded, size.norm_eps),
         lambda predictor: self_test(predictor, reference, shape, like.device),
     )

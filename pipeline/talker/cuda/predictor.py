@@ -8,21 +8,19 @@ from dataclasses import dataclass
 import torch
 import triton
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.nvrtc import supported
+from ...cuda.chip import chip_limits
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates
 from .persistent_predictor import ROWS, PersistentPredictor, persistent_predictor_for
-from .predictor_kernels import ADD, STORE, SWIGLU, gemm, predictor_attention, skinny_gemm
+from .predictor_kernels import gemm, predictor_attention, skinny_gemm
 from .sampling import code_draw_for
 from .sampling_kernels import WARPS, draw_code
+from .tiles import COLUMNS, SKINNY_ROWS, Epilogue, gemm_tile, skinny_tile
 
-SKINNY_ROWS = 16
-"""Rows up to which `skinny_gemm` is used: the smallest number of rows of a matrix instruction."""
 ATTENTION_WARPS = 1
-COLUMNS = 16
-"""Columns of the residual stream that a program adds to. It leaves the sum of their squares as one block."""
 
 
 class GpuCodePredictor:
@@ -39,13 +37,13 @@ class GpuCodePredictor:
         groups: int,
         max_rows: int,
         *,
-        pdl: bool | None = None,
+        chip: ChipLimits | None = None,
         persistent_predictor: bool = False,
     ) -> None:
         """Arguments as of `CodePredictor`.
 
-        `pdl`: start each kernel while the previous one still runs; by default where the GPU can.
-        `persistent_predictor`: one kernel for a whole frame, for the batches and models that it supports.
+        `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: one kernel for a whole
+        frame, for the batches and models that it supports.
         """
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
@@ -54,7 +52,8 @@ class GpuCodePredictor:
         self._heads = [head.t().contiguous() for head in folded.heads]
         self._layers = [_TransposedLayer.of(layer) for layer in folded.layers]
         like = folded.heads[0]
-        self._pdl = supported() if pdl is None else pdl
+        self._chip = chip or chip_limits()
+        self._pdl = self._chip.has_early_launch
         self._is_float32 = like.dtype is torch.float32
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
         self._blocks = triton.cdiv(size.hidden, COLUMNS)
@@ -67,11 +66,11 @@ class GpuCodePredictor:
         self._attended = like.new_empty(2 * max_rows, heads * dim)
         self._inner = like.new_empty(2 * max_rows, size.intermediate)
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
-        self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype) if like.is_cuda else None
+        self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else None
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
         self._persistent: PersistentPredictor | None = None
         if persistent_predictor and like.is_cuda:
-            self._persistent = persistent_predictor_for(folded, size, groups, self._codes_and_logits)
+            self._persistent = persistent_predictor_for(folded, size, groups, self._chip, self._codes_and_logits)
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`.
@@ -95,7 +94,9 @@ class GpuCodePredictor:
         for group in range(self._groups - 1):
             begin, count = (rows, 2 * rows) if group == 0 else (0, rows)
             self._pass(count, rows, group)
-            self._linear(self._x[begin:count], self._heads[group], self._logits[:rows], STORE, begin, norm=True)
+            self._linear(
+                self._x[begin:count], self._heads[group], self._logits[:rows], Epilogue.STORE, begin, norm=True
+            )
             if self._draw is not None:
                 next_inputs = None if group == last else self._inputs[group + 1]
                 self._draw(
@@ -131,7 +132,7 @@ class GpuCodePredictor:
         size = self._size
         x, qkv, attended, inner = self._x[:count], self._qkv[:count], self._attended[:count], self._inner[:count]
         for layer, (keys, values) in zip(self._layers, self._cache, strict=True):
-            self._linear(x, layer.qkv, qkv, STORE, norm=True)
+            self._linear(x, layer.qkv, qkv, Epilogue.STORE, norm=True)
             predictor_attention[(rows, size.kv_heads)](
                 qkv, layer.rope_cos, layer.rope_sin, keys, values, attended, 1 if group == 0 else group + 1, rows,
                 size.norm_eps,
@@ -139,12 +140,12 @@ class GpuCodePredictor:
                 SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
                 FIRST=group == 0, PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
             )  # fmt: skip  # one argument list
-            self._linear(attended, layer.out, x, ADD)
-            self._linear(x, layer.gate_up, inner, SWIGLU, norm=True)
-            self._linear(inner, layer.down, x, ADD)
+            self._linear(attended, layer.out, x, Epilogue.ADD)
+            self._linear(x, layer.gate_up, inner, Epilogue.SWIGLU, norm=True)
+            self._linear(inner, layer.down, x, Epilogue.ADD)
 
     def _linear(
-        self, x: Tensor, weight: Tensor, out: Tensor, epilogue: int, begin: int = 0, *, norm: bool = False
+        self, x: Tensor, weight: Tensor, out: Tensor, epilogue: Epilogue, begin: int = 0, *, norm: bool = False
     ) -> None:
         """`x` [n, inner] times `weight` [width or twice that, inner], to `out` [n, width].
 
@@ -155,18 +156,17 @@ class GpuCodePredictor:
         common = (x, weight, out, self._residual[begin:], self._sum_sq[begin:], height, width, self._size.norm_eps)
         blocks = {"BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks)}
         if height <= SKINNY_ROWS and not self._is_float32:
-            columns, warps = skinny_gemm_tile(height, inner, width)
-            padded = max(triton.next_power_of_2(inner), 16 * warps)
-            skinny_gemm[(triton.cdiv(width, columns),)](
-                *common, INNER=inner, SLICES=warps, SPAN=padded // warps, ROWS=triton.next_power_of_2(height),
-                COLUMNS=columns, **blocks, NORM=norm, EPILOGUE=epilogue, PDL=self._pdl, num_warps=warps,
-                launch_pdl=self._pdl,
+            skinny = skinny_tile(height, inner, width, self._chip)
+            skinny_gemm[(triton.cdiv(width, skinny.columns), triton.cdiv(height, skinny.rows))](
+                *common, INNER=inner, SLICES=skinny.warps, SPAN=skinny.padded_inner(inner) // skinny.warps,
+                ROWS=skinny.rows, COLUMNS=skinny.columns, **blocks, NORM=norm, EPILOGUE=int(epilogue), PDL=self._pdl,
+                num_warps=skinny.warps, launch_pdl=self._pdl,
             )  # fmt: skip  # one argument list
             return
-        tile = gemm_tile(height, inner, width, epilogue, exact=self._is_float32)
+        tile = gemm_tile(height, inner, width, epilogue, self._chip, exact=self._is_float32)
         gemm[(triton.cdiv(width, tile.columns), triton.cdiv(height, tile.rows))](
             *common, INNER=inner, SPAN=tile.span, ROWS=tile.rows, COLUMNS=tile.columns, **blocks, NORM=norm,
-            EPILOGUE=epilogue, PDL=self._pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._pdl,
+            EPILOGUE=int(epilogue), PDL=self._pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
 
 
@@ -191,54 +191,3 @@ class _TransposedLayer:
             layer.rope_cos.contiguous(),
             layer.rope_sin.contiguous(),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class GemmTile:
-    """Tile of a program of `gemm`: rows, columns and `span` of the inner width at a time; warps and pipeline stages."""
-
-    rows: int
-    columns: int
-    span: int
-    warps: int
-    stages: int
-
-
-def gemm_tile(rows: int, inner: int, width: int, epilogue: int, *, exact: bool) -> GemmTile:
-    """The fastest tile as measured on an H200: about one for each multiprocessor.
-
-    `exact`: in float32, which the matrix units do not support.
-    """
-    if exact:
-        return GemmTile(32, 16, 32, 4, 2)
-    if epilogue == ADD:
-        return _adding_tile(rows, inner)
-    if epilogue == SWIGLU:
-        if rows <= 64:
-            return GemmTile(64, 32, 128, 4, 4)
-        return GemmTile(64, 64, 128, 4, 4) if rows <= 128 else GemmTile(128, 64, 64, 8, 4)
-    wide = width > 2048
-    if rows <= 32:
-        return GemmTile(32, 32, 256, 4, 5)
-    if rows <= 64:
-        return GemmTile(64, 32, 128, 4, 5) if wide else GemmTile(64, 16, 256, 4, 4)
-    if rows <= 128:
-        return GemmTile(64, 64, 128, 4, 4) if wide else GemmTile(64, 32, 128, 4, 5)
-    return GemmTile(128, 64, 64, 8, 6) if wide else GemmTile(64, 64, 128, 4, 5)
-
-
-def _adding_tile(rows: int, inner: int) -> GemmTile:
-    if rows <= 32:
-        return GemmTile(32, COLUMNS, 256, 4, 6)
-    if inner > 2048:
-        return GemmTile(64, COLUMNS, 128, 4, 6 if rows <= 128 else 5)
-    if rows <= 128:
-        return GemmTile(64, COLUMNS, 256, 4, 4 if rows <= 64 else 3)
-    return GemmTile(64, COLUMNS, 128, 4, 4)
-
-
-def skinny_gemm_tile(height: int, inner: int, width: int) -> tuple[int, int]:
-    """Columns and warps of a program of `skinny_gemm`; the fastest as measured on an H200."""
-    if inner <= 1024:
-        return (32 if width >= 4096 else COLUMNS), 4
-    return COLUMNS, (16 if inner > 2048 and height > 8 else 8)

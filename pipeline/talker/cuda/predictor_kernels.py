@@ -11,13 +11,10 @@ import triton
 import triton.language as tl
 
 from ...cuda.pdl import pdl_launch, pdl_wait
+from .tiles import Epilogue
 
-STORE = tl.constexpr(0)
-"""Epilogue: write the product."""
-ADD = tl.constexpr(1)
-"""Epilogue: add the product to the residual stream."""
-SWIGLU = tl.constexpr(2)
-"""Epilogue: write silu(product with the first half of the weights) * product with the second half."""
+ADD = tl.constexpr(int(Epilogue.ADD))
+SWIGLU = tl.constexpr(int(Epilogue.SWIGLU))
 
 
 @triton.jit
@@ -71,7 +68,7 @@ def skinny_gemm(
     INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """`x` [height, INNER] times `weight` [width, INNER], for up to ROWS rows; a program computes COLUMNS columns.
+    """`x` [height, INNER] times `weight` [width, INNER], for few rows; a program computes ROWS by COLUMNS.
 
     With NORM, each row of `x` is RMS-normed by its squares, the sum of a row of `sum_sq` [height, BLOCKS]. With ADD the
     product is added to `residual` (float32); the sum also goes to `out`, and its squares, by block of columns, to
@@ -87,7 +84,7 @@ def skinny_gemm(
     if EPILOGUE == SWIGLU:
         up_weights = tl.load(at + width * INNER, mask=mask, other=0.0)
     pdl_wait(PDL)
-    rows = tl.arange(0, ROWS)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     prefetched = _prefetch_epilogue(residual, sum_sq, rows, columns, height, width, BLOCKS, SPREAD, NORM, EPILOGUE)
     lines = tl.load(
         x + rows[None, :, None] * INNER + inner, mask=(rows[None, :, None] < height) & (inner < INNER), other=0.0

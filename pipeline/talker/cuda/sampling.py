@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 import triton
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
-from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments, supported
+from ...cuda.fast_paths import FastPath
+from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
 from ...cuda.self_test import RandomInputs, accelerated
 from ..reference.sampling import Candidates
 from .sampling_kernels import WARPS as TRITON_WARPS
@@ -78,14 +80,15 @@ class CodeDraw:
         self._launch(len(codes), self._threads, params)
 
 
-def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype) -> CodeDraw | None:
+def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype, chip: ChipLimits) -> CodeDraw | None:
     """`CodeDraw` for these sizes on the current GPU; None where it does not support them or fails its self-test."""
-    if not supported() or dtype is not torch.bfloat16 or vocab % (32 * WARPS) or hidden % 2:
-        return None
+    supported = dtype is torch.bfloat16 and vocab % (32 * WARPS) == hidden % 2 == 0
+    reason = FastPath.CODE_DRAW.missing(chip) or (None if supported else "the model has another size or precision")
     return accelerated(
-        "CUDA code draw",
+        FastPath.CODE_DRAW,
         lambda: CodeDraw(vocab, hidden),
         lambda draw: self_test(draw, vocab, hidden, torch.device("cuda")),
+        unavailable=reason,
     )
 
 

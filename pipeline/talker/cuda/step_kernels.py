@@ -10,19 +10,14 @@ import triton
 import triton.language as tl
 
 from ...ipc.records import PADDING_ROW, RecordFlag
-from ...ipc.slot_tables import SPEAKER, Field, Option
+from ...ipc.slot_tables import CONTROL_COLUMNS, OPTION_COLUMNS, SPEAKER, Field, Option
 from .sampling_kernels import draw, uniform_noise
 
 PAGES = 64
 """Pages of a row that `prepare_rows` copies at a time."""
 
-FIELDS = tl.constexpr(16)
-"""Columns of the snapshot of the control table: a power of two that covers `Field`."""
-OPTIONS = tl.constexpr(8)
-"""Columns of the snapshot of the options: a power of two that covers `Option`."""
-assert len(Field) <= FIELDS.value
-assert len(Option) <= OPTIONS.value
-
+_FIELDS = tl.constexpr(CONTROL_COLUMNS)
+_OPTIONS = tl.constexpr(OPTION_COLUMNS)
 _PADDING_ROW = tl.constexpr(PADDING_ROW)
 _SPEAKER = tl.constexpr(SPEAKER)
 _END = tl.constexpr(int(RecordFlag.END))
@@ -88,7 +83,7 @@ def _column(values, columns, column: tl.constexpr):
 def gather_inputs(
     ids, positions, control, slot_options, text, prefix, codes, group_starts,
     control_snapshot, options_snapshot, entries, slots, text_positions, prefix_positions, frames, no_entry, pad, eos,
-    GROUPS: tl.constexpr, COLUMNS: tl.constexpr, TABLE_FIELDS: tl.constexpr, TABLE_OPTIONS: tl.constexpr,
+    GROUPS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Read from the mapped tables all that a row needs in this step, and find the embeddings that its input sums.
 
@@ -103,17 +98,13 @@ def gather_inputs(
     slot = tl.where((slot < 0) | (slot > slots), slots, slot)
     real = slot < slots
     position = tl.load(positions + row).to(tl.int64)
-    field = tl.arange(0, FIELDS)
-    option = tl.arange(0, OPTIONS)
+    field = tl.arange(0, _FIELDS)
+    option = tl.arange(0, _OPTIONS)
     # volatile: the gateway writes concurrently, so a cached copy of an earlier read must not be used.
-    control_row = tl.load(
-        control + slot * TABLE_FIELDS + field, mask=real & (field < TABLE_FIELDS), other=0, volatile=True
-    )  # fmt: skip  # one call
-    option_row = tl.load(
-        slot_options + slot * TABLE_OPTIONS + option, mask=real & (option < TABLE_OPTIONS), other=0.0, volatile=True
-    )  # fmt: skip  # one call
-    tl.store(control_snapshot + slot * FIELDS + field, control_row)
-    tl.store(options_snapshot + slot * OPTIONS + option, option_row)
+    control_row = tl.load(control + slot * _FIELDS + field, mask=real & (field >= 0), other=0, volatile=True)
+    option_row = tl.load(slot_options + slot * _OPTIONS + option, mask=real & (option >= 0), other=0.0, volatile=True)
+    tl.store(control_snapshot + slot * _FIELDS + field, control_row)
+    tl.store(options_snapshot + slot * _OPTIONS + option, option_row)
     frame = position - _column(control_row, field, _PREFIX_LEN)
     token = frame + _column(control_row, field, _TEXT_LEAD)
     text_len = _column(control_row, field, _TEXT_LEN)
@@ -182,8 +173,8 @@ def draw_first(
     slot = (tl.load(tag).to(tl.int64) << 8) | tl.load(tag + 1).to(tl.int64)
     position = (tl.load(tag + 2).to(tl.int64) << 8) | tl.load(tag + 3).to(tl.int64)
     slot = tl.minimum(slot, slots)
-    control_row = control + slot * FIELDS
-    option_row = slot_options + slot * OPTIONS
+    control_row = control + slot * _FIELDS
+    option_row = slot_options + slot * _OPTIONS
     epoch = tl.load(control_row + _EPOCH)
     frame = position - tl.load(control_row + _PREFIX_LEN)
     frames_made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), 0)

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import triton
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.nvrtc import supported
-from ...cuda.self_test import RandomInputs, accelerated
+from ...cuda.fast_paths import FastPath
+from ...cuda.self_test import RandomInputs, accelerated, disabled
 from .backbone_kernels import BatchRows, LayerWeights, init_streamed_residual
 from .streamed_kernels import OutMlpQkv, StreamedAttention, fits, layer_tilings, packed
 
@@ -98,6 +99,7 @@ def streamed_layers_for(
     layers: Sequence[LayerWeights],
     angles: Tensor,
     size: TransformerSize,
+    chip: ChipLimits,
     make: Callable[[Sequence[LayerWeights], StreamedLayers | None], LayersFunction],
 ) -> StreamedLayers | None:
     """`StreamedLayers` of this model on the current GPU; None where unsupported, or where the self-test fails.
@@ -105,7 +107,11 @@ def streamed_layers_for(
     `make`: a backbone of some layers with the library's products, or with the streamed layers it is given.
     """
     like = layers[0].out
-    if not fits(size) or like.dtype is not torch.bfloat16 or not supported():
+    reason = FastPath.STREAMED_LAYERS.missing(chip)
+    if reason is None and not (fits(size) and like.dtype is torch.bfloat16):
+        reason = "the model has another size or precision"
+    if reason is not None:
+        disabled(FastPath.STREAMED_LAYERS, reason, expected=True)
         return None
     some = layers[:TEST_LAYERS]
 
@@ -119,10 +125,10 @@ def streamed_layers_for(
         streamed = StreamedLayers(some, angles, size, *kernels)
         return self_test(make(some, None), make(some, streamed), size, len(some), like.device)
 
-    kernels = accelerated("streamed layers", compile_kernels, matches)
+    kernels = accelerated(FastPath.STREAMED_LAYERS, compile_kernels, matches)
     if kernels is None:
         return None
-    return accelerated("streamed layers", lambda: StreamedLayers(layers, angles, size, *kernels))
+    return accelerated(FastPath.STREAMED_LAYERS, lambda: StreamedLayers(layers, angles, size, *kernels))
 
 
 def self_test(

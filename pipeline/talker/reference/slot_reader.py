@@ -52,10 +52,10 @@ class SlotReader(Protocol):
         """Tokens of a slot's text table."""
 
     def control(self, slots: Tensor) -> Tensor:
-        """int64 [n, len(Field)]."""
+        """int64 [n, CONTROL_COLUMNS]."""
 
     def options(self, slots: Tensor) -> Tensor:
-        """float32 [n, len(Option)]."""
+        """float32 [n, OPTION_COLUMNS]."""
 
     def prefix(self, slots: Tensor, positions: Tensor) -> Tensor:
         """int32 [n, 1 + groups]: text id and codec entries of a position of the prompt."""

@@ -154,7 +154,7 @@ class CreditScheduling(_SchedulerBase):
         return [running[at] for at in chosen.tolist()], [running[at] for at in np.flatnonzero(~ready).tolist()]
 
     def _state(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Computed positions of each running request, int64 [n], and its slot's row, int64 [n, len(Field)].
+        """Computed positions of each running request, int64 [n], and its slot's row, int64 [n, CONTROL_COLUMNS].
 
         Called several times per step for hundreds of requests, hence on whole arrays.
         """

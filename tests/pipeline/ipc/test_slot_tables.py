@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
+from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.ipc.slot_tables import (
+    CONTROL_COLUMNS,
+    OPTION_COLUMNS,
+    Field,
+    Option,
+    SlotTables,
+    TableShape,
+    check_store_order,
+)
 
 SHAPE = TableShape(slots=3, prefix=4, text=5, frames=6, groups=2, hidden=7)
 
@@ -39,8 +48,8 @@ def test_tables_begin_zeroed() -> None:
 
 def test_each_table_has_its_shape() -> None:
     tables, _ = SlotTables.create(SHAPE)
-    assert tables.control.shape == (3, len(Field))
-    assert tables.options.shape == (3, len(Option))
+    assert tables.control.shape == (3, CONTROL_COLUMNS)
+    assert tables.options.shape == (3, OPTION_COLUMNS)
     assert tables.prefix.shape == (3, 4, 3)
     assert tables.text.shape == (3, 5)
     assert tables.speaker.shape == (3, 7)
@@ -107,3 +116,19 @@ def test_attaching_to_ended_process_raises() -> None:
 
 def test_end_token_follows_rows() -> None:
     assert SHAPE.end_token == 3
+
+
+def test_row_of_control_is_one_aligned_line_of_128_bytes() -> None:
+    """A GPU reads lines of 128 bytes over the bus; a row in two lines could be read half new and half old."""
+    tables, _ = SlotTables.create(SHAPE)
+    assert tables.control.strides == (128, 8)
+    assert tables.control.ctypes.data % 128 == 0
+    assert len(Field) <= CONTROL_COLUMNS
+    assert len(Option) <= OPTION_COLUMNS
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64", "ppc64le"])
+def test_architectures_that_reorder_stores_are_refused(machine: str) -> None:
+    with pytest.raises(EngineError, match=f"store order of x86-64, this machine is {machine}"):
+        check_store_order(machine)
+    check_store_order("x86_64")

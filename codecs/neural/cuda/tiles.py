@@ -1,0 +1,105 @@
+"""Tiles of matrix products on a GPU: what fits on a chip, and the tiles of the codec's convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+_BARRIERS = 64
+"""Bytes beside the buffers of a product that reads them asynchronously."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChipLimits:
+    """What the kernels have to know of a GPU.
+
+    `capability`: CUDA compute capability, major and minor. `shared_bytes`: largest shared memory of a block.
+    """
+
+    capability: tuple[int, int]
+    shared_bytes: int
+
+    @property
+    def has_early_launch(self) -> bool:
+        """Whether a kernel may start while its predecessor runs (programmatic dependent launch): from Hopper on."""
+        return self.capability >= (9, 0)
+
+    @property
+    def is_hopper(self) -> bool:
+        """Whether the CUDA C++ kernels written for sm_90a run, which no later chip executes."""
+        return self.capability[0] == 9
+
+    @property
+    def has_asynchronous_products(self) -> bool:
+        """Whether products of 64 rows read shared memory asynchronously: Hopper and Blackwell of data centres."""
+        return self.capability[0] in (9, 10, 11)
+
+
+ANY_CHIP = ChipLimits((0, 0), 1 << 30)
+"""For Triton's interpreter, which has no limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTile:
+    """A program of a product: `rows` by `columns`, `span` of the depth at a time, its `warps` and pipeline `stages`."""
+
+    rows: int
+    columns: int
+    span: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self, chip: ChipLimits, number_bytes: int, matrices: int = 1) -> int:
+        """Shared memory of a program whose numbers have `number_bytes`, with `matrices` right operands."""
+        asynchronous = chip.has_asynchronous_products and self.rows >= 64
+        buffers = self.stages if asynchronous else self.stages - 1
+        numbers = (self.rows + matrices * self.columns) * self.span
+        return max(buffers, 1) * numbers * number_bytes + (_BARRIERS if asynchronous else 0)
+
+    def fitted(self, chip: ChipLimits, number_bytes: int, matrices: int = 1) -> ProductTile:
+        """The tile with as many stages, and then as much of the depth at a time, as the chip's shared memory holds.
+
+        Neither changes the order in which a product adds, so the results are equal bit by bit.
+        """
+        tile = self
+        while tile.shared_bytes(chip, number_bytes, matrices) > chip.shared_bytes:
+            if tile.stages > 2:
+                tile = replace(tile, stages=tile.stages - 1)
+            elif tile.span > 16:
+                tile = replace(tile, span=tile.span // 2)
+            else:
+                break
+        return tile
+
+
+TileTable = Sequence[tuple[float, ProductTile]]
+"""Tiles of one product by the number of rows up to which each is used, ascending; the last one has no bound."""
+
+
+def tile_for(table: TileTable, rows: int) -> ProductTile:
+    """The tile of a product with `rows` rows."""
+    return next(tile for bound, tile in table if rows <= bound)
+
+
+LARGE_LINES = 2048
+"""Output lines from which a convolution has large tiles: enough tiles remain to keep every multiprocessor busy."""
+LARGE_OUTPUTS = 1 << 21
+"""The same for lines times columns."""
+FEW_LINES = 64
+"""Lines up to which a tile has the fewest rows of a matrix instruction."""
+
+
+def conv_tile(inputs: int, taps: int, stride: int, width: int, lines: int) -> ProductTile:
+    """The tile of a convolution from `inputs` to `width` columns; the fastest on an H200 with 1, 32 and 128 streams."""
+    whole = inputs % 64 == 0
+    span = 64 if whole else 32
+    if lines < LARGE_LINES and lines * width < LARGE_OUTPUTS:
+        return ProductTile(16 if lines <= FEW_LINES else 64, 32, 2 * span, 4, 4)
+    if taps == 1:
+        # Limited by memory bandwidth, not by products.
+        return ProductTile(64, 64, 64, 4, 3) if whole else ProductTile(128, 32, 32, 4, 4)
+    if stride > 1:
+        return ProductTile(64, 128, span, 4, 3 if whole else 4)
+    if width % 128 == 0 and lines > 2 * LARGE_LINES:
+        return ProductTile(128, 128, 64, 4, 3)
+    return ProductTile(128, 64, 64, 4, 3) if whole else ProductTile(128, 128, 32, 4, 4)
