@@ -1,16 +1,20 @@
-"""Which steps are prepared by ours, what vLLM is told of them, and that they are its own."""
+"""Fast input preparation: which steps it takes, and that the batches equal those of vLLM's runner."""
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from voxgate.pipeline.talker.vllm.compat import INPUT_BATCH_FIELDS
 
 MOST, LINE, PAGE = 6, 8, 16
 PROMPT = 5
+Batch: Any = make_dataclass("Batch", sorted(INPUT_BATCH_FIELDS))
+"""In place of vLLM's `InputBatch`."""
 
 
 class Pool:
@@ -19,20 +23,18 @@ class Pool:
     def __init__(self, *_: Any) -> None: ...
 
     def copy_to_uva(self, rows: np.ndarray) -> torch.Tensor:
-        return torch.cat([torch.from_numpy(rows), torch.zeros(1, dtype=torch.int32)])[: len(rows)]
+        return torch.from_numpy(rows.copy())
 
 
 class Runner:
-    """As much of vLLM's as is looked at: requests by row, pages by request; `wrong` spoils what it prepares itself."""
+    """The part of vLLM's runner that is used: requests by row, pages by request. `wrong`: fills other tokens in."""
 
     def __init__(self, *, wrong: bool = False) -> None:
         self.max_num_reqs, self.device = MOST, torch.device("cpu")
         self.wrong, self.asked = wrong, 0
         computed = torch.tensor([PROMPT, 7, 40, 3, 20, 16], dtype=torch.int32)
+        self.rows = {name: row for row, name in enumerate("abcdef")}
         self.req_states = SimpleNamespace(
-            req_id_to_index={name: row for row, name in enumerate("abcdef")},
-            prefill_len=SimpleNamespace(np=np.full(MOST, PROMPT, np.int32)),
-            num_computed_prefill_tokens=np.minimum(computed.numpy(), PROMPT),
             num_computed_tokens=SimpleNamespace(gpu=computed),
             num_computed_tokens_np=computed.numpy(),
             last_sampled_tokens=torch.arange(100, 100 + MOST)[:, None],
@@ -43,8 +45,11 @@ class Runner:
             num_blocks=SimpleNamespace(gpu=lengths[None], np=lengths[None].numpy()),
             input_block_tables=[torch.zeros(MOST, LINE, dtype=torch.int32)],
             slot_mappings=torch.zeros(1, 16, dtype=torch.int64),
-            kernel_block_sizes=[PAGE],
+            block_sizes=[PAGE],
+            num_kv_cache_groups=1,
+            _num_dirty_rows=0,
         )
+        self.kernel_block_sizes = [PAGE]
         self.input_buffers = SimpleNamespace(
             input_ids=torch.zeros(16, dtype=torch.int32),
             positions=torch.zeros(16, dtype=torch.int64),
@@ -52,13 +57,36 @@ class Runner:
             query_start_loc=torch.zeros(MOST + 1, dtype=torch.int32),
             is_padding=torch.zeros(16, dtype=torch.bool),
         )
+        self.use_dcp = self.use_pp = False
+        self.pcp_manager = self.fast_prefill = None
+        self.model_config = SimpleNamespace(rswa_window=None)
 
-    def prepare_inputs(self, order: Any, graph: Any) -> Any:
+    def requests(self, order: Any) -> SimpleNamespace:
+        """vLLM's `BatchReqState` of an order."""
+        names = list(order.num_scheduled_tokens)
+        rows = np.array([self.rows[name] for name in names], np.intp)
+        read = np.minimum(self.req_states.num_computed_tokens_np[rows], PROMPT)
+        prompts = np.full(len(names), PROMPT, np.int32)
+        return SimpleNamespace(
+            req_ids=names,
+            num_scheduled_tokens=np.array(list(order.num_scheduled_tokens.values()), np.int32),
+            num_tokens=order.total_num_scheduled_tokens,
+            num_draft_tokens_np=None,
+            idx_mapping_np=rows,
+            prefill_len_np=prompts,
+            num_computed_prefill_tokens_np=read,
+            is_prefilling_np=read < prompts,
+            has_prefill=bool((read < prompts).any()),
+            decode_graph_eligible=not (read < prompts).any(),
+        )
+
+    def prepare(self, order: Any, graph: Any) -> Any:
+        return self.prepare_inputs(order, self.requests(order), graph, 0)
+
+    def prepare_inputs(self, order: Any, requests: Any, graph: Any, _adapters: int) -> Any:
         self.asked += 1
-        names, states, tables, buffers = list(order.num_scheduled_tokens), self.req_states, self.block_tables, None
-        buffers, count = self.input_buffers, len(names)
-        padded = graph.num_reqs
-        rows = [states.req_id_to_index[name] for name in names]
+        names, states, tables, buffers = requests.req_ids, self.req_states, self.block_tables, self.input_buffers
+        count, padded, rows = len(names), graph.num_reqs, requests.idx_mapping_np
         at = states.num_computed_tokens.gpu[rows].long()
         buffers.input_ids[:count] = states.last_sampled_tokens[rows, 0].int() + self.wrong
         buffers.positions[:count] = at
@@ -70,13 +98,41 @@ class Runner:
         tables.slot_mappings[0, :count] = own.gather(1, (at // PAGE)[:, None])[:, 0].long() * PAGE + at % PAGE
         tables.input_block_tables[0][:padded] = 0
         tables.input_block_tables[0][:count] = own
-        return SimpleNamespace(
-            req_ids=names,
-            input_ids=buffers.input_ids[: graph.num_tokens],
-            positions=buffers.positions[: graph.num_tokens],
-            seq_lens=buffers.seq_lens[:padded],
-            query_start_loc=buffers.query_start_loc[: padded + 1],
-            logits_indices=torch.arange(count),
+        bound = np.zeros(padded, np.int32)
+        bound[:count] = at.numpy() + 1
+        counts = torch.arange(count + 1, dtype=torch.int32)
+        return Batch(
+            **dict.fromkeys(INPUT_BATCH_FIELDS)
+            | {
+                "req_ids": names,
+                "num_reqs": count,
+                "num_reqs_after_padding": padded,
+                "idx_mapping": torch.from_numpy(rows.copy()),
+                "idx_mapping_np": rows,
+                "expanded_idx_mapping": torch.from_numpy(rows.copy()),
+                "expanded_local_pos": torch.zeros(count, dtype=torch.int32),
+                "num_scheduled_tokens": requests.num_scheduled_tokens,
+                "num_tokens": requests.num_tokens,
+                "num_tokens_after_padding": graph.num_tokens,
+                "num_draft_tokens": 0,
+                "query_start_loc": buffers.query_start_loc[: padded + 1],
+                "query_start_loc_np": np.minimum(np.arange(padded + 1, dtype=np.int32), count),
+                "seq_lens": buffers.seq_lens[:padded],
+                "seq_lens_cpu_upper_bound": torch.from_numpy(bound),
+                "num_computed_tokens_np": states.num_computed_tokens_np[rows],
+                "prefill_len_np": requests.prefill_len_np,
+                "num_computed_prefill_tokens_np": requests.num_computed_prefill_tokens_np,
+                "is_prefilling_np": requests.is_prefilling_np,
+                "has_prefill": requests.has_prefill,
+                "decode_graph_eligible": requests.decode_graph_eligible,
+                "input_ids": buffers.input_ids[: graph.num_tokens],
+                "positions": buffers.positions[: graph.num_tokens],
+                "is_padding": buffers.is_padding[: graph.num_tokens],
+                "logits_indices": torch.arange(count),
+                "cu_num_logits": counts,
+                "cu_num_logits_np": counts.numpy(),
+                "has_structured_output_reqs": order.has_structured_output_requests,
+            }
         )
 
     def prepare_attn(self, batch: Any) -> Any:  # noqa: ARG002 - as vLLM's
@@ -87,7 +143,6 @@ def order(**tokens: int) -> SimpleNamespace:
     return SimpleNamespace(
         num_scheduled_tokens=tokens,
         total_num_scheduled_tokens=sum(tokens.values()),
-        scheduled_spec_decode_tokens={},
         has_structured_output_requests=False,
     )
 
@@ -95,11 +150,11 @@ def order(**tokens: int) -> SimpleNamespace:
 @pytest.fixture
 def lean(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> Any:
     if device.type != "cpu":
-        pytest.skip("the device's own runner proves it there")
+        pytest.skip("the engine's own runner tests it there")
     from voxgate.pipeline.talker.vllm import fast_inputs as gpu_inputs
 
     monkeypatch.setattr(gpu_inputs, "UvaBufferPool", Pool)
-    monkeypatch.setattr(gpu_inputs, "InputBatch", SimpleNamespace)
+    monkeypatch.setattr(gpu_inputs, "InputBatch", Batch)
     return gpu_inputs.FastInputPreparation
 
 
@@ -110,11 +165,11 @@ def graph(rows: int, *, full: bool = True) -> SimpleNamespace:
     return SimpleNamespace(cg_mode=mode, num_reqs=rows, num_tokens=rows)
 
 
-def test_a_step_of_frames_is_prepared_by_ours(lean: Any) -> None:
+def test_step_of_frames_is_prepared_without_vllm(lean: Any) -> None:
     runner = Runner()
     ours = lean(runner)
     ours.install()
-    batch = runner.prepare_inputs(order(c=1, e=1, a=1), graph(4))
+    batch = runner.prepare(order(c=1, e=1, a=1), graph(4))
     assert runner.asked == 0
     assert (batch.req_ids, batch.num_reqs, batch.num_reqs_after_padding) == (["c", "e", "a"], 3, 4)
     assert batch.input_ids[:3].tolist() == [102, 104, 100]
@@ -129,34 +184,63 @@ def test_a_step_of_frames_is_prepared_by_ours(lean: Any) -> None:
     assert places.tolist() == [[19 * PAGE + 8, 34 * PAGE + 4, 1 * PAGE + 5, -1]]
 
 
-def test_other_steps_are_vllms(lean: Any) -> None:
+def test_other_steps_are_prepared_by_vllm(lean: Any) -> None:
     runner = Runner()
     theirs = runner.prepare_attn(None)
     ours = lean(runner)
     ours.install()
-    ours.prepare_inputs(order(c=1), graph(1))
+    runner.prepare(order(c=1), graph(1))
     assert runner.asked == 0
     for wanted, kind in (
         (order(c=1, e=2), graph(4)),  # more than a frame
         (order(c=1, d=1), graph(2)),  # the last position of a prompt
         (order(c=1), graph(1, full=False)),
     ):
-        batch = runner.prepare_inputs(wanted, kind)
+        batch = runner.prepare(wanted, kind)
         assert isinstance(batch.logits_indices, torch.Tensor)
         assert runner.prepare_attn(batch) == theirs
     assert runner.asked == 3
     ours.uninstall()
-    runner.prepare_inputs(order(c=1), graph(1))
+    runner.prepare(order(c=1), graph(1))
     assert runner.asked == 4
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_it_is_trusted_when_it_does_as_vllm_does(lean: Any, wrong: bool) -> None:
+def test_self_test_passes_when_all_fields_equal_those_of_vllm(lean: Any, wrong: bool) -> None:
     runner = Runner(wrong=wrong)
     ours = lean(runner)
     ours.install()
-    assert not ours.self_test(lambda: None), "nothing was seen of it"
-    assert ours.self_test(lambda: runner.prepare_inputs(order(f=1, b=1, c=1), graph(4))) is not wrong
+    assert not ours.self_test(lambda: None), "no step of frames was compared"
+    assert ours.self_test(lambda: runner.prepare(order(f=1, b=1, c=1), graph(4))) is not wrong
     asked = runner.asked
-    runner.prepare_inputs(order(f=1), graph(1))
-    assert runner.asked == asked, "only while it is proved"
+    runner.prepare(order(f=1), graph(1))
+    assert runner.asked == asked, "vLLM prepares a second time in the self-test only"
+
+
+@pytest.mark.parametrize("field", ["seq_lens_cpu_upper_bound", "has_prefill", "cu_num_logits_np", "num_draft_tokens"])
+def test_self_test_fails_when_a_field_of_vllm_has_another_value(
+    lean: Any, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Runner()
+    prepare = runner.prepare_inputs
+
+    def otherwise(*args: Any) -> Any:
+        batch = prepare(*args)
+        setattr(batch, field, "another value")
+        return batch
+
+    monkeypatch.setattr(runner, "prepare_inputs", otherwise)
+    ours = lean(runner)
+    ours.install()
+    assert not ours.self_test(lambda: runner.prepare(order(f=1, b=1), graph(2)))
+
+
+def test_runner_with_another_batch_or_cache_is_left_to_vllm(lean: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner()
+    assert lean.unsupported(runner) is None
+    runner.kernel_block_sizes = [2 * PAGE]
+    assert lean.unsupported(runner) == "the model is spread over several devices or caches"
+    from voxgate.pipeline.talker.vllm import fast_inputs
+
+    monkeypatch.setattr(fast_inputs, "InputBatch", make_dataclass("Other", ["req_ids"]))
+    assert "has an input batch with other fields" in lean.unsupported(Runner())

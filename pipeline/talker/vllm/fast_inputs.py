@@ -40,7 +40,7 @@ class FastInputPreparation:
         self._inputs: Callable[..., Any] = runner.prepare_inputs
         self._attn: Callable[..., Any] = runner.prepare_attn
         max_rows, device = runner.max_num_reqs, runner.device
-        self._rows = UvaBufferPool(max_rows, torch.int32, _STEPS_IN_FLIGHT)
+        self._rows = UvaBufferPool(max_rows, torch.int64, _STEPS_IN_FLIGHT)
         self._counts = torch.arange(max_rows + 1, dtype=torch.int32, device=device)
         self._zeros = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._counts_np = np.arange(max_rows + 1, dtype=np.int32)
@@ -54,29 +54,31 @@ class FastInputPreparation:
         """Why steps of this runner cannot be prepared here; None when they can."""
         if {field.name for field in fields(InputBatch)} != INPUT_BATCH_FIELDS:
             return f"vLLM {vllm_version()} has an input batch with other fields"
+        tables = runner.block_tables
         one_device = (
-            runner.block_tables.num_kv_cache_groups == 1
+            tables.num_kv_cache_groups == 1
+            and runner.kernel_block_sizes == tables.block_sizes
             and not (runner.use_dcp or runner.use_pp)
             and runner.pcp_manager is None
+            and runner.fast_prefill is None
             and runner.model_config.rswa_window is None
         )
         return None if one_device else "the model is spread over several devices or caches"
 
-    def prepare_inputs(self, scheduler_output: Any, graph: Any) -> Any:
-        """vLLM's input batch of a scheduler output."""
+    def prepare_inputs(self, scheduler_output: Any, requests: Any, graph: Any, adapters: int) -> Any:
+        """vLLM's input batch of a scheduler output; `requests`: what vLLM knows of them (`BatchReqState`)."""
         self._prepared = None
-        count = len(scheduler_output.num_scheduled_tokens)
-        if graph.cg_mode != CUDAGraphMode.FULL or scheduler_output.total_num_scheduled_tokens != count:
-            return self._inputs(scheduler_output, graph)
-        states = self._runner.req_states
-        names = list(scheduler_output.num_scheduled_tokens)
-        rows = np.fromiter(map(states.req_id_to_index.__getitem__, names), np.int32, count)
-        prompts, read = states.prefill_len.np[rows], states.num_computed_prefill_tokens[rows]
-        if scheduler_output.scheduled_spec_decode_tokens or (read < prompts).any():
-            return self._inputs(scheduler_output, graph)
+        count = len(requests.req_ids)
+        if (
+            graph.cg_mode != CUDAGraphMode.FULL
+            or requests.has_prefill
+            or requests.num_draft_tokens_np is not None
+            or requests.num_tokens != count
+        ):
+            return self._inputs(scheduler_output, requests, graph, adapters)
         if self._compared is not None:
-            self._compared.append(self._equals_vllm(scheduler_output, graph, names, rows))
-        self._prepared = self._batch(scheduler_output, graph, names, rows, prompts, read)
+            self._compared.append(self._equals_vllm(scheduler_output, requests, graph, adapters))
+        self._prepared = self._batch(scheduler_output, requests, graph)
         return self._prepared
 
     def prepare_attn(self, batch: Any) -> Any:
@@ -104,11 +106,12 @@ class FastInputPreparation:
         finally:
             self._compared = None
 
-    def _equals_vllm(self, scheduler_output: Any, graph: Any, names: list[str], rows_np: Any) -> bool:
-        """Prepares a batch both ways and compares the device tensors that the graph reads."""
-        count, padded, positions = len(names), graph.num_reqs or len(names), graph.num_tokens
+    def _equals_vllm(self, scheduler_output: Any, requests: Any, graph: Any, adapters: int) -> bool:
+        """Prepares a batch both ways and compares the device tensors that the graph reads, and every other field."""
+        count = len(requests.req_ids)
+        padded, positions, rows_np = graph.num_reqs or count, graph.num_tokens, requests.idx_mapping_np
         tables = self._runner.block_tables
-        batch = self._inputs(scheduler_output, graph)
+        batch = self._inputs(scheduler_output, requests, graph, adapters)
         self._attn(batch)
         inputs = [
             batch.input_ids[:count],
@@ -125,9 +128,15 @@ class FastInputPreparation:
         expected = [each.clone() for each in inputs]
         for each in inputs:
             each.fill_(-1)
-        self._prepare(self._rows.copy_to_uva(rows_np), count, padded, positions)
-        equal = all(torch.equal(each, wanted) for each, wanted in zip(inputs, expected, strict=True))
-        return equal and batch.req_ids == names and batch.logits_indices.tolist() == list(range(count))
+        own = self._batch(scheduler_output, requests, graph)
+        if not all(torch.equal(each, wanted) for each, wanted in zip(inputs, expected, strict=True)):
+            return False
+        indices = torch.arange(count, device=batch.logits_indices.device)
+        return torch.equal(batch.logits_indices, indices[own.logits_indices]) and all(
+            _equal(getattr(batch, field.name), getattr(own, field.name))
+            for field in fields(batch)
+            if field.name != "logits_indices"
+        )
 
     def _prepare(self, rows: Tensor, count: int, padded: int, positions: int) -> None:
         states, tables, buffers = self._runner.req_states, self._runner.block_tables, self._runner.input_buffers
@@ -136,21 +145,21 @@ class FastInputPreparation:
             rows, states.num_computed_tokens.gpu, states.last_sampled_tokens, blocks, tables.num_blocks.gpu,
             buffers.input_ids, buffers.positions, buffers.seq_lens, buffers.query_start_loc,
             tables.input_block_tables[0], tables.slot_mappings, count, padded, blocks.stride(0),
-            tables.kernel_block_sizes[0], PAD_SLOT_ID, SPAN=PAGES, num_warps=1,
+            tables.block_sizes[0], PAD_SLOT_ID, SPAN=PAGES, num_warps=1,
         )  # fmt: skip  # one argument list of the kernel
 
-    def _batch(
-        self, scheduler_output: Any, graph: Any, names: list[str], rows_np: Any, prompts: Any, read: Any
-    ) -> InputBatch:
-        runner, buffers, count = self._runner, self._runner.input_buffers, len(names)
-        padded, positions = graph.num_reqs or count, graph.num_tokens
+    def _batch(self, scheduler_output: Any, requests: Any, graph: Any) -> InputBatch:
+        runner, buffers, count = self._runner, self._runner.input_buffers, len(requests.req_ids)
+        padded, positions, rows_np = graph.num_reqs or count, graph.num_tokens, requests.idx_mapping_np
         rows: Tensor = self._rows.copy_to_uva(rows_np)
         self._prepare(rows, count, padded, positions)
+        # vLLM clears the rows that a larger batch has left when it prepares the next one itself.
+        runner.block_tables._num_dirty_rows = max(runner.block_tables._num_dirty_rows, count)
         computed = runner.req_states.num_computed_tokens_np[rows_np]
         bound = np.zeros(padded, np.int32)
         np.add(computed, 1, out=bound[:count])
         return InputBatch(
-            req_ids=names,
+            req_ids=requests.req_ids,
             num_reqs=count,
             num_reqs_after_padding=padded,
             idx_mapping=rows,
@@ -162,16 +171,21 @@ class FastInputPreparation:
             num_tokens_after_padding=positions,
             num_draft_tokens=0,
             num_draft_tokens_per_req=None,
+            num_admitted_draft_tokens=None,
             query_start_loc=buffers.query_start_loc[: padded + 1],
             query_start_loc_np=np.minimum(self._counts_np[: padded + 1], count),
             seq_lens=buffers.seq_lens[:padded],
             seq_lens_cpu_upper_bound=torch.from_numpy(bound),
             dcp_local_seq_lens=None,
             num_computed_tokens_np=computed,
-            prefill_len_np=prompts,
-            num_computed_prefill_tokens_np=read,
-            is_prefilling_np=np.zeros(count, np.bool_),
+            prefill_len_np=requests.prefill_len_np,
+            num_computed_prefill_tokens_np=requests.num_computed_prefill_tokens_np,
+            is_prefilling_np=requests.is_prefilling_np,
+            has_prefill=False,
+            prefill_runs_as_decode_np=None,
+            decode_graph_eligible=requests.decode_graph_eligible,
             max_seq_len_np=None,
+            max_query_len=None,
             input_ids=buffers.input_ids[:positions],
             positions=buffers.positions[:positions],
             is_padding=buffers.is_padding[:positions],
@@ -181,4 +195,15 @@ class FastInputPreparation:
             cu_num_logits_np=self._counts_np[: count + 1],
             has_structured_output_reqs=scheduler_output.has_structured_output_requests,
             prompt_lens=None,
+            fast_prefill=None,
+            pcp=None,
         )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two fields of a batch have the same value; tensors and arrays by type, shape and content."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
