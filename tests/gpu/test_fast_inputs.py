@@ -47,7 +47,6 @@ class Runner:
             slot_mappings=torch.zeros(1, 16, dtype=torch.int64),
             block_sizes=[PAGE],
             num_kv_cache_groups=1,
-            _num_dirty_rows=0,
         )
         self.kernel_block_sizes = [PAGE]
         self.input_buffers = SimpleNamespace(

@@ -167,7 +167,7 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
         _Owner("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
         _Owner(
             "vllm.v1.worker.gpu.block_table:BlockTables",
-            "_num_dirty_rows block_sizes block_tables input_block_tables num_blocks num_kv_cache_groups slot_mappings",
+            "block_sizes block_tables input_block_tables num_blocks num_kv_cache_groups slot_mappings",
         ),
         _Owner("vllm.v1.worker.gpu.buffer_utils:UvaBufferPool", "copy_to_uva"),
         _Owner(

@@ -153,8 +153,6 @@ class FastInputPreparation:
         padded, positions, rows_np = graph.num_reqs or count, graph.num_tokens, requests.idx_mapping_np
         rows: Tensor = self._rows.copy_to_uva(rows_np)
         self._prepare(rows, count, padded, positions)
-        # vLLM clears the rows that a larger batch has left when it prepares the next one itself.
-        runner.block_tables._num_dirty_rows = max(runner.block_tables._num_dirty_rows, count)
         computed = runner.req_states.num_computed_tokens_np[rows_np]
         bound = np.zeros(padded, np.int32)
         np.add(computed, 1, out=bound[:count])
