@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import json
-import secrets
 import string
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -15,6 +14,7 @@ import aiohttp
 import pytest
 
 from .testbed.gateway_process import GatewayProcess, tone_gateway
+from .testbed.keys import bearer, key_entry, new_key
 from .testbed.measuring import Figures
 from .testbed.raw_websocket import PATH, RawWebSocket, connect_as
 
@@ -34,8 +34,8 @@ async def test_only_valid_keys_are_accepted(figures: Figures) -> None:
 
     A refused handshake starts no work in the engine, and no key is logged.
     """
-    key, revoked = _new_key(), _new_key()
-    entry = _key_entry(key)
+    key, revoked = new_key(), new_key()
+    entry = key_entry("alice", key)
     async with tone_gateway(keys=[entry]) as gateway:
         opened = (await gateway.ask("state"))["opened"]
         cases = [(place, bad) for place in PLACES for bad in _bad_credentials(key, revoked)] + [("nowhere", "")]
@@ -54,14 +54,6 @@ async def test_only_valid_keys_are_accepted(figures: Figures) -> None:
         secret = [bad for _, bad in cases if len(bad) > 8] + [key, token, entry.partition(":")[2]]
         assert [one for one in secret if one in gateway.log] == []
         assert gateway.log_errors == []
-
-
-def _new_key() -> str:
-    return "vg_" + secrets.token_urlsafe(32)
-
-
-def _key_entry(key: str) -> str:
-    return "alice=sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
 async def _token(port: int, key: str) -> str:
@@ -127,10 +119,10 @@ def _forged(header: dict[str, str]) -> str:
 
 LISTED = "https://voice.example"
 KEY = "vg_a-key-of-this-test"
-WITH_KEY = f"Authorization: Bearer {KEY}"
+WITH_KEY = bearer(KEY)
 
 
-@pytest.mark.parametrize("settings", [{}, {"keys": _key_entry(KEY)}], ids=["without keys", "with keys"])
+@pytest.mark.parametrize("settings", [{}, {"keys": key_entry("alice", KEY)}], ids=["without keys", "with keys"])
 async def test_foreign_origins_are_refused(settings: dict[str, str]) -> None:
     headers = (WITH_KEY,) if settings else ()
     async with tone_gateway(allowed_origins=LISTED, **settings) as gateway:
@@ -146,7 +138,7 @@ async def test_listed_own_and_absent_origins_are_accepted_without_keys() -> None
 
 
 async def test_listed_and_absent_origins_need_a_key_where_there_are_keys() -> None:
-    async with tone_gateway(allowed_origins=LISTED, keys=_key_entry(KEY)) as gateway:
+    async with tone_gateway(allowed_origins=LISTED, keys=key_entry("alice", KEY)) as gateway:
         assert await _status(gateway, WITH_KEY, f"Origin: {LISTED}", "Origin: https://evil.example") == FORBIDDEN
         assert await _status(gateway, WITH_KEY, f"Origin: {LISTED}") == SWITCHING
         assert await _status(gateway, WITH_KEY) == SWITCHING

@@ -11,14 +11,22 @@ import sys
 import time
 from collections import deque
 from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, make_every_tone
 from voxgate.cli import main as cli
 from voxgate.cli import serve as command
+from voxgate.pipeline.checkpoint.voice_config import load_voice_config
 from voxgate.pipeline.interface import SpeechRequest
+from voxgate.pipeline.text.tokenizer import load_tokenizer
+from voxgate.pipeline.text.utterance_text import UtteranceText
+
+from .loop_turns import TurnMeter
 
 LAG_PERIOD_S = 0.01
+DEMO = Path(str(files("voxgate.voices"))) / "demo"
 FREED_KEPT = 1000
 """Slot releases that are kept for questions: a bound, so that a long run does not grow."""
 
@@ -26,8 +34,13 @@ FREED_KEPT = 1000
 class InstrumentedToneSynthesizer(ToneSynthesizer):
     """A tone synthesizer that answers questions about what only its process can know."""
 
-    def __init__(self, script: ToneScript, **options: Any) -> None:
+    def __init__(self, script: ToneScript, *, real_text: bool = False, **options: Any) -> None:
+        """`real_text`: the text of every speech also passes the demo voice's text processing."""
         super().__init__(script, **options)
+        if real_text:
+            self._text_rules, self._tokenizer = load_voice_config(DEMO).text, load_tokenizer(DEMO)
+        self._real_text = real_text
+        self._turn_meter: TurnMeter | None = None
         self.opened = 0
         self.freed_at: deque[tuple[int, float]] = deque(maxlen=FREED_KEPT)
         """(seed, monotonic time) of the speeches that ended last."""
@@ -44,6 +57,9 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
         speech = super().open(request)
+        if self._real_text:
+            text = UtteranceText(self._text_rules, self._tokenizer, self.max_characters)
+            speech.before_text = text.push
         self.opened += 1
         self.speeches.clear()  # a long run must not keep every speech
         return speech
@@ -86,6 +102,16 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
         self._lag_probe.cancel()
         late = sorted(self._late_ms)
         return {"p99": late[int(0.99 * len(late))], "max": late[-1]}
+
+    def do_watch_turns(self, *, count_calls: bool) -> None:
+        """Start to measure the turns of the event loop."""
+        self._turn_meter = TurnMeter(count_calls=count_calls)
+        self._turn_meter.start()
+
+    def do_turns(self) -> dict[str, float]:
+        """Stop measuring. Returns what `TurnMeter.stop` returns."""
+        assert self._turn_meter is not None
+        return self._turn_meter.stop()
 
     async def _watch_lag(self) -> None:
         while True:

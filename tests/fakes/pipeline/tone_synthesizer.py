@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -103,6 +103,8 @@ class ToneSpeech:
         """Frames made."""
         self.heard = 0
         self.closed = False
+        self.before_text: Callable[[str], object] | None = None
+        """Called with each fragment, for work that the real text processing would do."""
         self._owner = owner
         self._script = owner.script
         self._cap = request.max_frames or owner.script.max_frames
@@ -119,6 +121,8 @@ class ToneSpeech:
         assert not self._ended
         if len(self.text) + len(fragment) > self._owner.max_characters:
             raise TextTooLong(self._owner.max_characters, len(self.text) + len(fragment))
+        if self.before_text is not None:
+            self.before_text(fragment)
         self.text += fragment
         self.characters = len(self.text)
         self._speakable = max(self._speakable, int(self.characters * self._script.frames_per_character))

@@ -1,0 +1,1 @@
+"""Attacks that a client can mount, one test each, against a gateway process behind real sockets."""
