@@ -11,6 +11,7 @@ VoxgateError
 ├── AccessError
 │   ├── Unauthorized            API key missing, unknown, expired or forged
 │   ├── Forbidden               origin or key without permission
+│   ├── UnknownHost             the Host header does not name this gateway
 │   └── KeyLimit                the key has as many sockets or utterances as it may have
 ├── RateLimited               messages or text arrive too fast; retry after `retry_after_ms`
 └── Draining                  the gateway is shutting down; retry elsewhere
@@ -87,6 +88,12 @@ class Unauthorized(AccessError):
 
 class Forbidden(AccessError):
     """The origin of the web page is not listed, or the key lacks the permission."""
+
+
+class UnknownHost(AccessError):
+    """The Host header of a request does not name this gateway, which may be DNS rebinding."""
+
+    code = "unknown_host"
 
 
 class KeyLimit(AccessError):

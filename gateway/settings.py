@@ -64,6 +64,11 @@ class Settings(BaseModel):
         description="Origins of web pages that may connect, such as https://example.org; * allows all. "
         "Always allowed: clients without an Origin header, and the gateway's own page on localhost or an IP address.",
     )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="Names by which clients without keys may address the gateway, such as voice.example; * allows "
+        "all. Always allowed: IP addresses and localhost. Where keys are configured, they protect instead.",
+    )
     trusted_proxies: tuple[str, ...] = Field(
         (),
         description="Networks of the load balancers in front of the gateway, such as 10.0.0.0/8, whose X-Forwarded-For "

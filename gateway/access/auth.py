@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from voxgate.pipeline.errors import BadMessage
 
-from ..errors import Forbidden, Unauthorized
+from ..errors import QUOTED_CHARACTERS, Forbidden, Unauthorized, UnknownHost
 from ..settings import Settings, SettingsError
 from .caller import Caller, Grant, caller_name
 from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
@@ -108,6 +108,21 @@ def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...
     return plain and same and page.hostname is not None and _is_address(page.hostname)
 
 
+def host_allowed(host: str | None, allowed: Iterable[str]) -> bool:
+    """Whether the Host header of a request names this gateway: by IP address, as localhost, or by an `allowed` name.
+
+    A page whose own name resolves to this gateway (DNS rebinding) sends that name, which its owner chose. Clients
+    without a Host header are no browsers.
+    """
+    if host is None or "*" in allowed:
+        return True
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return _is_address(name) or name in allowed
+
+
 def _port(scheme: str) -> int:
     return 443 if scheme == "https" else 80
 
@@ -140,6 +155,7 @@ class AccessControl:
         defaults: KeyLimits | None = None,
         origins: tuple[str, ...] = (),
         anonymous_rights: frozenset[Right] = frozenset(Right),
+        hosts: Iterable[str] = (),
         clock: Callable[[], datetime] = utc_now,
         shared_usage: SharedUsage | None = None,
         proxies: TrustedProxies | None = None,
@@ -151,6 +167,7 @@ class AccessControl:
         self._defaults = defaults or KeyLimits()
         self._origins = origins
         self._anonymous_rights = anonymous_rights
+        self._hosts = frozenset(host.lower() for host in hosts)
         self._clock = clock
         self._shared_usage = shared_usage
         self._callers: dict[str, Caller] = {}
@@ -172,6 +189,12 @@ class AccessControl:
         """Raises Forbidden for an origin that is not allowed."""
         if not origin_allowed(origin, host, self._origins):
             raise Forbidden("this origin is not allowed")
+
+    def check_host(self, host: str | None) -> None:
+        """Raises UnknownHost for a name that is not that of this gateway."""
+        if not host_allowed(host, self._hosts):
+            name = repr(host)[:QUOTED_CHARACTERS]
+            raise UnknownHost(f"this gateway is not known as {name}: list the name with --allowed-hosts")
 
     def authenticate(self, credential: Credential | None, peer: str) -> Grant:
         """What a client with `credential` may do. Raises Unauthorized."""
@@ -252,6 +275,7 @@ def access_from_settings(
         signer,
         defaults=defaults,
         origins=settings.allowed_origins,
+        hosts=settings.allowed_hosts,
         shared_usage=shared_usage,
         proxies=TrustedProxies(settings.trusted_proxies),
     )

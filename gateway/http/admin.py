@@ -33,7 +33,8 @@ class AdminListener:
         exposition: Callable[[], Awaitable[bytes]],
         access: AccessControl,
     ) -> None:
-        routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics_route(exposition)])
+        metrics = metrics_route(exposition, access.check_host)
+        routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics])
         self._http = HttpApplication([routes], access, ADMIN_CONNECTIONS)
         self._server: asyncio.Server | None = None
 

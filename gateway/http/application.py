@@ -17,6 +17,7 @@ from ..access.rights import PUBLIC, Requirement
 from ..messages import Model, parse_json
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.buffer_limits import ReadSizeLimit
+from .browsers import CorsPolicy
 from .connection import WRITE_TIMEOUT_S, HttpConnection
 
 _BODY_TIMEOUT_S = 10.0
@@ -40,41 +41,6 @@ def to_response(reply: Reply) -> web.Response:
     """The aiohttp response that sends `reply`."""
     headers = {**reply.headers, "Content-Type": reply.content_type}
     return web.Response(status=reply.status.value, body=reply.body, headers=headers)
-
-
-_REQUEST_HEADERS = "authorization, content-type, xi-api-key"
-_EXPOSED_HEADERS = "retry-after, dg-error, dg-request-id"
-_PREFLIGHT_MAX_AGE_S = 600
-
-
-class CorsPolicy:
-    """Lets pages of listed origins read answers over plain HTTP (Fetch Standard, section 3.2, "CORS protocol").
-
-    `listed` returns whether an origin is listed.
-    """
-
-    def __init__(self, listed: Callable[[str], bool]) -> None:
-        self._listed = listed
-
-    def preflight(self, request: web.Request) -> web.Response | None:
-        """The answer to a CORS preflight request; None for other requests."""
-        method = request.headers.get("Access-Control-Request-Method")
-        if request.method != "OPTIONS" or method is None or not self._listed(request.headers.get("Origin", "")):
-            return None
-        headers = {
-            "Access-Control-Allow-Methods": method,
-            "Access-Control-Allow-Headers": _REQUEST_HEADERS,
-            "Access-Control-Max-Age": str(_PREFLIGHT_MAX_AGE_S),
-        }
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers=headers)
-
-    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Adds the headers that let a listed page read the answer; called before headers are sent."""
-        origin = request.headers.get("Origin", "")
-        if self._listed(origin):
-            response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
-            response.headers["Vary"] = "Origin"
 
 
 MAX_BODY_BYTES = 1 << 20
@@ -171,11 +137,14 @@ class HttpApplication:
         await self._runner.cleanup()
 
     def _grant(self, request: web.Request, requirement: Requirement) -> Grant:
-        """Raises Forbidden, Unauthorized."""
+        """Raises Forbidden, UnknownHost, Unauthorized."""
         headers = request.headers
+        origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
         if request.method not in ("GET", "HEAD"):
-            # A page of another origin cannot read the answer to these, and reading changes nothing.
-            self._access.check_origin(*origin_and_host(headers.getall("Origin", []), headers.getall("Host", [])))
+            self._access.check_origin(origin, host)
+        elif not self._access.requires_key:
+            # A page of another origin cannot read the answer, unless its name resolves to this gateway.
+            self._access.check_host(host)
         credential = find_credential(lambda name: headers.getall(name, []), request.query)
         peer = self._access.proxies.client_address(request.remote or "?", headers.getall("X-Forwarded-For", []))
         grant = self._access.authenticate(credential, peer)

@@ -20,6 +20,7 @@ from ..session.admission import Admission
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.sessions import Sessions
 from .application import GRANT, RouteGroup, read_json, to_response
+from .browsers import PAGE_HEADERS
 from .connection import HttpConnection, request_head
 
 
@@ -64,10 +65,14 @@ def _get(path: str, answer: Callable[[], Reply]) -> web.RouteDef:
     return web.get(path, handler)
 
 
-def metrics_route(exposition: Callable[[], Awaitable[bytes]]) -> web.RouteDef:
-    """Returns /metrics."""
+def metrics_route(
+    exposition: Callable[[], Awaitable[bytes]], check_host: Callable[[str | None], None] | None = None
+) -> web.RouteDef:
+    """Returns /metrics. `check_host` refuses pages of foreign names where no key does."""
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
+        if check_host is not None:
+            check_host(request.headers.get("Host"))
         return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     return web.get("/metrics", metrics)
@@ -141,7 +146,7 @@ def web_files() -> dict[str, Reply]:
     for entry in resources.files("voxgate.web").iterdir():
         content_type = _CONTENT_TYPES.get(entry.name.rpartition(".")[2])
         if entry.is_file() and content_type is not None:
-            headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+            headers = {"Cache-Control": "no-cache", **PAGE_HEADERS}
             files[f"/{entry.name}"] = Reply(HTTPStatus.OK, entry.read_bytes(), content_type, headers)
     if "/index.html" in files:
         files["/"] = files["/index.html"]

@@ -17,7 +17,7 @@ from voxgate.pipeline.errors import (
     VoxgateError,
 )
 
-from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimited, Unauthorized
+from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimited, Unauthorized, UnknownHost
 from ..messages import ErrorMessage
 
 ReportableError = VoxgateError | ErrorMessage
@@ -27,6 +27,7 @@ _STATUS = {
     VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
     Unauthorized.code: HTTPStatus.UNAUTHORIZED,
     Forbidden.code: HTTPStatus.FORBIDDEN,
+    UnknownHost.code: HTTPStatus.MISDIRECTED_REQUEST,
     VoiceExists.code: HTTPStatus.CONFLICT,
     TooManyVoices.code: HTTPStatus.CONFLICT,
     AudioTooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 from browser.chromium import READY, Tab, chromium, find_chromium, tab
 from fakes.gateway.protocol_server import FakeGateway, fake_gateway
+from voxgate.gateway.http.browsers import PAGE_HEADERS
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -19,6 +20,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[int
 @pytest_asyncio.fixture(loop_scope="module")
 async def gateway() -> AsyncIterator[FakeGateway]:
     async with fake_gateway(paced=True) as running:
+        running.page_headers = PAGE_HEADERS
         yield running
 
 

@@ -88,6 +88,21 @@ async def test_insecure_context_is_explained(browser: int, gateway: FakeGateway)
         assert page.problems == []
 
 
+async def test_page_executes_no_code_but_its_own_files(browser: int, gateway: FakeGateway) -> None:
+    """The Content-Security-Policy holds. If the page needed what it forbids, that would be a problem elsewhere."""
+    async with tab(browser) as page:
+        await page.open(gateway.url)
+        await page.until(READY)
+        for attempt in (
+            "document.body.append(Object.assign(document.createElement('script'), { textContent: 'window.ran = 1' }))",
+            "document.body.setAttribute('onclick', 'window.ran = 1'), document.body.click()",
+        ):
+            await page.evaluate(attempt)
+        assert await page.evaluate("window.ran === undefined")
+        assert await page.evaluate("fetch('https://voice.test/').then(() => 'loaded', () => 'refused')") == "refused"
+        assert all("Content Security Policy" in problem for problem in page.problems)
+
+
 async def test_late_audio_is_an_underrun(page: Tab) -> None:
     await choose(page, "codec", "pcm")
     await page.type("Hm")

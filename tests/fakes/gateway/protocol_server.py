@@ -130,6 +130,8 @@ class FakeGateway:
         self.script: dict[str, list[Any]] = {}
         """What to send instead of speech, by text: dict, bytes or str for a message, int for a close code."""
         self.voices = VOICES
+        self.page_headers: dict[str, str] = {}
+        """Headers of the page and its files."""
         self.headers: Mapping[str, str] = {}
         """Headers of the last handshake."""
         self.received: list[dict[str, Any]] = []
@@ -158,7 +160,7 @@ class FakeGateway:
         name = "index.html" if path == "/" else path.lstrip("/")
         file = WEB / name
         if "/" not in name and file.suffix in TYPES and file.is_file():
-            return respond(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix])
+            return respond(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix], self.page_headers)
         return connection.respond(HTTPStatus.NOT_FOUND, "nothing here\n")
 
     # The socket

@@ -17,7 +17,7 @@ from voxgate.gateway.access.rights import (
     Right,
 )
 from voxgate.gateway.access.tokens import TokenSigner
-from voxgate.gateway.errors import Forbidden, Unauthorized
+from voxgate.gateway.errors import Forbidden, Unauthorized, UnknownHost
 from voxgate.pipeline.errors import BadMessage
 
 
@@ -138,10 +138,15 @@ PAGE = "https://voice.example"
 class Door:
     """An AccessControl whose clock is set by hand."""
 
-    def __init__(self, *keys: ApiKey, defaults: KeyLimits | None = None) -> None:
+    def __init__(self, *keys: ApiKey, defaults: KeyLimits | None = None, hosts: tuple[str, ...] = ()) -> None:
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
         self.access = AccessControl(
-            KeyRing(keys), TokenSigner(b"s" * 32), defaults=defaults, origins=(PAGE,), clock=lambda: self.now
+            KeyRing(keys),
+            TokenSigner(b"s" * 32),
+            defaults=defaults,
+            origins=(PAGE,),
+            hosts=hosts,
+            clock=lambda: self.now,
         )
 
 
@@ -177,6 +182,34 @@ def test_unused_addresses_are_dropped() -> None:
         grant(access, None, f"address {number}")
     assert len(access._callers) <= 1025
     assert grant(access, None, "busy").caller is kept
+
+
+@pytest.mark.parametrize(
+    "host", [None, "localhost", "localhost:8000", "127.0.0.1:80", "[::1]:8000", "10.1.2.3", "Voice.example:8"]
+)
+def test_addresses_localhost_and_listed_names_are_this_gateway(host: str | None) -> None:
+    Door(hosts=("voice.example",)).access.check_host(host)
+    Door(hosts=("*",)).access.check_host("evil.example")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8000",
+        "localhost.evil.example",
+        "[::1",
+        "127.0.0.1.evil.example",
+        "a@b",
+        ":80",
+        "x" * 9000,
+    ],
+)
+def test_other_hosts_are_refused(host: str) -> None:
+    with pytest.raises(UnknownHost) as refused:
+        Door(hosts=("voice.example",)).access.check_host(host)
+    assert len(refused.value.message) < 400
 
 
 @pytest.mark.parametrize("credential", [None, "", "c", "A", "ada", "a ", hash_key("a")])

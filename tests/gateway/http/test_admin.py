@@ -43,6 +43,15 @@ async def test_admin_port_serves_nothing_else() -> None:
             assert (await fetch(served.admin_port, path, headers=upgrade))[0] == 404
 
 
+async def test_metrics_are_refused_to_pages_of_foreign_names() -> None:
+    evil = {"Host": "evil.example"}
+    async with gateway(admin_port=0, keys=KEYS) as served:
+        assert (await fetch(served.admin_port, "/metrics", headers=evil))[0] == 421
+        assert (await fetch(served.admin_port, "/readyz", headers=evil))[0] == 200
+    async with gateway(admin_port=0, allowed_hosts=("gateway",)) as served:
+        assert (await fetch(served.admin_port, "/metrics", headers={"Host": "gateway:8002"}))[0] == 200
+
+
 async def test_public_port_has_probes_and_no_metrics_beside_an_admin_port() -> None:
     async with gateway(admin_port=0, keys=(f"metrics={hash_key('k')}",)) as served:
         assert (await fetch(served.port, "/metrics", headers={"xi-api-key": "k"}))[0] == 404

@@ -106,6 +106,19 @@ async def test_foreign_pages_cannot_post() -> None:
                 assert answer.status == status
 
 
+async def test_foreign_names_of_the_gateway_cannot_be_read() -> None:
+    """A page whose own name resolves to the gateway (DNS rebinding) is of the same origin for its browser."""
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
+        async with client.get(f"{url}/broken", headers={"Host": "evil.example"}) as answer:
+            assert (answer.status, (await answer.json())["error"]) == (421, "unknown_host")
+            assert "--allowed-hosts" in (await answer.json())["message"]
+        async with client.post(f"{url}/echo", headers={"Host": "evil.example"}, data=b"x") as answer:
+            assert answer.status == 200, "a page would have sent its Origin"
+        origin = {"Host": "evil.example", "Origin": "http://evil.example"}
+        async with client.post(f"{url}/echo", headers=origin, data=b"x") as answer:
+            assert answer.status == 403
+
+
 async def test_listed_pages_may_read_answers() -> None:
     asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:

@@ -95,8 +95,20 @@ async def test_probes_limits_and_the_page_need_no_key() -> None:
 def test_only_known_kinds_of_files_are_served() -> None:
     for path, reply in web_files().items():
         assert path == "/" or path.rpartition(".")[2] in ("html", "css", "js", "svg")
-        assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert reply.body
+
+
+async def test_page_and_its_files_may_not_be_framed_or_extended() -> None:
+    async with serving() as (_, client):
+        for path in web_files():
+            async with client.get(path) as answer:
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["X-Frame-Options"] == "DENY"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "frame-ancestors 'none'" in policy
+                assert "unsafe" not in policy
 
 
 def test_every_file_has_a_route() -> None:
