@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import urllib.request
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ async def _start_gateway(
 async def gateways(count: int, flags: Sequence[str]) -> AsyncIterator[Sequence[ReadyGateway]]:
     """Runs `count` gateways, each with a GPU and an equal part of this process's cores. Raises GatewayStartError."""
     cores = divide_cores(sorted(os.sched_getaffinity(0)), count)
-    flags = [*flags, "--haproxy-agent-port", "0"]
+    flags = [*flags, "--haproxy-agent-port", "0", "--admin-port", "0"]
     async with AsyncExitStack() as stack:
         yield await _gather(
             stack.enter_async_context(one_gateway(flags, {"CUDA_VISIBLE_DEVICES": str(gpu)}, cores[gpu]))
@@ -142,8 +142,9 @@ def on_cores(cores: Collection[int]) -> Iterator[None]:
 class Balancer:
     """A running HAProxy with process id `pid`: clients connect to `url`, statistics are at `statistics_url`."""
 
-    def __init__(self, pid: int, port: int, statistics_port: int) -> None:
+    def __init__(self, pid: int, port: int, statistics_port: int, log: Path) -> None:
         self.pid = pid
+        self.log = log
         self.url = f"http://127.0.0.1:{port}"
         self.statistics_url = f"http://127.0.0.1:{statistics_port}"
 
@@ -165,17 +166,18 @@ class Balancer:
 
 @asynccontextmanager
 async def balancer(haproxy: str, replicas: Sequence[ReadyGateway], folder: Path) -> AsyncIterator[Balancer]:
-    """Runs HAProxy in front of `replicas`, from when all of them are up; keeps its configuration in `folder`.
+    """Runs HAProxy in front of `replicas`, from when all of them are up; its configuration and log are in `folder`.
 
     Raises GatewayStartError for an unsuitable configuration, TimeoutError when a replica does not come up, and
     RuntimeError at the end when HAProxy has raised an alert.
     """
     port, statistics_port = free_port(), free_port()
-    path = folder / "haproxy.cfg"
+    path, log = folder / "haproxy.cfg", folder / "haproxy.log"
     path.write_text(haproxy_configuration(replicas, port, statistics_port), encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(haproxy, "-db", "-f", path, stdout=DEVNULL, stderr=PIPE)
+    with log.open("wb") as log_file:
+        process = await asyncio.create_subprocess_exec(haproxy, "-db", "-f", path, stdout=log_file, stderr=PIPE)
     try:
-        running = Balancer(process.pid, port, statistics_port)
+        running = Balancer(process.pid, port, statistics_port, log)
         await _wait_until_listening(statistics_port)
         await running.wait_for_states(**{f"g{number}": "UP" for number in range(len(replicas))})
         yield running
@@ -194,7 +196,8 @@ def haproxy_configuration(replicas: Sequence[ReadyGateway], port: int, statistic
     """
     text = HAPROXY_CONFIGURATION.read_text("utf-8")
     servers = "\n".join(
-        f"    server g{number} 127.0.0.1:{replica.port} agent-port {replica.haproxy_agent_port}"
+        f"    server g{number} 127.0.0.1:{replica.port} port {replica.admin_port or replica.port}"
+        f" agent-port {replica.haproxy_agent_port}"
         for number, replica in enumerate(replicas)
     )
     for old, new in {

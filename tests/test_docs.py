@@ -24,8 +24,12 @@ ABOUT_OPTIONS = [
     ROOT / "docs" / f"{name}.md"
     for name in ("deployment", "limits", "loadtest", "observability", "reliability", "tuning")
 ]
-OTHER_PROGRAMS = {"--build", "--scale", "--seed", "--shm-size", "--timing", "--gpus"}
-"""Flags of Docker and pytest."""
+OTHER_PROGRAMS = {"--build", "--build-arg", "--gpus", "--read-only", "--scale", "--shm-size", "--tmpfs"} | {
+    "--require-hashes",
+    "--seed",
+    "--timing",
+}
+"""Flags of Docker, pip and pytest."""
 
 
 def anchors(page: Path) -> set[str]:

@@ -75,11 +75,15 @@ async def test_missing_haproxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_shipped_haproxy_configuration_is_rewritten_for_local_replicas() -> None:
-    replicas = [ReadyGateway(f"http://127.0.0.1:{port}/", port, port + 1, 4, 1) for port in (4242, 4252)]
+    replicas = [
+        ReadyGateway("http://127.0.0.1:4242/", 4242, 4243, 4, 1),
+        ReadyGateway("http://127.0.0.1:4252/", 4252, 4253, 4, 1, admin_port=4254),
+    ]
     text = haproxy_configuration(replicas, 5000, 5001)
     assert "bind 127.0.0.1:5000" in text
     assert "bind 127.0.0.1:5001" in text
-    assert "    server g0 127.0.0.1:4242 agent-port 4243\n    server g1 127.0.0.1:4252 agent-port 4253\n" in text
+    assert "    server g0 127.0.0.1:4242 port 4242 agent-port 4243\n" in text
+    assert "    server g1 127.0.0.1:4252 port 4254 agent-port 4253\n" in text
 
 
 def test_changed_haproxy_configuration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

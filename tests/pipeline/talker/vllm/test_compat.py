@@ -11,6 +11,7 @@ import pytest
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm import compat
 from voxgate.pipeline.talker.vllm.source_names import SourceTree
+from voxgate.pipeline.talker.vllm.versions import PROVEN
 
 ROOT = Path(__file__).parents[4]
 COMPAT = "pipeline/talker/vllm/compat.py"
@@ -108,7 +109,7 @@ def test_missing_name_ends_start_with_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in message
     assert re.match(r"vLLM [\d.]+\S* has no vllm\.engine\.arg_utils\.AsyncEngineArgs\.", message)
     assert "vllm.v1.core.sched.scheduler.Scheduler.schedule" in message
-    assert message.endswith(f"it is proven with {compat.PROVEN}")
+    assert message.endswith(f"it is proven with {PROVEN}")
 
 
 @pytest.mark.parametrize(("device", "missing"), [("cpu", False), ("cuda", True)])
