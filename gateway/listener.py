@@ -52,6 +52,8 @@ MAX_QUEUED_MESSAGES = 8
 """Received messages that the websockets library holds for a session before it stops reading the socket."""
 FRAMES_PER_MESSAGE = 2
 """Rate of frames, of any kind, per allowed message: fragments and pongs are frames too."""
+EXPIRY_CHECK_S = 1.0
+"""Time between two looks for open sockets whose key or token has expired; each takes about 1 µs per socket."""
 BACKLOG = 1024
 """Connections that the kernel holds until they are accepted: all clients of a lost replica may connect at once."""
 
@@ -85,6 +87,7 @@ class GatewayListener:
         self.sessions = Sessions(factory, admission, self._speech_closer, observer, shared_usage)
         self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
+        self._expiry_task: asyncio.Task[None] | None = None
         self._read_budget = ReadBudget()
         public = RouteGroup(
             PUBLIC,
@@ -140,13 +143,25 @@ class GatewayListener:
             write_limit=WRITE_LIMIT_BYTES,
             backlog=BACKLOG,
         )
+        self._expiry_task = asyncio.create_task(self._end_expired(), name="expiry")
         log.info("listening on %s:%d", settings.host, self.port)
 
     def reload(self) -> None:
         """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
-        self._reload("keys", lambda: self._access.replace_keys(keys_from_settings(self._settings)))
+        self._reload("keys", self._reload_keys)
         if (tls := self._tls) is not None:
             self._reload("certificate", lambda: load_certificate(tls, self._settings))
+
+    def _reload_keys(self) -> None:
+        self._access.replace_keys(keys_from_settings(self._settings))
+        if closed := self.sessions.close_revoked(self._access.is_revoked):
+            log.info("closed %d sockets of removed or changed keys", closed)
+
+    async def _end_expired(self) -> None:
+        """Ends the sockets of expired keys and tokens; never returns."""
+        while True:
+            await asyncio.sleep(EXPIRY_CHECK_S)
+            self.sessions.end_expired(self._access.has_expired, self._settings.shutdown_grace_s)
 
     def _reload(self, name: str, load: Callable[[], None]) -> None:
         try:
@@ -163,6 +178,8 @@ class GatewayListener:
     async def close(self) -> None:
         """Closes what is still open; takes at most `FINAL_GRACE_S` each for sockets and for speeches."""
         self.sessions.stop_accepting()
+        if self._expiry_task is not None:
+            self._expiry_task.cancel()
         if self._server is not None:
             self._server.close(code=CloseCode.RESTARTING, reason="shutting down")
         await self._http.close()

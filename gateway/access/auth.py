@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,7 +181,7 @@ class AccessControl:
         return bool(origin) and ("*" in self._origins or origin in self._origins)
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Replaces the keys. `in_force` tells which earlier grants ended by that."""
+        """Replaces the keys. `is_revoked` tells which earlier grants end by that."""
         self._ring = ring
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
@@ -204,29 +203,34 @@ class AccessControl:
         if credential is None:
             raise Unauthorized("an API key is required")
         now = self._clock()
-        if (key := self._ring.find(credential.value, now)) is not None:
+        if (key := self._ring.find(credential.value)) is not None and not key.expired(now):
             if credential.in_url:
                 raise Unauthorized(
                     "an API key must not be in the URL, which proxies and browsers record: send it in the header "
                     "Authorization or Sec-WebSocket-Protocol, or use a short-lived token (POST /v1/tokens)"
                 )
-            return self._grant(key, key.rights, key.expires, by_token=False)
+            return self._grant(key, key.rights)
         if (claims := self._signer.read(credential.value, now)) is not None:
-            key = self._ring.named(claims.key_name, now)
-            if key is not None and hmac.compare_digest(key.fingerprint, claims.key_fingerprint):
-                expires = min(claims.expires, key.expires) if key.expires is not None else claims.expires
-                return self._grant(key, key.rights & TOKEN_RIGHTS, expires, by_token=True)
+            key = self._ring.named(claims.key_name)
+            if key is not None and key.fingerprint == claims.key_fingerprint and not key.expired(now):
+                return self._grant(key, key.rights & TOKEN_RIGHTS, claims.expires)
         raise Unauthorized("this API key is not valid")
 
-    def in_force(self, grant: Grant) -> bool:
-        """Whether a socket may stay open: its key is configured unchanged and may speak, and nothing has expired."""
+    def is_revoked(self, grant: Grant) -> bool:
+        """Whether the key of a grant was removed, replaced or deprived of the right to speak."""
         if grant.key_hash is None or not self.requires_key:
-            return grant.key_hash is None and not self.requires_key
-        now = self._clock()
-        key = self._ring.named(grant.caller.name, now)
-        if key is None or key.hash != grant.key_hash or Right.SPEAK not in key.rights:
+            return self.requires_key or grant.key_hash is not None
+        key = self._ring.named(grant.caller.name)
+        return key is None or key.hash != grant.key_hash or Right.SPEAK not in key.rights
+
+    def has_expired(self, grant: Grant) -> bool:
+        """Whether the token or the key of a grant has expired."""
+        if grant.key_hash is None:
             return False
-        return grant.expires is None or grant.expires > now
+        now, key = self._clock(), self._ring.named(grant.caller.name)
+        if key is not None and key.expired(now):
+            return True
+        return grant.token_expires is not None and grant.token_expires <= now
 
     def issue_token(self, grant: Grant, ttl_s: int) -> tuple[str, datetime]:
         """A token in the name of the grant's key, and the time of its expiry.
@@ -235,15 +239,14 @@ class AccessControl:
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
             raise ValueError(f"ttl_s must be between 1 and {MAX_TTL_S}, got {ttl_s}")
-        now = self._clock()
-        key = self._ring.named(grant.caller.name, now) if grant.key_hash is not None else None
+        key = self._ring.named(grant.caller.name) if grant.key_hash is not None else None
         if key is None:
             raise Unauthorized("an API key is required to issue tokens")
-        return self._signer.issue(key, ttl_s, now)
+        return self._signer.issue(key, ttl_s, self._clock())
 
-    def _grant(self, key: ApiKey, rights: frozenset[Right], expires: datetime | None, *, by_token: bool) -> Grant:
+    def _grant(self, key: ApiKey, rights: frozenset[Right], token_expires: datetime | None = None) -> Grant:
         caller = self._caller(caller_name(key.name, ""), key.limits.over(self._defaults))
-        return Grant(caller, rights, key.hash, expires, by_token)
+        return Grant(caller, rights, key.hash, token_expires)
 
     def _caller(self, name: str, limits: KeyLimits) -> Caller:
         if (caller := self._callers.get(name)) is None:

@@ -113,22 +113,25 @@ def _bucket(limits: KeyLimits) -> TokenBucket | None:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The result of an authentication: as which caller a client acts, with which rights, and until when."""
+    """The result of an authentication: as which caller a client acts, with which rights, and until when.
+
+    The limits and the expiry of a key can change while its sockets are open, so the key itself is asked for them.
+    """
 
     caller: Caller
     rights: frozenset[Right]
     key_hash: str | None = None
     """Hash of the key that was presented, or that issued the token; None where keys are not configured."""
-    expires: datetime | None = None
-    """When the key or token expires; None for never."""
-    by_token: bool = False
+    token_expires: datetime | None = None
+    """When the token expires; None for a key."""
 
     def check(self, requirement: Requirement) -> None:
         """Raises Forbidden when the requirement is not met."""
-        if self.by_token and requirement.key_only:
+        by_token = self.token_expires is not None
+        if by_token and requirement.key_only:
             raise Forbidden("this requires an API key instead of a token")
         if not self.rights & requirement.one_of:
             rights = " or ".join(sorted(requirement.one_of))
             if self.key_hash is None:
                 raise Forbidden(f"clients without an API key have no right {rights!r} on this gateway")
-            raise Forbidden(f"this {'token' if self.by_token else 'API key'} lacks the right {rights!r}")
+            raise Forbidden(f"this {'token' if by_token else 'API key'} lacks the right {rights!r}")

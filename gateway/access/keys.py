@@ -68,6 +68,9 @@ class ApiKey:
     expires: datetime | None = None
     rights: frozenset[Right] = DEFAULT_RIGHTS
 
+    def expired(self, now: datetime) -> bool:
+        return self.expires is not None and self.expires <= now
+
     @property
     def fingerprint(self) -> str:
         """The first 8 bytes of the hash in hexadecimal; tokens carry it, so that they end with the key."""
@@ -90,20 +93,16 @@ class KeyRing:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def find(self, presented: str, now: datetime) -> ApiKey | None:
-        """The presented key; None if it is unknown or has expired."""
+    def find(self, presented: str) -> ApiKey | None:
+        """The presented key, which may have expired; None if it is unknown."""
         if len(presented) > MAX_KEY_CHARACTERS:
             return None
         # A look-up by hash takes a time that reveals nothing about the key.
-        return _in_force(self._by_hash.get(hash_key(presented)), now)
+        return self._by_hash.get(hash_key(presented))
 
-    def named(self, name: str, now: datetime) -> ApiKey | None:
-        """The key of that name; None if there is none or it has expired."""
-        return _in_force(self._by_name.get(name), now)
-
-
-def _in_force(key: ApiKey | None, now: datetime) -> ApiKey | None:
-    return None if key is None or (key.expires is not None and key.expires <= now) else key
+    def named(self, name: str) -> ApiKey | None:
+        """The key of that name, which may have expired; None if there is none."""
+        return self._by_name.get(name)
 
 
 def hash_key(key: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from voxgate.codecs.format import FORMATS
 from voxgate.pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
@@ -21,7 +22,7 @@ from voxgate.pipeline.interface import SpeechChunk
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import ClientGone, Draining, UtteranceEnded
+from ..errors import ClientGone, Draining, Unauthorized, UtteranceEnded
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
@@ -36,6 +37,19 @@ from .utterance import ServerUtterance
 from .utterance_factory import UtteranceFactory
 
 log = logging.getLogger(__name__)
+
+
+class Ending(NamedTuple):
+    """Why the gateway ends a session: the error of its utterances, close code and reason of its socket."""
+
+    error: Callable[[], VoxgateError]
+    code: CloseCode
+    reason: str
+
+
+SHUTDOWN = Ending(Draining, CloseCode.RESTARTING, "shutting down")
+REVOKED = Ending(lambda: Unauthorized("this API key was revoked"), CloseCode.POLICY, "key revoked")
+EXPIRED = Ending(lambda: Unauthorized("this API key or token has expired"), CloseCode.POLICY, "key or token expired")
 
 
 class ServerSession:
@@ -71,6 +85,7 @@ class ServerSession:
         )
         self._text_idle_timeout_s = settings.text_idle_timeout_s
         self._next_number = 1
+        self._ending = SHUTDOWN
         self._idle_close_s: float | None = None
         """While draining: when the socket closes if no utterance is active."""
 
@@ -203,7 +218,7 @@ class ServerSession:
         self._utterances.check_free(message.utterance)
         self._rate_policy.take("starts", now_s)
         if self._idle_close_s is not None:
-            raise Draining
+            raise self._ending.error()
         self._utterances.check_limit()
         utterance = self._factory.utterance(message, self._next_number)
         if self._protocol.plays_in_order:
@@ -292,17 +307,17 @@ class ServerSession:
         self._termination.fail_all(ClientGone("the client closed the socket"))
         return self._effects.clear()
 
-    def drain(self, deadline_ms: int, idle_close_s: float) -> None:
+    def drain(self, deadline_ms: int, idle_close_s: float, ending: Ending = SHUTDOWN) -> None:
         """Refuses new utterances; closes the socket when none is active, but not before `idle_close_s`."""
         if self._idle_close_s is None and not self.closing:
-            self._idle_close_s = idle_close_s
+            self._idle_close_s, self._ending = idle_close_s, ending
             self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms))
             self._wake()
 
-    def abort(self, error: VoxgateError, code: CloseCode, reason: str) -> None:
-        """Ends every utterance with `error` and closes the socket."""
-        self._termination.fail_all(error)
-        self._effects.close(code, reason)
+    def abort(self, ending: Ending = SHUTDOWN) -> None:
+        """Ends every utterance and closes the socket."""
+        self._termination.fail_all(ending.error())
+        self._effects.close(ending.code, ending.reason)
         self._wake()
 
     # As time passes
@@ -326,7 +341,7 @@ class ServerSession:
     def _close_idle(self, now_s: float) -> None:
         """While draining, closes the socket once no utterance is active."""
         if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
-            self._effects.close(CloseCode.RESTARTING, "shutting down")
+            self._effects.close(self._ending.code, self._ending.reason)
 
     def next_wake_s(self, now_s: float) -> float:
         """When `next_effect` has something to return without an event; infinity for never."""

@@ -15,12 +15,11 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
 from ..access.caller import Grant
 from ..access.usage import SharedUsage
-from ..errors import SOCKETS_RETRY_MS, Draining, Unauthorized
-from ..messages import CloseCode
+from ..errors import SOCKETS_RETRY_MS, Draining
 from ..observability.events import Observer
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
-from ..session.session import ServerSession
+from ..session.session import EXPIRED, REVOKED, ServerSession
 from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser
@@ -133,7 +132,7 @@ class Sessions:
         if self.draining:  # the drain began during the handshake
             self._start_drain(session)
         if slot.revoked:
-            _revoke(session)
+            session.abort(REVOKED)
         log.info("session opened", extra={"session": name, "key": caller.name})
         try:
             await connection.run(session)
@@ -160,20 +159,32 @@ class Sessions:
             self._start_drain(session)
         if not await self._wait_empty(grace_s):
             for session in self:
-                session.abort(Draining(), CloseCode.RESTARTING, "shutting down")
+                session.abort()
             await self._wait_empty(FINAL_GRACE_S)
 
-    def close_revoked(self, in_force: Callable[[Grant], bool]) -> int:
-        """Ends the utterances of clients whose grant is not `in_force`, and closes their sockets; returns how many.
+    def close_revoked(self, is_revoked: Callable[[Grant], bool]) -> int:
+        """Ends the utterances of clients whose grant is revoked, and closes their sockets; returns how many.
 
         A socket still in its handshake is closed as soon as its session is open.
         """
-        slots = [slot for slot in self._slots if not in_force(slot.grant)]
+        slots = [slot for slot in self._slots if is_revoked(slot.grant)]
         for slot in slots:
             slot.revoked = True
             if slot.session is not None:
-                _revoke(slot.session)
+                slot.session.abort(REVOKED)
         return len(slots)
+
+    def end_expired(self, has_expired: Callable[[Grant], bool], grace_s: float) -> None:
+        """Drains the sockets of clients whose grant has expired; aborts them `grace_s` after the call that found it."""
+        now_s = asyncio.get_running_loop().time()
+        for slot in tuple(self._slots):
+            if slot.session is None or not has_expired(slot.grant):
+                continue
+            if slot.deadline_s is None:
+                slot.deadline_s = now_s + grace_s
+                slot.session.drain(round(grace_s * 1000), now_s, EXPIRED)
+            elif now_s >= slot.deadline_s:
+                slot.session.abort(EXPIRED)
 
     def _start_drain(self, session: ServerSession) -> None:
         assert self._drain_deadline_s is not None
@@ -196,10 +207,6 @@ def _at_capacity(limit: int) -> AtCapacity:
     return AtCapacity(f"all {limit} sockets are in use", retry_after_ms=SOCKETS_RETRY_MS)
 
 
-def _revoke(session: ServerSession) -> None:
-    session.abort(Unauthorized("this API key was revoked"), CloseCode.POLICY, "key revoked")
-
-
 class ConnectionSlot:
     """A reserved socket of the gateway and of its caller; `on_release` gives both back."""
 
@@ -208,7 +215,9 @@ class ConnectionSlot:
         self.session: ServerSession | None = None
         """The session of the socket; None during its handshake."""
         self.revoked = False
-        """Whether the grant is not in force any more."""
+        """Whether the grant was revoked."""
+        self.deadline_s: float | None = None
+        """When the session is aborted because the grant has expired; None before that."""
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:

@@ -13,8 +13,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.errors import Draining
-from voxgate.gateway.messages import AudioHeader, CloseCode
+from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module
 from voxgate.gateway.session.admission import AdmissionQueue
@@ -149,7 +148,7 @@ class SessionWalk:
         if kind == 0:
             self.session.drain(1000, self.now_s + 0.1)
         elif kind == 1:
-            self.session.abort(Draining(), CloseCode.RESTARTING, "shutting down")
+            self.session.abort()
         elif kind == 2:
             for utterance in self.session.on_disconnect():
                 self.start_closing(utterance)

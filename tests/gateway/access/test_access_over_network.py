@@ -116,11 +116,14 @@ async def test_keys_are_reloaded_and_a_broken_file_changes_nothing(tmp_path: Pat
         served.reload()
         async with dial(served, ADA) as kept:
             await next_of(kept, "session")
-            file.write_text(f'[keys.bob]\nhash = "{hash_key("key-of-bob")}"\n')
             served.reload()
-            assert await refusal(served, ADA) == (401, "unauthorized")
             await kept.send(json.dumps({"type": "ping"}))
             await next_of(kept, "pong")
+            file.write_text(f'[keys.bob]\nhash = "{hash_key("key-of-bob")}"\n')
+            served.reload()
+            await kept.wait_closed()
+            assert kept.close_code == 1008
+            assert await refusal(served, ADA) == (401, "unauthorized")
             async with dial(served, BOB) as socket:
                 await next_of(socket, "session")
 

@@ -10,8 +10,6 @@ from fakes.gateway.in_process import InProcessGateway
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.errors import Draining
-from voxgate.gateway.messages import CloseCode
 from voxgate.gateway.protocols import turn_queue as turns
 
 from .deepgram_client import TEXT, V1, V2, VERSIONS, heard, kinds, speak
@@ -157,7 +155,7 @@ def test_turn_cut_by_the_drain_deadline_has_its_end_mark(url: str) -> None:
             socket = bench.dial(url)
             speak(socket, TEXT * 4)
             await asyncio.sleep(1)
-            bench.sessions[0].abort(Draining(), CloseCode.RESTARTING, "shutting down")
+            bench.sessions[0].abort()
             assert await socket.hung_up() == 1012
             assert kinds(socket)[-1] == "Flushed"
 

@@ -9,8 +9,6 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.errors import Draining
-from voxgate.gateway.messages import CloseCode
 from voxgate.gateway.session.timers import UNPACED_TIMEOUT_FACTOR
 
 TEXT = "The quick brown fox jumps over the lazy dog. "
@@ -283,7 +281,7 @@ def test_drain_deadline_fails_remaining_utterances() -> None:
             await socket.until("started")
             gateway.sessions[0].drain(100, now_s())
             await asyncio.sleep(0.1)
-            gateway.sessions[0].abort(Draining(), CloseCode.RESTARTING, "shutting down")
+            gateway.sessions[0].abort()
             await asyncio.sleep(0.01)
             assert [(e["code"], e["utterance"]) for e in socket.of("error")] == [("draining", "a")]
             assert socket.close_code == 1012

@@ -115,7 +115,7 @@ def test_sockets_of_a_revoked_key_are_closed_also_during_their_handshake() -> No
             handshake = sessions.reserve_slot(grants["ada"])
             say(sockets["open"], "a", "Some text to speak.")
             await sockets["open"].until("started")
-            assert sessions.close_revoked(lambda grant: grant.caller.name != "ada") == 2
+            assert sessions.close_revoked(lambda grant: grant.caller.name == "ada") == 2
             serve("handshake", handshake)
             assert [await sockets[name].hung_up() for name in ("open", "handshake")] == [1008, 1008]
             assert sockets["open"].of("error")[0]["code"] == "unauthorized"
@@ -123,6 +123,44 @@ def test_sockets_of_a_revoked_key_are_closed_also_during_their_handshake() -> No
             assert sessions.total_open == 1
             sockets["other"].disconnect()
             await other
+
+    run(main())
+
+
+def test_sockets_of_an_expired_grant_finish_their_speech_until_the_deadline() -> None:
+    async def main() -> None:
+        async with InProcessGateway() as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            sockets = {name: FakeSocket() for name in ("idle", "short", "long", "valid")}
+            grants = {name: grant_of(name) for name in sockets}
+            running = []
+            for name, socket in sockets.items():
+                slot = sessions.reserve_slot(grants[name])
+                running.append(asyncio.create_task(sessions.run(socket, slot, NativeProtocol())))
+            say(sockets["short"], "a", "Some text.")
+            say(sockets["long"], "a", "Some text to speak. " * 20)
+            for name in ("short", "long"):
+                await sockets[name].until("started")
+
+            def check() -> None:
+                sessions.end_expired(lambda grant: grant is not grants["valid"], 3.0)
+
+            check()
+            assert await sockets["idle"].hung_up() == 1008
+            assert sockets["idle"].of("going_away")[0]["deadline_ms"] == 3000
+            say(sockets["long"], "b", "More.")
+            assert (await sockets["long"].until("error"))["code"] == "unauthorized"
+            assert await sockets["short"].hung_up() == 1008
+            assert len(sockets["short"].of("done")) == 1
+            check()
+            assert not sockets["long"].closed
+            await asyncio.sleep(3.0)
+            check()
+            assert await sockets["long"].hung_up() == 1008
+            assert sockets["long"].of("error")[-1]["code"] == "unauthorized"
+            assert not sockets["valid"].closed
+            sockets["valid"].disconnect()
+            await asyncio.gather(*running)
 
     run(main())
 
