@@ -226,7 +226,7 @@ class Settings(BaseModel):
         None, description="Memory of the talker's KV cache in MB. By default, what the slots need."
     )
     gpu_memory: Annotated[float, Field(gt=0, le=0.95)] = Field(
-        0.7, description="Maximum share of the GPU's memory for the talker, above 0 and at most 0.95."
+        0.9, description="Maximum share of the GPU's free memory for talker and codec, above 0 and at most 0.95."
     )
     gpu_kernels: Literal["voxgate", "vllm"] = Field(
         "voxgate",

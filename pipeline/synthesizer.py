@@ -26,8 +26,6 @@ from .talker.vllm.launch import preload_vllm
 from .utterance import UtteranceSpeech
 from .voice_model import GPU_PREFILLED_PROMPTS, SynthesizerOptions, VoiceModel
 
-CUDA_SLOTS = 128
-"""Slots on a GPU unless set."""
 CPU_SLOTS = 32
 """Most slots on a CPU unless set."""
 CPU_MEMORY_SHARE = 4
@@ -67,7 +65,8 @@ class _Processes:
 class QwenSynthesizer(VoiceModel):
     """The `Synthesizer` of `interface.py` for a Qwen3-TTS checkpoint folder.
 
-    Raises CheckpointError for a folder that is not a checkpoint of a supported kind.
+    Raises CheckpointError for a folder that is not a checkpoint of a supported kind, and EngineError without a GPU that
+    it fits on.
     """
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
@@ -167,7 +166,7 @@ class QwenSynthesizer(VoiceModel):
 
     def _default_slots(self) -> int:
         if self._options.device != "cpu":
-            return CUDA_SLOTS
+            return self._build_talker(slots=1).plan_memory(None).slots
         memory_bytes = psutil.virtual_memory().total // CPU_MEMORY_SHARE
         fitting = int(memory_bytes) // self._build_talker(slots=1).slot_bytes
         return max(1, min(CPU_SLOTS, fitting))

@@ -24,6 +24,7 @@ from .prompt_pool import PrefilledPromptPool
 from .slot_lease import TalkerSlotLease
 from .slot_owners import SlotOwner, SlotOwners
 from .vllm.config import EngineConfig, EngineOptions
+from .vllm.gpu_memory import GpuMemoryPlan, plan_for
 from .vllm.launch import start_vllm
 from .vllm.process import EngineProcess
 
@@ -83,6 +84,13 @@ class TalkerEngine:
         """On a CPU, what all slots need to be full at once; by default vLLM takes a share of all memory."""
         return self.slot_bytes * (self.shape.rows + 1) if device == "cpu" else None
 
+    def plan_memory(self, slots: int | None) -> GpuMemoryPlan:
+        """Divides the GPU's memory that is free now for `slots`, or for as many as fit; blocks for a second.
+
+        Raises EngineError when the engine cannot start in it.
+        """
+        return plan_for(self.checkpoint, self.options, self.shape.max_positions, slots)
+
     @property
     def slot_bytes(self) -> int:
         """Memory of a full slot's keys and values on a CPU, in float32."""
@@ -116,6 +124,7 @@ class TalkerEngine:
         self._wakeup = WakeupSender(self.wakeup_address)
         self._closing.callback(self._wakeup.close)
         self._closing.callback(ReportReceiver(self.reports_address(0), self._receive).close)
+        memory = None if self.options.device == "cpu" else await asyncio.to_thread(self.plan_memory, self.shape.slots)
         config = EngineConfig(
             checkpoint=str(self.checkpoint.folder),
             options=self.options,
@@ -124,6 +133,7 @@ class TalkerEngine:
             report_addresses=tuple(map(self.reports_address, range(1 + self.options.attached_processes))),
             wakeup_address=self.wakeup_address,
             owner_pid=os.getpid(),
+            memory=memory,
         )
         await self._process.start(lambda: start_vllm(self.checkpoint, config), self.options.start_timeout_s)
         await self._process.serve(self.shape.frames + 2, self.shape.end_token)

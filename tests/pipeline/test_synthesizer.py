@@ -16,9 +16,19 @@ from safetensors.torch import save_file
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.pipeline.cloned_voice import ClonedVoice
-from voxgate.pipeline.errors import CheckpointError, EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedOption
+from voxgate.pipeline.cuda.device_memory import DeviceMemory
+from voxgate.pipeline.errors import (
+    CheckpointError,
+    EngineError,
+    EngineNotReady,
+    UnknownLanguage,
+    UnknownVoice,
+    UnsupportedOption,
+)
 from voxgate.pipeline.interface import EngineState, SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import CPU_SLOTS, CUDA_SLOTS, QwenSynthesizer
+from voxgate.pipeline.synthesizer import CPU_SLOTS, QwenSynthesizer
+from voxgate.pipeline.talker.vllm import gpu_memory
+from voxgate.pipeline.talker.vllm.gpu_memory import GB, MAX_SLOTS
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
 
@@ -187,11 +197,22 @@ def test_tokenizer_with_too_many_ids_is_refused(demo_folder: Path, tmp_path: Pat
 
 
 def test_default_slots_follow_memory(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slots_with(memory_bytes: int, device: str = "cpu") -> int:
+    def slots_with(memory_bytes: int) -> int:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=memory_bytes))
-        return QwenSynthesizer(demo_folder, SynthesizerOptions(device=device)).slots
+        return QwenSynthesizer(demo_folder, SynthesizerOptions()).slots
 
     assert slots_with(64 << 30) == CPU_SLOTS
     assert 1 < slots_with(300 << 20) < CPU_SLOTS
     assert slots_with(1 << 20) == 1
-    assert slots_with(1 << 20, "cuda") == CUDA_SLOTS
+
+
+def test_default_slots_follow_free_gpu_memory(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slots_with(free_gb: float) -> int:
+        memory = DeviceMemory("GPU", int(free_gb * GB), 80 * GB)
+        monkeypatch.setattr(gpu_memory, "query_device_memory", lambda: memory)
+        return QwenSynthesizer(demo_folder, SynthesizerOptions(device="cuda")).slots
+
+    assert slots_with(79) == MAX_SLOTS
+    assert 1 < slots_with(4) < MAX_SLOTS
+    with pytest.raises(EngineError, match=r"GPU memory is .* GB short"):
+        slots_with(1)

@@ -12,6 +12,9 @@ from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...ipc.slot_tables import SPEAKER, Field
 from .slot_reader import SlotReader
 
+PROJECTED_IDS = 8192
+"""Text ids whose embeddings are projected at a time."""
+
 
 class InputEmbedding:
     """Sums the text-side and codec-side embeddings of a position (`docs/qwen3_tts.md`, sections 4.1, 4.3 to 4.5, 5.3).
@@ -69,9 +72,13 @@ class InputEmbedding:
 
 def _project_text(weights: Mapping[str, Tensor]) -> Tensor:
     """Text embeddings of all ids through the text projection: fc2(silu(fc1(x)))."""
-    x = weights["talker.model.text_embedding.weight"]
-    for name, activation in (("fc1", F.silu), ("fc2", None)):
-        layer = f"talker.text_projection.linear_{name}."
-        x = F.linear(x, weights[layer + "weight"], weights[layer + "bias"])
-        x = x if activation is None else activation(x)
-    return x
+    embedding = weights["talker.model.text_embedding.weight"]
+    up, up_bias, down, down_bias = (
+        weights[f"talker.text_projection.linear_{name}"]
+        for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
+    )
+    projected = embedding.new_empty(len(embedding), len(down))
+    # In pieces: the intermediate results of all ids would take more memory than the model leaves on a small GPU.
+    for ids, rows in zip(embedding.split(PROJECTED_IDS), projected.split(PROJECTED_IDS), strict=True):
+        rows.copy_(F.linear(F.silu(F.linear(ids, up, up_bias)), down, down_bias))
+    return projected

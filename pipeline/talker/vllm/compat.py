@@ -146,8 +146,12 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
             "vllm.model_executor.models.qwen3:Qwen3DecoderLayer",
             "input_layernorm mlp post_attention_layernorm self_attn",
         ),
-        _Owner("vllm.platforms.interface:Platform", "get_device_total_memory is_cpu"),
-        _Owner("vllm.v1.worker.gpu_worker:Worker", "compile_or_warm_up_model execute_model model_runner sample_tokens"),
+        _Owner("vllm.platforms.interface:Platform", "is_cpu"),
+        _Owner(
+            "vllm.v1.worker.gpu_worker:Worker",
+            "cache_config compile_or_warm_up_model determine_available_memory execute_model initialize_from_config "
+            "load_model model_runner sample_tokens vllm_config",
+        ),
         _Owner("vllm.v1.worker.gpu.input_batch", "get_num_sampled_and_rejected"),
         _Owner(
             "vllm.v1.worker.gpu.input_batch:InputBatch", "cu_num_logits idx_mapping logits_indices num_reqs seq_lens"
@@ -357,13 +361,6 @@ def shut_down(llm: AsyncLLM) -> None:
     llm.shutdown()
     # vLLM's finaliser shuts down again, when the interpreter may have been torn down already.
     llm.shutdown = lambda *_, **__: None
-
-
-def gpu_memory_bytes() -> int:
-    """Memory of the whole device. Under MIG or vGPU this is more than the process may use."""
-    from vllm.platforms import current_platform
-
-    return int(current_platform.get_device_total_memory())
 
 
 # The engine's process

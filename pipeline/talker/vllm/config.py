@@ -8,6 +8,7 @@ from typing import Any
 from ...ipc.report_channel import ReportSender
 from ...ipc.slot_tables import SlotTables, TableShape
 from ..cuda.graph_sizes import backbone_graph_sizes
+from .gpu_memory import GpuMemoryPlan
 
 _KEY = "voxgate"
 """Key in `additional_config`."""
@@ -20,13 +21,13 @@ class GpuOptions:
     `voxgate_kernels`: this project's kernels for layers, input embedding and sampling; otherwise vLLM's and torch's.
     `streamed_layers`: of these, two kernels per layer in place of the matrix library for steps of up to 32 rows.
     `persistent_predictor`: one kernel computes the codes of a frame for up to 16 rows, where GPU and model allow it.
-    `memory_share`: largest share of the GPU's memory that the talker may take.
+    `memory_share`: largest share of the GPU's free memory that talker and codec may take.
     """
 
     voxgate_kernels: bool = True
     streamed_layers: bool = False
     persistent_predictor: bool = False
-    memory_share: float = 0.7
+    memory_share: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class EngineConfig:
 
     `checkpoint`: its folder. `tables`: path of the shared `SlotTables`. `report_addresses`: of the `ReportReceiver` of
     each process that runs generations, its own number as the index. `wakeup_address`: of the `WakeupQueue`.
-    `owner_pid`: the process that started the engine.
+    `owner_pid`: the process that started the engine. `memory`: of the GPU; None on a CPU.
     """
 
     checkpoint: str
@@ -74,6 +75,7 @@ class EngineConfig:
     report_addresses: tuple[str, ...]
     wakeup_address: str
     owner_pid: int
+    memory: GpuMemoryPlan | None = None
 
     def as_additional_config(self) -> dict[str, Any]:
         """For vLLM's `additional_config`, of which it requires that JSON can express it."""
@@ -89,6 +91,7 @@ class EngineConfig:
             | {
                 "shape": TableShape(**fields["shape"]),
                 "options": EngineOptions(**options | {"gpu": GpuOptions(**options["gpu"])}),
+                "memory": fields["memory"] and GpuMemoryPlan.of(fields["memory"]),
             }
         )
 

@@ -8,7 +8,6 @@ import os
 import tempfile
 import threading
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +18,16 @@ from . import compat
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
+from .start_notes import Note, read_note
 from .temporary_folder import process_temporary_folder, tmpdir_for_children
 
 if TYPE_CHECKING:
     from .compat import AsyncLLM
 
+log = logging.getLogger(__name__)
+
 MAX_BATCHED_TOKENS = 2048
 """Positions of prompts and frames that one step computes on a GPU: the prompts of a few hundred utterances."""
-
-CACHED_POSITIONS = 768
-"""Positions of every slot that a GPU's cache has room for at the same time: some fifty seconds of speech.
-
-A generation may be longer while others are shorter; when the cache is full, vLLM preempts the newest.
-"""
 
 DESCRIPTORS_NEEDED = 64
 """File descriptors for the sockets, pipes and polls of vLLM's front, while clients open connections as well."""
@@ -79,73 +75,46 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
             # Equal token ids are not equal content: a token id is a slot.
             enable_prefix_caching=False,
             scheduler_cls=f"{__package__}.scheduler.{'CreditScheduler' if cpu else 'CreditAsyncScheduler'}",
-            worker_cls=f"{__package__}.worker.TalkerWorker" if options.voxgate_kernels else "auto",
+            worker_cls="auto" if cpu else f"{__package__}.worker.TalkerWorker",
             distributed_executor_backend=compat.UNIPROC_EXECUTOR if cpu else None,
             additional_config=config.as_additional_config(),
             disable_log_stats=True,
             use_tqdm_on_load=False,
-            **(_cpu_arguments(config) if cpu else _gpu_arguments(checkpoint, config)),
+            **(_cpu_arguments(config) if cpu else _gpu_arguments(config)),
         )
         check_descriptor_limit()
         with (
             tmpdir_for_children(process_temporary_folder()),
             compat.started_from(multiprocessing_context(environment)),
         ):
-            return compat.AsyncLLM.from_engine_args(arguments)
+            try:
+                llm = compat.AsyncLLM.from_engine_args(arguments)
+            except Exception as error:
+                if (reason := read_note(Path(folder), Note.FAILURE)) is not None:
+                    raise EngineError(reason) from error
+                raise
+        if (memory := read_note(Path(folder), Note.MEMORY)) is not None:
+            log.info("%s", memory)
+        return llm
 
 
 def _cpu_arguments(config: EngineConfig) -> dict[str, Any]:
     return {"enforce_eager": True, "kv_cache_memory_bytes": config.options.kv_cache_bytes}
 
 
-def _gpu_arguments(checkpoint: TalkerCheckpoint, config: EngineConfig) -> dict[str, Any]:
+def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
     """Every decode step as one CUDA graph, without torch.compile, which gains little and starts slowly."""
-    memory = _gpu_memory(checkpoint, config)
+    assert config.memory is not None, "an engine on a GPU without a plan of its memory"
     return {
         "compilation_config": {
             "mode": 0,
             "cudagraph_mode": "FULL",
             "cudagraph_capture_sizes": config.graph_sizes,
         },
-        "kv_cache_memory_bytes": memory.cache_bytes,
-        "gpu_memory_utilization": memory.share,
+        "kv_cache_memory_bytes": config.memory.cache,
+        "gpu_memory_utilization": config.memory.share,
         "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, 2 * config.shape.rows),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMemoryPlan:
-    """The talker's GPU memory: bytes of the cache, None for all that is left, and its share of the device's memory."""
-
-    cache_bytes: int | None
-    share: float
-
-
-def plan_gpu_memory(total: int, max_share: float, weights: int, cache: int, copies: int = 0) -> GpuMemoryPlan:
-    """Plans `cache` bytes if they fit into `max_share` of `total`, otherwise what the share leaves; all in bytes.
-
-    Besides the cache it counts twice the `weights`, and `copies` of some of them. The share is no larger than needed,
-    so that another replica can start on the same device.
-    """
-    share = (cache + 2 * weights + copies) / total
-    return GpuMemoryPlan(cache, share) if share <= max_share else GpuMemoryPlan(None, max_share)
-
-
-def _gpu_memory(checkpoint: TalkerCheckpoint, config: EngineConfig) -> GpuMemoryPlan:
-    # It imports Triton, which exists only where there is a GPU.
-    from ..cuda.streamed_kernels import packed_bytes
-
-    options, size, total = config.options, checkpoint.talker, compat.gpu_memory_bytes()
-    weights = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
-    packed = options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None
-    copies = packed_bytes(size) if packed else 0
-    if options.kv_cache_bytes is not None:
-        share = plan_gpu_memory(total, 1.0, weights, options.kv_cache_bytes, copies).share
-        return GpuMemoryPlan(options.kv_cache_bytes, min(options.gpu.memory_share, share))
-    position_bytes = 2 * size.layers * size.kv_heads * size.head_dim * (4 if options.dtype == "float32" else 2)
-    longest = config.shape.max_positions
-    positions = max(config.shape.slots * min(CACHED_POSITIONS, longest), 2 * longest)
-    return plan_gpu_memory(total, options.gpu.memory_share, weights, position_bytes * positions, copies)
 
 
 def _import_vllm() -> None:

@@ -1,9 +1,16 @@
-"""vLLM's worker on a GPU with less work per step: no sampler, no unused attention metadata, fast input preparation."""
+"""vLLM's worker on a GPU, with a cache of the size that is really free, and with less work per step.
+
+With this project's kernels, a step has no sampler, no attention metadata that nothing reads, and fast preparation of
+inputs.
+"""
 
 from __future__ import annotations
 
+import gc
 import logging
+from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +26,8 @@ from .compat import (
     missing_names,
     vllm_version,
 )
+from .config import EngineConfig
+from .start_notes import Note, failures_noted, write_note
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +35,44 @@ log = logging.getLogger(__name__)
 class TalkerWorker(Worker):
     """Created by vLLM where its `worker_cls` names it."""
 
+    def load_model(self, *args: Any, **more: Any) -> Any:
+        """Loads the model as vLLM does; the codec with it."""
+        with self._failures_noted("loading the model"):
+            return super().load_model(*args, **more)
+
+    def determine_available_memory(self) -> int:
+        """Takes the cache from what is free, now that model and codec are loaded."""
+        with self._failures_noted("running the model for the first time"):
+            memory = EngineConfig.of(self.vllm_config).memory
+            assert memory is not None
+            gc.collect()
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info()
+            self.cache_config.kv_cache_memory_bytes = memory.cache_from(free)
+            return super().determine_available_memory()
+
+    def initialize_from_config(self, *args: Any, **more: Any) -> None:
+        """Allocates the cache as vLLM does."""
+        with self._failures_noted("allocating the cache of keys and values"):
+            super().initialize_from_config(*args, **more)
+
     def compile_or_warm_up_model(self) -> Any:
         """Warms up as vLLM does, then installs fast input preparation if it passes its self-test."""
+        with self._failures_noted("capturing CUDA graphs"):
+            times = self._warm_up()
+            self._note_memory()
+        return times
+
+    def _failures_noted(self, doing: str) -> AbstractContextManager[None]:
+        return failures_noted(Path(self.vllm_config.model_config.model), doing)
+
+    def _note_memory(self) -> None:
+        memory, cache = EngineConfig.of(self.vllm_config).memory, self.cache_config.kv_cache_memory_bytes
+        if memory is not None and cache is not None:
+            taken = torch.cuda.memory_reserved() - cache
+            write_note(Path(self.vllm_config.model_config.model), Note.MEMORY, memory.describe(cache, taken))
+
+    def _warm_up(self) -> Any:
         times = super().compile_or_warm_up_model()
         if isinstance(getattr(self.model_runner, "model_state", None), TalkerModelState):
             try:

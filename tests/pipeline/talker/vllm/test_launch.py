@@ -1,4 +1,4 @@
-"""What vLLM is started with: modules, GPU memory, the folder that describes the talker, file descriptors."""
+"""What vLLM is started with: modules, the folder that describes the talker, file descriptors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ from voxgate.pipeline.ipc.slot_tables import TableShape
 from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
 from voxgate.pipeline.talker.vllm.launch import (
     DESCRIPTORS_NEEDED,
-    GpuMemoryPlan,
     check_descriptor_limit,
-    plan_gpu_memory,
     preload_modules,
     write_engine_folder,
 )
 from voxgate.pipeline.talker.vllm.plugin import ARCHITECTURE
-
-GB = 1 << 30
 
 
 def config_of(checkpoint: TalkerCheckpoint) -> EngineConfig:
@@ -38,25 +34,6 @@ def test_preloaded_modules_exist(device: str) -> None:
     """The fork server ignores a module that does not exist, and every start becomes slow."""
     missing = [name for name in preload_modules(device) if find_spec(name) is None]
     assert not missing
-
-
-def test_cache_that_fits_determines_share() -> None:
-    memory = plan_gpu_memory(total=140 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB)
-    assert memory.cache_bytes == 20 * GB
-    assert memory.share == pytest.approx(28 / 140)
-
-
-def test_cache_that_does_not_fit_takes_rest_of_share() -> None:
-    assert plan_gpu_memory(total=24 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB) == GpuMemoryPlan(None, 0.7)
-    assert plan_gpu_memory(total=34 * GB, max_share=0.9, weights=4 * GB, cache=20 * GB, copies=3 * GB) == GpuMemoryPlan(
-        None, 0.9
-    )
-
-
-def test_copies_of_weights_are_counted() -> None:
-    assert (
-        plan_gpu_memory(total=140 * GB, max_share=0.7, weights=4 * GB, cache=20 * GB, copies=4 * GB).share == 32 / 140
-    )
 
 
 def test_weights_are_linked_not_copied(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:

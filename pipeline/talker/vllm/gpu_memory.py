@@ -1,0 +1,165 @@
+"""How a GPU's free memory is divided: model, buffers and graphs, codec streams, and the cache of keys and values.
+
+Before the engine starts, its needs are estimated: they decide how many slots it gets, and whether it can start at all.
+Once everything else is loaded, the engine's process takes the cache from the memory that is really free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from voxgate.codecs.pcm import FRAME_MS
+
+from ...checkpoint.checkpoint import TalkerCheckpoint
+from ...cuda.device_memory import query_device_memory
+from ...errors import EngineError
+
+if TYPE_CHECKING:
+    from .config import EngineOptions
+
+GB = 10**9
+MAX_SLOTS = 1600
+"""Slots of a GPU with memory for more: above 1,400 listeners an H200 cannot keep up (`docs/benchmarks.md`)."""
+SLOT_POSITIONS = 512
+"""Cached positions of each slot that decide how many slots there are: some 38 seconds of speech in all at once."""
+CACHED_POSITIONS = 768
+"""Cached positions per slot that the engine takes if there is room: some 58 seconds of speech in all slots at once."""
+CODEC_STREAM_BYTES = 2_700_000
+"""State of a codec stream with the published codec, in half precision."""
+CODEC_STREAMS = 2
+"""Codec streams per slot: one plays its last audio while the next utterance begins."""
+BUFFER_BYTES = 2_000_000_000
+"""Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together."""
+GRAPH_BYTES = 500_000_000
+"""The part of `BUFFER_BYTES` that is taken after the cache: graphs of the backbone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """What an engine takes of a GPU, in bytes.
+
+    `model`: weights on the device. `position`: keys and values of one position. `max_positions`: of one generation,
+    which is the smallest cache that vLLM accepts. `buffers`: `BUFFER_BYTES`, and copies of weights for some options.
+    """
+
+    model: int
+    position: int
+    max_positions: int
+    buffers: int = BUFFER_BYTES
+
+    @classmethod
+    def of(cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int, copies: int = 0) -> MemoryNeeds:
+        """The needs of a checkpoint whose numbers take `item_bytes` each; `copies`: bytes of packed weights."""
+        size = checkpoint.talker
+        files = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
+        # Published weights have two bytes a number. The text embedding is kept projected; while it is projected, both.
+        projected = checkpoint.text_vocab * size.hidden * item_bytes
+        position = 2 * size.layers * size.kv_heads * size.head_dim * item_bytes
+        return cls(files * item_bytes // 2 + projected, position, max_positions, BUFFER_BYTES + copies)
+
+    @property
+    def codec_bytes(self) -> int:
+        """Codec streams of one slot."""
+        return CODEC_STREAMS * CODEC_STREAM_BYTES
+
+    @property
+    def least_cache(self) -> int:
+        """The smallest cache with which the engine starts."""
+        return self.position * self.max_positions
+
+    @property
+    def least(self) -> int:
+        """The least memory with which the engine speaks: with one slot."""
+        return self.model + self.buffers + self.codec_bytes + self.least_cache
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemoryPlan:
+    """The division of a GPU's memory, in bytes.
+
+    `share`: of all its memory, what vLLM may count as its own. `cache`: at most, if that much is free. `kept_free`: not
+    used.
+    """
+
+    slots: int
+    cache: int
+    kept_free: int
+    share: float
+    needs: MemoryNeeds
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> GpuMemoryPlan:
+        """The plan that `dataclasses.asdict` made `fields` of."""
+        return cls(**fields | {"needs": MemoryNeeds(**fields["needs"])})
+
+    def cache_from(self, free: int) -> int:
+        """The size of the cache when everything but the backbone's graphs is loaded and `free` bytes are left.
+
+        Raises EngineError when the least cache does not fit.
+        """
+        usable = free - self.kept_free - GRAPH_BYTES
+        least = self.needs.least_cache
+        if usable < least:
+            raise EngineError(
+                f"GPU memory is {_gb(least - usable, up=True)} short: with {self.slots} slots loaded, "
+                f"{_gb(max(0, usable))} are left for the cache of keys and values, which needs {_gb(least)} at least; "
+                "set fewer --slots, a higher --gpu-memory, or free memory that other programs hold"
+            )
+        return min(usable, self.cache)
+
+    def describe(self, cache: int, taken: int) -> str:
+        """One line for the log: where the memory went; `taken`: bytes that are in use besides `cache`."""
+        model, codec = self.needs.model, self.slots * self.needs.codec_bytes
+        seconds = cache / self.needs.position / self.slots * FRAME_MS / 1000
+        buffers = max(0, taken - model - codec)
+        return (
+            f"GPU memory: weights {_gb(model)}, codec streams {_gb(codec)}, buffers {_gb(buffers)}, "
+            f"cache {_gb(cache)}: {self.slots} slots of {seconds:.0f} s when all speak; {_gb(self.kept_free)} kept free"
+        )
+
+
+def plan_for(
+    checkpoint: TalkerCheckpoint, options: EngineOptions, max_positions: int, slots: int | None
+) -> GpuMemoryPlan:
+    """Plans by the memory that is free now; blocks for a second. Raises EngineError as `plan_gpu_memory`."""
+    from ..cuda.streamed_kernels import packed_bytes
+
+    packed = options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None
+    needs = MemoryNeeds.of(
+        checkpoint,
+        max_positions,
+        item_bytes=4 if options.dtype == "float32" else 2,
+        copies=packed_bytes(checkpoint.talker) if packed else 0,
+    )
+    memory = query_device_memory()
+    return plan_gpu_memory(memory.free, memory.total, options.gpu.memory_share, needs, slots, options.kv_cache_bytes)
+
+
+def plan_gpu_memory(
+    free: int, total: int, max_share: float, needs: MemoryNeeds, slots: int | None = None, cache: int | None = None
+) -> GpuMemoryPlan:
+    """Plans `slots`, or as many as fit, and a cache of `cache` bytes, or what the slots usually need.
+
+    All of it takes at most `max_share` of `free`, the free bytes of `total`. Raises EngineError, with the gigabytes
+    that are missing, when the engine cannot start.
+    """
+    usable = int(free * max_share)
+    least = needs.least if slots is None else needs.least + (slots - 1) * needs.codec_bytes
+    if usable < least:
+        wanted = "the model" if slots is None else f"the model with {slots} slots"
+        raise EngineError(
+            f"GPU memory is {_gb(least - usable, up=True)} short: {wanted} needs {_gb(least, up=True)} "
+            f"(weights {_gb(needs.model)}, buffers {_gb(needs.buffers)}, the rest for the codec and the cache), "
+            f"and {_gb(usable)} may be used, {max_share:.0%} of the free memory"
+        )
+    if slots is None:
+        for_slots = usable - needs.model - needs.buffers
+        positions = min(SLOT_POSITIONS, needs.max_positions)
+        slots = max(1, min(MAX_SLOTS, for_slots // (needs.codec_bytes + positions * needs.position)))
+    usual = max(slots * min(CACHED_POSITIONS, needs.max_positions), needs.max_positions) * needs.position
+    return GpuMemoryPlan(slots, cache or usual, free - usable, usable / total, needs)
+
+
+def _gb(size: int, *, up: bool = False) -> str:
+    return f"{(size + (GB // 20 - 1 if up else 0)) / GB:.1f} GB"

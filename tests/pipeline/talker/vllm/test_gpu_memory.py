@@ -1,0 +1,98 @@
+"""The division of a GPU's memory, for the published sizes on the cards that people have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.talker.vllm.gpu_memory import (
+    BUFFER_BYTES,
+    GB,
+    GRAPH_BYTES,
+    MAX_SLOTS,
+    GpuMemoryPlan,
+    MemoryNeeds,
+    plan_gpu_memory,
+)
+
+SHARE = 0.9
+POSITION_BYTES = 28 * 2 * 8 * 128 * 2
+"""Of both published sizes: layers, keys and values, heads, channels, bytes."""
+SMALL = MemoryNeeds(int(2.8 * GB), POSITION_BYTES, 2400)
+"""0.6B: weights with the codec's, and the projected text embedding."""
+LARGE = MemoryNeeds(int(5.2 * GB), POSITION_BYTES, 2400)
+"""1.7B."""
+
+
+def plan(card_gb: float, needs: MemoryNeeds, slots: int | None = None, cache: int | None = None) -> GpuMemoryPlan:
+    """On a card of which the driver and a display take half a gigabyte."""
+    return plan_gpu_memory(int((card_gb - 0.5) * GB), int(card_gb * GB), SHARE, needs, slots, cache)
+
+
+@pytest.mark.parametrize(("card_gb", "least_slots"), [(8, 16), (12, 64), (16, 128), (24, 240)])
+def test_small_model_has_slots_on_small_cards(card_gb: float, least_slots: int) -> None:
+    assert plan(card_gb, SMALL).slots >= least_slots
+
+
+@pytest.mark.parametrize(("card_gb", "least_slots"), [(12, 32), (16, 90), (24, 200), (48, 500), (80, 900)])
+def test_large_model_has_slots_on_cards_from_12_gb_on(card_gb: float, least_slots: int) -> None:
+    assert plan(card_gb, LARGE).slots >= least_slots
+
+
+def test_slots_have_a_maximum() -> None:
+    assert plan(141, SMALL).slots == MAX_SLOTS
+
+
+@pytest.mark.parametrize("needs", [SMALL, LARGE])
+@pytest.mark.parametrize("card_gb", [8, 12, 16, 24, 48, 80, 141])
+def test_plan_never_exceeds_share_of_free_memory(card_gb: float, needs: MemoryNeeds) -> None:
+    if card_gb == 8 and needs is LARGE:
+        return
+    made = plan(card_gb, needs)
+    before_cache = needs.model + needs.buffers - GRAPH_BYTES + made.slots * needs.codec_bytes
+    free = int((card_gb - 0.5) * GB)
+    cache = made.cache_from(free - before_cache)
+    assert cache >= needs.least_cache
+    assert before_cache + GRAPH_BYTES + cache <= SHARE * free
+    assert made.share <= free / (card_gb * GB)
+
+
+def test_model_that_does_not_fit_is_refused_with_missing_gigabytes() -> None:
+    with pytest.raises(EngineError, match=r"is 0\.\d GB short: the model needs 7\.\d GB .* 6\.8 GB may be used"):
+        plan(8, LARGE)
+
+
+def test_slots_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(EngineError, match="the model with 1000 slots needs"):
+        plan(8, SMALL, slots=1000)
+
+
+def test_requested_cache_is_taken_exactly_when_it_fits() -> None:
+    made = plan(80, LARGE, slots=8, cache=GB)
+    assert made.cache_from(60 * GB) == GB
+
+
+def test_cache_is_smaller_when_less_is_free_than_planned() -> None:
+    made = plan(24, LARGE, slots=256)
+    assert made.cache_from(12 * GB) == 12 * GB - made.kept_free - GRAPH_BYTES
+
+
+def test_missing_memory_after_loading_is_told() -> None:
+    made = plan(24, LARGE, slots=8)
+    with pytest.raises(EngineError, match=r"GPU memory is .* short: with 8 slots loaded"):
+        made.cache_from(GRAPH_BYTES)
+
+
+def test_description_has_every_part() -> None:
+    made = plan(24, LARGE, slots=100)
+    line = made.describe(100 * 512 * POSITION_BYTES, LARGE.model + 100 * LARGE.codec_bytes + BUFFER_BYTES)
+    assert line.startswith(
+        "GPU memory: weights 5.2 GB, codec streams 0.5 GB, buffers 2.0 GB, cache 5.9 GB: 100 slots of 41 s"
+    )
+
+
+def test_plan_survives_transport() -> None:
+    made = plan(24, LARGE)
+    assert GpuMemoryPlan.of(json.loads(json.dumps(asdict(made)))) == made
