@@ -6,6 +6,7 @@ VoxgateError
 │   ├── DuplicateUtterance      the name belongs to an utterance that has not ended
 │   ├── UtteranceEnded          the utterance accepts no such message any more
 │   ├── TooManyUtterances       the socket has as many utterances as it may have
+│   ├── UtteranceTimeout        the utterance lasted too long for its audio
 │   ├── SlowConsumer            the client stopped reading; the socket closes
 │   └── ClientGone              the socket closed; never sent, only counted
 ├── AccessError
@@ -60,6 +61,12 @@ class TooManyUtterances(RequestError):
     """The socket has as many active utterances as it may have."""
 
     code = "too_many_utterances"
+
+
+class UtteranceTimeout(RequestError):
+    """The utterance lasted longer than its audio and the utterance timeout allow."""
+
+    code = "utterance_timeout"
 
 
 class SlowConsumer(RequestError):

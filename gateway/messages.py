@@ -267,6 +267,13 @@ class SessionMessage(_ServerMessage):
     limits: Limits
 
 
+class AcceptedMessage(_ServerMessage):
+    """The session accepted a `start`; the native protocol does not send it."""
+
+    type: Literal["accepted"] = "accepted"
+    utterance: str
+
+
 class QueuedMessage(_ServerMessage):
     """The utterance waits for a talker slot: position from 1, and the expected wait."""
 
@@ -420,6 +427,7 @@ class PongMessage(_ServerMessage):
 
 ServerMessage = (
     SessionMessage
+    | AcceptedMessage
     | QueuedMessage
     | StartedMessage
     | WordsMessage

@@ -194,6 +194,10 @@ class Settings(BaseModel):
         180,
         description="Seconds without new text after which the utterance is finished with the text received.",
     )
+    utterance_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        600,
+        description="Seconds that an utterance may last in addition to three times the duration of the audio sent.",
+    )
     ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Seconds between keep-alive pings.")
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(
         10, description="Seconds without a pong after which a socket is closed."

@@ -37,6 +37,8 @@ class UtteranceRecord:
     underrun_s: float
     """Total duration of underruns in seconds."""
     started_s: float
+    queued_s: float | None
+    """When it asked for a slot, with its first speakable text; None when it never did."""
     granted_s: float | None
     """Time of admission; None when it was never admitted."""
     text_s: float | None
@@ -53,7 +55,9 @@ class UtteranceRecord:
 
     @property
     def queue_wait_s(self) -> float | None:
-        return None if self.granted_s is None else self.granted_s - self.started_s
+        if self.queued_s is None or self.granted_s is None:
+            return None
+        return self.granted_s - self.queued_s
 
 
 class Observer:

@@ -87,13 +87,17 @@ class Tracing(Observer):
 def phases(record: UtteranceRecord, now_s: float) -> list[tuple[str, float, float]]:
     """Phases of an utterance that were reached, as (name, begin, end) in seconds; the last may be cut at `now_s`.
 
-    queue: waiting for a slot. text: until the first settled token. talker: until its first frame. codec: until the
-    first samples. packet: until the first packet was sent. speech: from there to the end.
+    client: waiting for the first text. queue: waiting for a slot. text: until the first settled token. talker: until
+    its first frame. codec: until the first samples. packet: until the first packet was sent. speech: from there to the
+    end.
     """
     found: list[tuple[str, float, float]] = []
+    if record.queued_s is None:
+        return [("client", record.started_s, now_s)]
+    found.append(("client", record.started_s, record.queued_s))
     if record.granted_s is None:
-        return [("queue", record.started_s, now_s)]
-    found.append(("queue", record.started_s, record.granted_s))
+        return [*found, ("queue", record.queued_s, now_s)]
+    found.append(("queue", record.queued_s, record.granted_s))
     reached = record.milestones
     begin_s = record.granted_s
     for name, end_s in (

@@ -18,6 +18,7 @@ from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
 from ..messages import (
     TEXT_WAITED_OUT,
+    AcceptedMessage,
     CloseCode,
     Count,
     DoneMessage,
@@ -25,7 +26,6 @@ from ..messages import (
     FormatFields,
     Interrupt,
     InterruptedMessage,
-    QueuedMessage,
     ServerMessage,
     SessionMessage,
     Start,
@@ -198,10 +198,9 @@ class Deepgram(WireProtocol):
         if turn is None or turn.name != getattr(message, "utterance", None):
             return ()
         match message:
-            case QueuedMessage():
+            case AcceptedMessage():
                 turn.accepted = True
             case StartedMessage():
-                turn.accepted = True
                 return self._started(turn)
             case DoneMessage():
                 turn.ended = True

@@ -21,6 +21,7 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat
 
 from ..messages import (
+    AcceptedMessage,
     CloseCode,
     DoneMessage,
     End,
@@ -29,10 +30,8 @@ from ..messages import (
     FormatFields,
     Interrupt,
     InterruptedMessage,
-    QueuedMessage,
     ServerMessage,
     Start,
-    StartedMessage,
     Text,
     WordsMessage,
     parse_json,
@@ -273,7 +272,7 @@ class ElevenLabs(WireProtocol):
         if context is None:
             return ()
         match message:
-            case QueuedMessage() | StartedMessage():
+            case AcceptedMessage():
                 context.accepted = True
             case WordsMessage():
                 context.alignment.add_words(message.words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..messages import CloseCode, MessageReference, ServerMessage, parse_message, read_reference
+from ..messages import AcceptedMessage, CloseCode, MessageReference, ServerMessage, parse_message, read_reference
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from .endpoint import WebSocketEndpoint
@@ -25,7 +25,7 @@ class NativeProtocol(WireProtocol):
         return read_reference(payload)
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
-        return (SendPayload(message.encode()),)
+        return () if isinstance(message, AcceptedMessage) else (SendPayload(message.encode()),)
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
         return packet.header.pack() + packet.payload

@@ -76,7 +76,11 @@ class EffectQueue:
         return len(self._effects)
 
     def add(self, effect: Effect) -> None:
-        self._effects.append(effect)
+        """Adds an effect behind the others; closing a speech goes first, because its slot must not wait for writes."""
+        if isinstance(effect, CloseSpeech):
+            self._effects.appendleft(effect)
+        else:
+            self._effects.append(effect)
 
     def take(self) -> Effect | None:
         """Removes and returns the next effect; None when there is none."""

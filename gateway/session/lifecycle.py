@@ -1,7 +1,7 @@
 """The life of an utterance as a table: an event that the table lacks raises IllegalEvent and changes nothing.
 
-queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ interrupted
-   └──end──▶ queued_ended ──admit──────▲
+open ──enqueue──▶ queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ …
+                     └──end──▶ queued_ended ──admit──────▲
 (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
 """
 
@@ -13,6 +13,8 @@ from enum import StrEnum
 class State(StrEnum):
     """What an utterance is doing."""
 
+    OPEN = "open"
+    """Has nothing to say yet, and asks for no slot; accepts text."""
     QUEUED = "queued"
     """Waits for a talker slot; accepts text."""
     QUEUED_ENDED = "queued_ended"
@@ -32,6 +34,8 @@ class State(StrEnum):
 class Event(StrEnum):
     """What happens to an utterance."""
 
+    ENQUEUE = "enqueue"
+    """It asks for a talker slot, with its first speakable text."""
     ADMIT = "admit"
     """It gets a talker slot."""
     TEXT = "text"
@@ -49,6 +53,13 @@ class Event(StrEnum):
 _ABORT = {Event.INTERRUPT: State.INTERRUPTED, Event.FAIL: State.FAILED}
 
 TABLE: dict[State, dict[Event, State]] = {
+    State.OPEN: {
+        Event.ENQUEUE: State.QUEUED,
+        Event.TEXT: State.OPEN,
+        Event.FLUSH: State.OPEN,
+        # Without text there is no end: the utterance fails.
+        **_ABORT,
+    },
     State.QUEUED: {
         Event.ADMIT: State.SPEAKING,
         Event.TEXT: State.QUEUED,

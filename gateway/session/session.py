@@ -22,7 +22,7 @@ from voxgate.pipeline.interface import SpeechChunk
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import ClientGone, Draining, Unauthorized, UtteranceEnded
+from ..errors import ClientGone, Draining, Unauthorized, UtteranceEnded, UtteranceTimeout
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
@@ -84,6 +84,7 @@ class ServerSession:
             protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
         )
         self._text_idle_timeout_s = settings.text_idle_timeout_s
+        self._utterance_timeout_s = settings.utterance_timeout_s
         self._next_number = 1
         self._ending = SHUTDOWN
         self._idle_close_s: float | None = None
@@ -176,7 +177,7 @@ class ServerSession:
     def _apply(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
             case messages.Text():
-                self._add_text(self._utterances.find(message.utterance), message.text, now_s)
+                self._add_text(self._utterances.find(message.utterance), message, now_s)
             case messages.Ack():
                 # A late ack is no error: it crossed with the last audio of the utterance.
                 if (utterance := self._utterances.get(message.utterance)) is not None:
@@ -184,18 +185,23 @@ class ServerSession:
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
-                self._utterances.find(message.utterance).flush(now_s)
+                utterance = self._utterances.find(message.utterance)
+                if not utterance.text_needs_slot or self._enqueue(utterance, message, now_s):
+                    utterance.flush(now_s)
             case messages.End():
-                self._utterances.find(message.utterance).end(now_s)
+                utterance = self._utterances.find(message.utterance)
+                if not utterance.text_needs_slot or self._enqueue(utterance, message, now_s):
+                    utterance.end(now_s)
             case messages.Interrupt():
                 self._interrupt(message, now_s)
             case messages.Ping():
                 self._effects.send(messages.PongMessage(id=message.id))
 
-    def _add_text(self, utterance: ServerUtterance, text: str, now_s: float) -> None:
-        utterance.check_text(text)
-        self._caller.charge_text(len(text), now_s)
-        utterance.add_text(text, now_s)
+    def _add_text(self, utterance: ServerUtterance, message: messages.Text, now_s: float) -> None:
+        utterance.check_text(message.text)
+        self._caller.charge_text(len(message.text), now_s)
+        if utterance.add_text(message.text, now_s):
+            self._enqueue(utterance, message, now_s)
 
     def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
         self._rate_policy.take("interrupts", now_s)
@@ -223,14 +229,24 @@ class ServerSession:
         utterance = self._factory.utterance(message, self._next_number)
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
-        ticket = self._admission.enqueue(
-            self._caller, lambda ticket, _: self._on_ticket_change(utterance, ticket), now_s
-        )
-        utterance.enqueue(ticket, f"{self.name}.{utterance.number}", now_s)
+        utterance.open(f"{self.name}.{utterance.number}", now_s)
         self._next_number += 1
         self._utterances.add(utterance)
         log.info("utterance accepted", extra=self._ids(utterance))
-        self._follow_ticket(utterance, ticket)
+        self._effects.send(messages.AcceptedMessage(utterance=utterance.name))
+
+    def _enqueue(self, utterance: ServerUtterance, message: messages.ClientMessage, now_s: float) -> bool:
+        """Requests a slot for an utterance that has something to say; returns False when a refusal ended it."""
+        try:
+            ticket = self._admission.enqueue(
+                self._caller, lambda ticket, _: self._on_ticket_change(utterance, ticket), now_s
+            )
+        except VoxgateError as error:
+            self._termination.fail(utterance, error, message.id)
+        else:
+            utterance.enqueue(ticket, now_s)
+            self._follow_ticket(utterance, ticket)
+        return not utterance.ended
 
     # From admission
 
@@ -295,7 +311,8 @@ class ServerSession:
             self._close_idle(now_s)
             self._timers.on_idle_write_blocked(now_s, since_s)
         for utterance in self.active:
-            self._timers.on_write_blocked(utterance, now_s, since_s)
+            if not self._expire(utterance, now_s):
+                self._timers.on_write_blocked(utterance, now_s, since_s)
 
     def on_probe_answered(self) -> None:
         """The client has read everything sent before the last SendProbe."""
@@ -327,16 +344,27 @@ class ServerSession:
         if not self._effects and not self.closing:
             self._tick_protocol(now_s)
             for utterance in self.active:
-                if now_s >= utterance.queue_deadline_s:
-                    self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free"))
-                elif utterance.queued:
-                    continue
-                elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
-                    self._end_idle(utterance, now_s)
-                else:
-                    self._timers.update(utterance, now_s)
+                self._update(utterance, now_s)
             self._close_idle(now_s)
         return self._effects.take()
+
+    def _update(self, utterance: ServerUtterance, now_s: float) -> None:
+        if now_s >= utterance.queue_deadline_s:
+            self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free"))
+        elif self._expire(utterance, now_s) or utterance.queued:
+            return
+        elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
+            self._end_idle(utterance, now_s)
+        else:
+            self._timers.update(utterance, now_s)
+
+    def _expire(self, utterance: ServerUtterance, now_s: float) -> bool:
+        """Fails an utterance that lasts too long, however its client delays it; returns whether it did."""
+        if now_s + TIMER_SLACK_S < utterance.deadline_s(self._utterance_timeout_s):
+            return False
+        limit = f"{self._utterance_timeout_s:g} s and three times the duration of its audio"
+        self._termination.fail(utterance, UtteranceTimeout(f"an utterance may last at most {limit}"))
+        return True
 
     def _close_idle(self, now_s: float) -> None:
         """While draining, closes the socket once no utterance is active."""
@@ -351,6 +379,7 @@ class ServerSession:
             return math.inf
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
+        times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._protocol.next_wake_s())

@@ -14,9 +14,12 @@ from .admission import Ticket
 from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
+from .speakable import SpeakableText
 
 _UNDERRUN_MIN_S = 0.01
 """Shorter underruns are timer jitter, which a player's buffer absorbs."""
+_DURATION_FACTOR = 3
+"""Longest time of an utterance, in durations of its audio."""
 _TEXT_LATENCY_S = 0.3
 """Time from new text to audio. An underrun within this time after the talker waited for text is the client's."""
 
@@ -53,7 +56,7 @@ class ServerUtterance:
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
-        self.state = State.QUEUED
+        self.state = State.OPEN
         self.ticket: Ticket | None = None
         self.speech: Speech | None = None
         """Open once it has a talker slot; kept afterwards, because it maps playback time to text."""
@@ -66,11 +69,13 @@ class ServerUtterance:
         self._max_characters = max_characters
         self._text: list[str] = []
         self._characters = 0
+        self._speakable = SpeakableText()
         self._queued_text: list[str | None] = []
         """Text received before the speech is open, and None for a flush."""
         self._frames = 0
         self._frames_credited = 0
         self._started_s = 0.0
+        self._queued_s: float | None = None
         self._first_text_s: float | None = None
         self._first_packet_s: float | None = None
         self._active_s = 0.0
@@ -99,11 +104,16 @@ class ServerUtterance:
         """When a queued utterance has waited too long; infinity otherwise."""
         return self.ticket.deadline_s if self.ticket is not None and not self.ticket.granted else math.inf
 
-    def enqueue(self, ticket: Ticket, utterance_id: str, now_s: float) -> None:
-        """Sets its ticket and its id."""
-        self.ticket = ticket
+    def open(self, utterance_id: str, now_s: float) -> None:
+        """Begins its life, without a slot."""
         self.id = utterance_id
         self._started_s = self._active_s = now_s
+
+    def enqueue(self, ticket: Ticket, now_s: float) -> None:
+        """Sets its ticket, which it gets once `needs_slot` was reported."""
+        self.state = follow(self.state, Event.ENQUEUE)
+        self.ticket = ticket
+        self._queued_s = now_s
 
     # From the client
 
@@ -115,11 +125,14 @@ class ServerUtterance:
             raise TextTooLong(self._max_characters, received)
         return state
 
-    def add_text(self, fragment: str, now_s: float) -> None:
-        """Appends text. Raises TextTooLong; then nothing of the fragment is accepted."""
+    def add_text(self, fragment: str, now_s: float) -> bool:
+        """Appends text; returns whether the utterance now needs a slot (`enqueue`).
+
+        Raises TextTooLong; then nothing of the fragment is accepted.
+        """
         state = self.check_text(fragment)
         if not fragment:
-            return  # language models begin with an empty fragment, which does not start the time to first audio
+            return False  # language models begin with an empty fragment, which does not start the time to first audio
         if self.speech is not None:
             self._note_text_gap(self.speech, now_s)
             self.speech.push_text(fragment)
@@ -133,6 +146,12 @@ class ServerUtterance:
             self._first_text_s = now_s
         self._active_s = now_s
         self.state = state
+        return state is State.OPEN and self._speakable.push(fragment)
+
+    @property
+    def text_needs_slot(self) -> bool:
+        """Whether a flush or the end of the text has to be preceded by `enqueue`."""
+        return self.state is State.OPEN and self._speakable.complete()
 
     def flush(self, now_s: float) -> None:
         """Has the text so far spoken without waiting for more."""
@@ -145,13 +164,13 @@ class ServerUtterance:
         self.state = state
 
     def end(self, now_s: float) -> None:
-        """Ends the text. Raises EmptyText when there was none; the caller then fails the utterance."""
+        """Ends the text. Raises EmptyText when there is nothing to say; the caller then fails the utterance."""
+        if self.state is State.OPEN:
+            raise EmptyText("the utterance must have text to speak")
         state = follow(self.state, Event.END)
         if self.speech is not None:
             self._note_text_gap(self.speech, now_s)
             self.speech.end()
-        elif not self._characters:
-            raise EmptyText("the utterance must have at least one character of text")
         self.state = state
 
     def _note_text_gap(self, speech: Speech, now_s: float) -> None:
@@ -284,6 +303,7 @@ class ServerUtterance:
             underruns=self._underruns,
             underrun_s=self._underrun_s,
             started_s=self._started_s,
+            queued_s=self._queued_s,
             granted_s=None if self.ticket is None else self.ticket.granted_s,
             text_s=self._first_text_s,
             first_packet_s=self._first_packet_s,
@@ -312,7 +332,12 @@ class ServerUtterance:
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
-        return self._active_s + timeout_s if self.state is State.SPEAKING else math.inf
+        return self._active_s + timeout_s if self.state in (State.OPEN, State.SPEAKING) else math.inf
+
+    def deadline_s(self, timeout_s: float) -> float:
+        """When it has to be over: `timeout_s` and three times the audio sent so far after its start."""
+        audio_s = self.pacer.sent_samples / self._format.sample_rate_hz
+        return self._started_s + timeout_s + _DURATION_FACTOR * audio_s
 
     def stalled_since_s(self) -> float:
         """When the client stopped to play with audio still to come; infinity while it plays."""

@@ -155,6 +155,7 @@ async def test_probes_and_sockets_are_served_while_the_model_loads() -> None:
         await synthesizer.start()
         assert (await get(served.port, "/readyz"))[0] == 200
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text=TEXT)
         await next_of(socket, "started")
 
 
@@ -222,6 +223,7 @@ async def test_loss_of_the_engine_fails_speaking_and_queued_utterances_at_once()
     async with gateway(synthesizer, queue_wait_ms=60_000) as served, dial(served) as socket:
         for name in "ab":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
+            await ask(socket, type="text", utterance=name, text=TEXT)
         await next_of(socket, "queued")
         synthesizer.script.start_s = 60.0
         synthesizer.lose()
@@ -241,6 +243,7 @@ async def test_admission_follows_the_capacity_of_the_engine() -> None:
         await until(ready)
         for name in "abc":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
+            await ask(socket, type="text", utterance=name, text=TEXT)
         assert (await next_of(socket, "queued"))["utterance"] == "c"
         limits = json.loads((await get(served.port, "/v1/limits"))[2])
         assert limits["utterances"] == {"active": 2, "limit": 2}
@@ -280,6 +283,7 @@ async def test_drain_finishes_active_utterances_and_refuses_sockets() -> None:
 async def test_drain_deadline_closes_remaining_sockets() -> None:
     async with gateway(shutdown_grace_s=0.1) as served, dial(served) as socket:
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text=TEXT)
         await next_of(socket, "started")
         await served.drain()
         assert (await next_of(socket, "error"))["code"] == "draining"

@@ -75,6 +75,7 @@ async def test_second_signal_closes_sockets_at_once() -> None:
     served = Served(synthesizer)
     async with connect(await served.url()) as socket:
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text="Hold. ")
         await next_of(socket, "started")
         send_sigterm()
         await next_of(socket, "going_away")
@@ -92,6 +93,7 @@ async def test_loss_of_the_engine_during_the_drain_is_reported() -> None:
     served = Served(synthesizer)
     async with connect(await served.url()) as socket:
         await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+        await ask(socket, type="text", utterance="a", text="Hold. ")
         await next_of(socket, "started")
         send_sigterm()
         await next_of(socket, "going_away")

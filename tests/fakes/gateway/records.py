@@ -31,6 +31,7 @@ RECORD = UtteranceRecord(
     underruns=2,
     underrun_s=0.3,
     started_s=1.0,
+    queued_s=1.25,
     granted_s=1.5,
     text_s=1.25,
     first_packet_s=1.75,

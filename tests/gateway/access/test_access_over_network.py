@@ -18,7 +18,7 @@ from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings, SettingsError
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 KEYS = (f"ada={hash_key('key-of-ada')}", f"bob={hash_key('key-of-bob')}")
@@ -70,25 +70,30 @@ async def test_a_page_needs_a_listed_origin_and_a_key() -> None:
         assert await refusal(served, {"Origin": PAGE}) == (401, "unauthorized")
 
 
+async def speak(socket: ClientConnection) -> None:
+    await socket.send(json.dumps({"type": "start", "utterance": "u"}))
+    await socket.send(json.dumps({"type": "text", "utterance": "u", "text": "Hm."}))
+
+
 async def test_limits_of_a_key_do_not_affect_another() -> None:
     async with gateway(keys=KEYS, key_sockets=2, key_utterances=1) as served:
         async with dial(served, ADA) as first, dial(served, ADA) as second:
             await next_of(first, "session")
             await next_of(second, "session")
             assert await refusal(served, ADA) == (429, "key_limit")
-            await first.send(json.dumps({"type": "start", "utterance": "u"}))
+            await speak(first)
             await next_of(first, "started")
-            await second.send(json.dumps({"type": "start", "utterance": "u"}))
+            await speak(second)
             error = await next_of(second, "error")
             assert (error["code"], error["retryable"], error["utterance"]) == ("key_limit", True, "u")
             async with dial(served, BOB) as other:
-                await other.send(json.dumps({"type": "start", "utterance": "u"}))
+                await speak(other)
                 await next_of(other, "started")
             await first.send(json.dumps({"type": "interrupt", "utterance": "u"}))
             await next_of(first, "interrupted")
             while served._admission.active:
                 await asyncio.sleep(0)
-            await second.send(json.dumps({"type": "start", "utterance": "u"}))
+            await speak(second)
             await next_of(second, "started")
         while served._sessions:
             await asyncio.sleep(0)

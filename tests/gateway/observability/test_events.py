@@ -207,4 +207,4 @@ def test_one_line_for_each_utterance(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = caplog.records
     told = {name: value for name, value in vars(line).items() if name in ("utterance", "key", "outcome", "ttfa_ms")}
     assert told == {"utterance": "r-1.1", "key": None, "outcome": "engine_lost", "ttfa_ms": None}
-    assert (vars(line)["characters"], vars(line)["audio_ms"], vars(line)["queue_ms"]) == (20, 2000, 500)
+    assert (vars(line)["characters"], vars(line)["audio_ms"], vars(line)["queue_ms"]) == (20, 2000, 250)

@@ -37,7 +37,7 @@ def test_utterance_is_counted_at_its_end(metrics: Metrics) -> None:
     assert seen["voxgate_ttfa_seconds_sum{protocol=native}"] == 0.5
     assert seen["voxgate_ttfa_seconds_bucket{le=0.5,protocol=native}"] == 1
     assert seen["voxgate_ttfa_seconds_bucket{le=0.3,protocol=native}"] == 0
-    assert seen["voxgate_queue_wait_seconds_sum"] == 0.5
+    assert seen["voxgate_queue_wait_seconds_sum"] == 0.25
     assert seen["voxgate_underruns_total{protocol=native}"] == 2
     assert seen["voxgate_underrun_utterances_total{protocol=native}"] == 1
     assert seen["voxgate_underrun_seconds_total{protocol=native}"] == 0.3

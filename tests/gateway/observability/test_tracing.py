@@ -33,7 +33,8 @@ def test_the_phases_of_an_utterance_make_up_its_span() -> None:
     seen = spans()
     whole = seen.pop("utterance")
     assert {name: pytest.approx(length_s(span), abs=1e-6) for name, span in seen.items()} == {
-        "queue": 0.5,
+        "client": 0.25,
+        "queue": 0.25,
         "text": 0.05,
         "talker": 0.05,
         "codec": 0.1,
@@ -51,11 +52,12 @@ def test_the_phases_of_an_utterance_make_up_its_span() -> None:
 def test_interrupted_phase_is_the_last() -> None:
     failed = replace(RECORD, outcome="engine_lost", milestones=Milestones(1.55), first_packet_s=None)
     seen = spans(failed)
-    assert list(seen) == ["queue", "text", "talker", "utterance"]
+    assert list(seen) == ["client", "queue", "text", "talker", "utterance"]
     assert length_s(seen["talker"]) == pytest.approx(4.0 - 1.55)
     assert seen["utterance"].status.status_code is StatusCode.ERROR
     assert seen["utterance"].status.description == "engine_lost"
-    assert phases(replace(RECORD, granted_s=None), 4.0) == [("queue", 1.0, 4.0)]
+    assert phases(replace(RECORD, granted_s=None), 4.0) == [("client", 1.0, 1.25), ("queue", 1.25, 4.0)]
+    assert phases(replace(RECORD, queued_s=None, granted_s=None), 4.0) == [("client", 1.0, 4.0)]
 
 
 def test_tracing_is_off_without_an_endpoint() -> None:

@@ -89,6 +89,7 @@ def test_elapsed_queue_wait_is_refused(url: str) -> None:
         async with InProcessGateway(slots=1) as bench:
             other = bench.connect()
             other.put(type="start", utterance="a", format={"codec": "pcm"})
+            other.put(type="text", utterance="a", text="Hold.")
             await other.until("started")
             socket = bench.dial(url)
             speak(socket)
@@ -110,6 +111,7 @@ def test_a_turn_that_is_refused_at_once_has_one_error(url: str) -> None:
         async with InProcessGateway(slots=1, queue_length=0) as bench:
             other = bench.connect()
             other.put(type="start", utterance="a", format={"codec": "pcm"})
+            other.put(type="text", utterance="a", text="Hold.")
             await other.until("started")
             socket = bench.dial(url)
             speak(socket)

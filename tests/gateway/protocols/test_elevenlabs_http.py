@@ -148,6 +148,7 @@ async def test_elapsed_queue_wait_gives_a_retry_time(client: aiohttp.ClientSessi
         path = url(served, "/v1/text-to-speech/ada")
         async with client.ws_connect(url(served, "/v1/speech")) as socket:
             await socket.send_json({"type": "start", "utterance": "a", "format": {"codec": "pcm"}})
+            await socket.send_json({"type": "text", "utterance": "a", "text": TEXT})
             async with client.post(path, params=PCM, json={"text": TEXT}) as answer:
                 assert (answer.status, (await answer.json())["detail"]["code"]) == (503, "at_capacity")
                 assert int(answer.headers["Retry-After"]) >= 1

@@ -25,7 +25,7 @@ def test_random_walks_take_every_edge() -> None:
     edges = {(state, event) for state, row in TABLE.items() for event in row}
     hit = set()
     for _ in range(2000):
-        state = State.QUEUED
+        state = State.OPEN
         for _ in range(20):
             event = chance.choice(list(Event))
             if event in TABLE[state]:
@@ -36,7 +36,7 @@ def test_random_walks_take_every_edge() -> None:
 
 
 def test_every_state_is_reachable_and_can_fail() -> None:
-    reachable, frontier = {State.QUEUED}, [State.QUEUED]
+    reachable, frontier = {State.OPEN}, [State.OPEN]
     while frontier:
         for state in TABLE[frontier.pop()].values():
             if state not in reachable:
@@ -48,7 +48,7 @@ def test_every_state_is_reachable_and_can_fail() -> None:
 
 def diagram() -> str:
     """The table as a Mermaid state diagram: one edge for each pair of states, with its events."""
-    lines = ["stateDiagram-v2", "    [*] --> queued"]
+    lines = ["stateDiagram-v2", "    [*] --> open"]
     for state, row in TABLE.items():
         for successor in State:
             events = [event for event, target in row.items() if target is successor]

@@ -9,6 +9,9 @@ import pytest
 from fakes.gateway.packet_encoder import FakeEncoder
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_SAMPLES
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.session.admission import Ticket
 from voxgate.gateway.session.lifecycle import IllegalEvent, State
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.pipeline.errors import EmptyText, TextTooLong
@@ -57,10 +60,15 @@ def utterance(send_ahead_ms: int | None = 400) -> ServerUtterance:
     )
 
 
+def enqueue(queued: ServerUtterance, now_s: float) -> None:
+    queued.enqueue(Ticket(Caller("k", KeyLimits()), math.inf, lambda *_: None, granted_s=now_s), now_s)
+
+
 def speaking(send_ahead_ms: int | None = 400) -> tuple[ServerUtterance, RecordedSpeech]:
     """An utterance with an open speech, to which it has passed "Hello" at 1.0 s."""
     spoken, speech = utterance(send_ahead_ms), RecordedSpeech()
     spoken.add_text("Hello", 1.0)
+    enqueue(spoken, 1.0)
     spoken.admit(speech)
     return spoken, speech
 
@@ -79,8 +87,9 @@ def send_due(spoken: ServerUtterance, now_s: float) -> int:
 
 def test_text_of_a_queued_utterance_is_passed_on_when_it_is_admitted() -> None:
     queued, speech = utterance(), RecordedSpeech()
-    for fragment in ("One ", "two. "):
-        queued.add_text(fragment, 0.0)
+    queued.add_text("One ", 0.0)
+    enqueue(queued, 0.0)
+    queued.add_text("two. ", 0.0)
     queued.flush(0.0)
     queued.flush(0.0)
     queued.add_text("Three.", 0.0)
@@ -110,11 +119,38 @@ def test_text_above_the_limit_is_refused_whole() -> None:
     assert speech.calls == ["Hello", "x" * 15]
 
 
-def test_end_of_a_queued_utterance_without_text_is_refused() -> None:
-    queued = utterance()
+@pytest.mark.parametrize("text", ["", " \n", "<|im_end|>"])
+def test_end_without_anything_to_say_is_refused(text: str) -> None:
+    opened = utterance()
+    assert not opened.add_text(text, 0.0)
+    opened.flush(0.0)
+    assert not opened.text_needs_slot
     with pytest.raises(EmptyText):
-        queued.end(0.0)
-    assert queued.state is State.QUEUED
+        opened.end(0.0)
+    assert opened.state is State.OPEN
+
+
+def test_first_speakable_text_needs_a_slot() -> None:
+    opened = utterance()
+    assert [opened.add_text(fragment, 0.0) for fragment in (" ", "<b", ">", "A")] == [False, False, False, True]
+    enqueue(opened, 0.0)
+    assert opened.state is State.QUEUED
+    assert not opened.add_text("nd", 0.0), "once"
+
+
+def test_punctuation_needs_a_slot_when_it_is_flushed_or_ended() -> None:
+    opened = utterance()
+    assert not opened.add_text("?!", 0.0)
+    assert opened.text_needs_slot
+
+
+def test_deadline_grows_with_the_audio_sent() -> None:
+    spoken, _ = speaking(send_ahead_ms=None)
+    spoken.open("s.1", 1.0)
+    assert spoken.deadline_s(60) == 61.0
+    push_audio(spoken, 10)
+    send_due(spoken, 2.0)
+    assert spoken.deadline_s(60) == pytest.approx(61.0 + 3 * 0.8)
 
 
 def test_message_that_the_state_does_not_allow_changes_nothing() -> None:
@@ -188,7 +224,7 @@ def test_record_has_the_figures_of_the_utterance() -> None:
     send_due(spoken, 2.0)
     record = spoken.to_record("native", "ada", "done")
     assert (record.protocol, record.key, record.outcome, record.voice) == ("native", "ada", "done", "ada")
-    assert (record.characters, record.audio_s, record.ttfa_s, record.granted_s) == (5, 0.16, 1.0, None)
+    assert (record.characters, record.audio_s, record.ttfa_s, record.granted_s) == (5, 0.16, 1.0, 1.0)
 
 
 def test_interrupt_splits_the_text_at_the_playback_position() -> None:
