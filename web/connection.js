@@ -5,7 +5,7 @@ import { SpeechSocket } from "./voxgate.js";
 
 const $ = (id) => document.getElementById(id);
 const KEY_STORAGE = "voxgate-key";
-const TOKEN_TTL_S = 60;
+const TOKEN_TTL_S = 3600; // the socket ends with its token
 const READY_POLL_MS = 1000;
 const MIN_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 8000;
@@ -106,9 +106,10 @@ export async function token() {
       $("key-form").hidden = true;
       return (await answer.json()).token;
     }
-    if (answer.status !== 401) throw new Error(`no token: ${answer.status}`);
+    const reason = { 401: "This key is not valid.", 403: "This key has no right to speak." }[answer.status];
+    if (!reason) throw new Error(`no token: ${answer.status}`);
     sessionStorage.removeItem(KEY_STORAGE);
-    $("key-error").textContent = "This key is not valid.";
+    $("key-error").textContent = reason;
     $("key").select();
   }
 }

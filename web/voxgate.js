@@ -99,13 +99,20 @@ export function parseAudio(buffer) {
 /**
  * The WebSocket URL of an address such as `host:8000`, `http://host:8000` or `wss://host/v1/speech`.
  * @param {string} url
- * @param {string|null} [token] an API key or a token, if the gateway requires one
  */
-export function speechUrl(url, token = null) {
+export function speechUrl(url) {
   const address = new URL((url.includes("://") ? url : `ws://${url}`).replace(/^http/, "ws"));
   if (address.pathname === "/") address.pathname = SPEECH_PATH;
-  if (token) address.searchParams.set("token", token);
   return address.href;
+}
+
+// A browser cannot set headers on a WebSocket, and a URL is recorded by proxies: the token is sent as a subprotocol.
+function subprotocols(token) {
+  if (!token) return [];
+  if (!/^[\w!#$%&'*+.^`|~-]+$/.test(token)) {
+    throw new VoxgateError("unauthorized", "a key or token in a subprotocol may have letters, digits and !#$%&'*+-.^_`|~ only");
+  }
+  return ["token", token];
 }
 
 /** A WebSocket with parsed messages. `Session` and the page are built on it; prefer `connect`. */
@@ -114,10 +121,10 @@ export class SpeechSocket {
    * @param {string} url
    * @param {{session(message: object): void, control(message: object): void, audio(packet: Audio): void,
    *   closed(event: {code: number, reason: string}): void}} on
-   * @param {string|null} [token]
+   * @param {string|null} [token] a token or an API key, if the gateway requires one; throws VoxgateError for others
    */
   constructor(url, on, token = null) {
-    this.socket = new WebSocket(speechUrl(url, token));
+    this.socket = new WebSocket(speechUrl(url), subprotocols(token));
     this.socket.binaryType = "arraybuffer";
     this.socket.onclose = (event) => on.closed(event);
     // Some Node versions send no close event for a socket that never opened.
@@ -149,7 +156,7 @@ export class SpeechSocket {
 
 /**
  * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
- * request `GET /v1/limits`), `timeout`, `protocol_violation`.
+ * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
  * @param {{token?: string|null, timeoutMs?: number}} [options]
  * @returns {Promise<Session>}
@@ -157,7 +164,6 @@ export class SpeechSocket {
 export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
   return new Promise((resolve, reject) => {
     const session = new Session();
-    const timer = setTimeout(() => fail("timeout", `no session message within ${timeoutMs} ms`), timeoutMs);
     const fail = (code, message, retryable = true) => {
       clearTimeout(timer);
       reject(new VoxgateError(code, message, { retryable }));
@@ -183,6 +189,7 @@ export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {})
       },
       token,
     );
+    const timer = setTimeout(() => fail("timeout", `no session message within ${timeoutMs} ms`), timeoutMs);
     session.socket = socket;
   });
 }

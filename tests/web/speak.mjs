@@ -127,7 +127,17 @@ const scenarios = {
     return result;
   },
   refused: () => failure(() => connect(url)),
-  urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each, "a b")),
+  urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each)),
+  async key() {
+    const session = await connect(url, { token: "vg_right-key" });
+    const utterance = session.utterance();
+    utterance.send("Hello.");
+    utterance.end();
+    const { done } = await collect(utterance);
+    session.close();
+    return done;
+  },
+  bad_key: () => failure(() => connect(url, { token: "a b" })),
 };
 
 console.log(JSON.stringify(await scenarios[scenario]()));

@@ -9,11 +9,14 @@ import subprocess
 from asyncio.subprocess import PIPE
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.gateway import loopback
 from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
 from fakes.waiting import DEADLINE_S
+from voxgate.gateway.access.keys import hash_key
 
 SCRIPT = Path(__file__).with_name("speak.mjs")
 NODE = shutil.which("node")
@@ -28,7 +31,7 @@ def node_version() -> int:
 pytestmark = pytest.mark.skipif(node_version() < 20, reason="no Node 22 on this machine (20 does for the tests)")
 
 
-async def run(gateway: FakeGateway, scenario: str) -> Any:
+async def run(gateway: FakeGateway | SimpleNamespace, scenario: str) -> Any:
     assert NODE is not None
     # Before version 22 Node has its WebSocket behind a flag.
     flags = [] if node_version() >= 22 else ["--experimental-websocket", "--no-warnings"]
@@ -130,8 +133,19 @@ async def test_urls_are_accepted_in_common_forms() -> None:
     async with fake_gateway() as gateway:
         urls = await run(gateway, "urls")
     assert urls == [
-        "ws://host:1/v1/speech?token=a+b",
-        "ws://host:1/v1/speech?token=a+b",
-        "wss://host/v1/speech?token=a+b",
-        "wss://host/v1/speech?token=a+b",
+        "ws://host:1/v1/speech",
+        "ws://host:1/v1/speech",
+        "wss://host/v1/speech",
+        "wss://host/v1/speech",
     ]
+
+
+async def test_key_opens_a_session_and_is_in_no_url() -> None:
+    async with loopback.gateway(keys=(f"ada={hash_key('vg_right-key')}",)) as served:
+        assert await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "key") == "done"
+
+
+async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
+    async with fake_gateway() as gateway:
+        result = await run(gateway, "bad_key")
+    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
