@@ -18,7 +18,7 @@ from .access.auth import AccessControl, keys_from_settings
 from .access.rights import ISSUE_TOKENS, MANAGE_VOICES, PUBLIC, READ_METRICS
 from .access.usage import SharedUsage
 from .engine import EngineStatus
-from .http.application import HttpApplication, RouteGroup
+from .http.application import HttpApplication, RouteGroup, max_body_bytes
 from .http.connection import WRITE_TIMEOUT_S
 from .http.routes import (
     document_routes,
@@ -110,7 +110,8 @@ class GatewayListener:
         self._write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
-        self._http = HttpApplication(groups, access, self._settings.sockets, self._write_timeout_s)
+        body_bytes = max_body_bytes(self._settings.max_characters)
+        self._http = HttpApplication(groups, access, self._settings.sockets, body_bytes, self._write_timeout_s)
 
     @property
     def port(self) -> int:

@@ -16,6 +16,8 @@ from .sniffer import ProtocolSniffer
 
 ADMIN_CONNECTIONS = 64
 """Open connections of the admin port: probes, Prometheus and a person, several times over."""
+_BODY_BYTES = 1024
+"""Maximum size of a request's body, which nothing reads."""
 HEAD_TIMEOUT_S = 5.0
 """Seconds in which the head of the first request of a connection must arrive."""
 
@@ -35,7 +37,7 @@ class AdminListener:
     ) -> None:
         metrics = metrics_route(exposition, access.check_host)
         routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics])
-        self._http = HttpApplication([routes], access, ADMIN_CONNECTIONS)
+        self._http = HttpApplication([routes], access, ADMIN_CONNECTIONS, _BODY_BYTES)
         self._server: asyncio.Server | None = None
 
     @property

@@ -15,6 +15,7 @@ from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
 from ..messages import Model, parse_json
+from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.buffer_limits import ReadSizeLimit
 from .browsers import CorsPolicy
@@ -27,8 +28,11 @@ _BODY_TIMEOUT_S = 10.0
 async def read_json(request: web.Request, model: type[Model], default: bytes = b"") -> Model:
     """The JSON body of a request, or `default` when the body is empty, as a `model`.
 
-    Raises BadMessage with the path of the first invalid field as `param`, also when the body arrives too late.
+    Raises BadMessage with the path of the first invalid field as `param`, also when the body arrives too late, and
+    HTTPRequestEntityTooLarge before a body that says that it is too long is read.
     """
+    if (request.content_length or 0) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length)
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             body = await request.read()
@@ -43,8 +47,19 @@ def to_response(reply: Reply) -> web.Response:
     return web.Response(status=reply.status.value, body=reply.body, headers=headers)
 
 
-MAX_BODY_BYTES = 1 << 20
-"""Maximum size of a request's body; routes that accept more read it as a stream."""
+_BYTES_PER_CHARACTER = 12
+"""The longest form of a character in JSON: two escaped surrogates."""
+_BODY_OVERHEAD_BYTES = 16_384
+"""Bytes of a body beside its text: other fields and instructions."""
+_READ_BUFFER_BYTES = 16_384
+"""Bytes of a body that a connection holds before they are read; aiohttp allows twice as many."""
+
+
+def max_body_bytes(max_characters: int) -> int:
+    """Maximum size of a body with a text of `max_characters`, 64 KiB for 4096; uploads are read as a stream."""
+    return _BODY_OVERHEAD_BYTES + _BYTES_PER_CHARACTER * max_characters
+
+
 _KEEP_ALIVE_S = 30.0
 """Maximum idle time of a connection between requests, and for the head of the next one, in seconds."""
 _CODES = {HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed", HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body_too_large"}
@@ -89,15 +104,20 @@ class HttpApplication:
         groups: Iterable[RouteGroup],
         access: AccessControl,
         connections: int,
+        body_bytes: int,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
-        """`write_timeout_s`: seconds without progress after which a connection that is not read is cut."""
+        """`body_bytes`: maximum size of a body that is read as a whole.
+
+        `write_timeout_s`: seconds without progress after which a connection that is not read is cut.
+        """
         groups = tuple(groups)
         self._groups = {name: group for group in groups for name in group.names()}
         self._access = access
         self._connections, self._write_timeout_s = connections, write_timeout_s
         self._cors = CorsPolicy(access.lists_origin)
-        application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        self._defects = DefectLog(log)
+        application = web.Application(middlewares=[self._guard], client_max_size=body_bytes)
         application.add_routes([route for group in groups for route in group.routes])
         application.on_response_prepare.append(self._cors.add_headers)
         application.on_response_prepare.append(_remove_server_header)
@@ -108,6 +128,7 @@ class HttpApplication:
             logger=_noise,
             keepalive_timeout=_KEEP_ALIVE_S,
             lingering_time=0.0,
+            read_bufsize=_READ_BUFFER_BYTES,
             shutdown_timeout=0.5,
         )
         self._server: web.Server
@@ -176,8 +197,10 @@ class HttpApplication:
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
             return response
-        except Exception:
-            log.exception("a request failed", extra={"peer": request.remote})
+        except web.RequestPayloadError:
+            return to_response(refuse(BadMessage("the body must be encoded as its headers state")))
+        except Exception as error:
+            self._defects.report("a request failed", error, asyncio.get_running_loop().time())
             return to_response(refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the request failed"))
 
 

@@ -11,11 +11,12 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from voxgate.pipeline.errors import VoxgateError
 
+from ..access.caller import Grant
 from ..observability.events import Observer
 from ..protocols.endpoint import EndpointRequest, SpeechEndpoint
 from ..session.utterance_factory import UtteranceFactory
 from ..transport.connection import SocketClosed
-from ..transport.sessions import Sessions
+from ..transport.sessions import ConnectionSlot, Sessions
 from .application import GRANT, RouteGroup, read_json, to_response
 
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -129,21 +130,28 @@ class SpeechRoutes:
 
         Raises VoxgateError of the endpoint, and Draining, AtCapacity or KeyLimit, before speech begins.
         """
-        body = await read_json(request, endpoint.body)
-        asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
-        speech = endpoint.open(asked, body, self._factory)
-        stream = HttpStream(request, speech.body.content_type)
+        # The slot comes first: it bounds the bodies that are read at once, of all clients and of each.
+        slot = self._reserve_slot(request[GRANT])
         try:
-            slot = self._sessions.reserve_slot(request[GRANT])
-        except VoxgateError as error:
-            self._observer.handshake_refused(error.code)
-            raise
-        try:
-            await self._sessions.run(stream, slot, speech)
+            body = await read_json(request, endpoint.body)
+            asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
+            speech = endpoint.open(asked, body, self._factory)
+            stream = HttpStream(request, speech.body.content_type)
+            try:
+                await self._sessions.run(stream, slot, speech)
+            finally:
+                stream.abandon()
         finally:
-            stream.abandon()
+            slot.release()
         if speech.error is not None:
             if not stream.begun:
                 return to_response(endpoint.refuse(speech.error))
             stream.cut()
         return stream.response
+
+    def _reserve_slot(self, grant: Grant) -> ConnectionSlot:
+        try:
+            return self._sessions.reserve_slot(grant)
+        except VoxgateError as error:
+            self._observer.handshake_refused(error.code)
+            raise

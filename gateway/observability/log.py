@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -137,6 +138,37 @@ def _batches(lines: list[str]) -> Iterator[tuple[int, str]]:
 def _loss_report(lost: int) -> logging.LogRecord:
     message = "%d log records were lost: they could not be written in time"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, (lost,), None)
+
+
+LINE_INTERVAL_S = 1.0
+"""Least time between two lines of a `DefectLog`."""
+TRACEBACK_INTERVAL_S = 60.0
+"""Least time between two of its tracebacks."""
+
+
+class DefectLog:
+    """Logs unexpected exceptions, which a client that found their cause may repeat as often as it likes.
+
+    The first of a minute has its traceback, the others one line; those within a second of a line are only counted.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._line_due_s = self._traceback_due_s = -math.inf
+        self._omitted = 0
+
+    def report(self, event: str, error: Exception, now_s: float) -> None:
+        """Logs `error`, whose message may hold text of users and is left out."""
+        if now_s < self._line_due_s:
+            self._omitted += 1
+            return
+        with_traceback = now_s >= self._traceback_due_s
+        self._line_due_s = now_s + LINE_INTERVAL_S
+        if with_traceback:
+            self._traceback_due_s = now_s + TRACEBACK_INTERVAL_S
+        fields = {"error": type(error).__name__, "omitted": self._omitted or None}
+        self._omitted = 0
+        self._logger.error("%s", event, exc_info=error if with_traceback else None, extra=fields)
 
 
 class _TextFormatter(logging.Formatter):

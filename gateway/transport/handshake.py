@@ -29,10 +29,10 @@ from ..access.auth import (
     single_value,
 )
 from ..access.caller import caller_name
-from ..access.usage import TokenBucket
 from ..errors import QUOTED_CHARACTERS, Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
+from ..observability.log import DefectLog
 from ..protocols.endpoint import EndpointRequest, WebSocketEndpoint, find_endpoint
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..session.utterance_factory import UtteranceFactory
@@ -44,8 +44,6 @@ KEY_TIMEOUT_S = 5.0
 """Seconds that a socket may be open before its first message with the API key arrives."""
 MAX_PENDING = 64
 """Sockets that may wait for their first message at once. A client that has a key sends it within milliseconds."""
-_TRACEBACK_INTERVAL_S = 60.0
-"""Seconds between tracebacks of failed handshakes in the log, in the long run."""
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class HandshakeAuthenticator:
         self._sessions = sessions
         self._observer = observer
         self._pending = PendingAuthentication(MAX_PENDING)
-        self._tracebacks = TokenBucket(1 / _TRACEBACK_INTERVAL_S)
+        self._defects = DefectLog(log)
 
     def process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answers a handshake: None accepts it, with slot and protocol set on `connection`; a response refuses it.
@@ -88,10 +86,8 @@ class HandshakeAuthenticator:
             self._accept(connection, request.headers, endpoint, EndpointRequest(parts, query))
         except VoxgateError as error:
             reply, reason = refuse(error), error.code
-        except Exception:
-            # A defect, which a client may repeat as often as it likes.
-            traceback = not self._tracebacks.take(asyncio.get_running_loop().time())
-            log.error("a handshake failed", exc_info=traceback)
+        except Exception as error:
+            self._defects.report("a handshake failed", error, asyncio.get_running_loop().time())
             reply, reason = refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the handshake failed"), "internal"
         else:
             return None

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from collections.abc import AsyncIterator
 
 import aiohttp
+import pytest
 import uvloop
 from aiohttp import web
 from fakes.waiting import DEADLINE_S
+from multidict import CIMultiDict
 from voxgate.gateway.access.auth import AccessControl
 from voxgate.gateway.access.keys import KeyRing
 from voxgate.gateway.access.rights import SPEAK
 from voxgate.gateway.access.tokens import TokenSigner
-from voxgate.gateway.http.application import MAX_BODY_BYTES, HttpApplication, RouteGroup
+from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
+from voxgate.gateway.messages import Flush
 from voxgate.pipeline.errors import AtCapacity
+
+BODY_BYTES = max_body_bytes(4096)
 
 
 class ExampleRoutes:
@@ -30,6 +36,7 @@ class ExampleRoutes:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/echo", self.echo),
+            web.post("/read", self.read),
             web.post("/full", self.full),
             web.get("/broken", self.broken),
             web.post("/slow", self.slow),
@@ -37,6 +44,10 @@ class ExampleRoutes:
 
     async def echo(self, request: web.Request) -> web.Response:
         return web.Response(body=await request.read())
+
+    async def read(self, request: web.Request) -> web.Response:
+        await read_json(request, Flush)
+        return web.Response()
 
     async def full(self, _: web.Request) -> web.Response:
         raise AtCapacity("no room", retry_after_ms=1500)
@@ -59,7 +70,7 @@ class ExampleRoutes:
 @contextlib.asynccontextmanager
 async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator[str]:
     access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, connections)
+    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, connections, BODY_BYTES)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: ProtocolSniffer(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0
@@ -73,7 +84,7 @@ async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator
 
 async def test_two_requests_share_one_connection() -> None:
     async with serving(ExampleRoutes(), connections=1) as url, aiohttp.ClientSession() as client:
-        for size in (0, 10, 300_000):
+        for size in (0, 10, BODY_BYTES):
             async with client.post(f"{url}/echo", data=b"x" * size) as answer:
                 assert await answer.read() == b"x" * size
                 assert "Server" not in answer.headers
@@ -95,8 +106,57 @@ async def test_every_error_is_json() -> None:
                 assert (answer.status, (await answer.json())["error"]) == (status, error)
                 if path == "/full":
                     assert answer.headers["Retry-After"] == "2"
-        async with client.post(f"{url}/echo", data=b"x" * (MAX_BODY_BYTES + 1)) as answer:
+        async with client.post(f"{url}/echo", data=b"x" * (BODY_BYTES + 1)) as answer:
             assert (answer.status, json.loads(await answer.text())["error"]) == (413, "body_too_large")
+
+
+def test_longest_text_fits_into_a_body() -> None:
+    escaped = json.dumps({"input": "\N{GRINNING FACE}" * 4096, "instructions": "\N{GRINNING FACE}" * 1000})
+    assert len(escaped) <= BODY_BYTES == 65_536
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [("gzip", b"no gzip at all"), ("gzip", gzip.compress(b"x" * 99)[:-40] + b"\0" * 40), ("deflate", b"no deflate")],
+)
+async def test_body_that_is_not_what_its_headers_say_is_refused(
+    encoding: str, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    async with (
+        serving(ExampleRoutes()) as url,
+        aiohttp.ClientSession() as client,
+        client.post(f"{url}/echo", data=data, headers=headers) as answer,
+    ):
+        assert answer.status == 400
+        assert "Traceback" not in await answer.text()
+    assert not caplog.records
+
+
+async def test_body_that_announces_its_length_is_refused_unread() -> None:
+    async with serving(ExampleRoutes()) as url:
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES + 1))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+        writer.close()
+
+
+async def test_repeated_credentials_are_refused() -> None:
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
+        for name in ("Authorization", "xi-api-key"):
+            headers = CIMultiDict([(name, "Bearer a"), (name, "Bearer b")])
+            async with client.post(f"{url}/echo", data=b"", headers=headers) as answer:
+                assert (answer.status, (await answer.json())["error"]) == (400, "bad_message")
+
+
+async def test_defects_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(ExampleRoutes()) as url, aiohttp.ClientSession() as client:
+        for _ in range(20):
+            async with client.get(f"{url}/broken") as answer:
+                assert answer.status == 500
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+    assert len(caplog.records) < 20
 
 
 async def test_foreign_pages_cannot_post() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import struct
 from typing import Any
 
 import pytest
 from fakes.gateway.loopback import gateway
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
-from fakes.waiting import DEADLINE_S
+from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.http.connection import HTTP_WRITE_LIMIT_BYTES, WRITE_TIMEOUT_S, WriteTimeout
 from voxgate.gateway.transport.buffer_limits import UNSENT_BYTES
 
@@ -136,3 +139,23 @@ async def test_session_times_out_before_its_connection(slow_consumer_timeout_ms:
         connection = served._listener._http.connection(asyncio.Protocol)
         assert isinstance(connection, WriteTimeout)
         assert connection._deadline._limit_s >= least_s
+
+
+async def test_client_that_resets_the_connection_while_a_write_waits_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    synthesizer = ToneSynthesizer(max_characters=60_000)
+    body = json.dumps({"text": "x" * 60_000}).encode()
+    head = f"POST /v1/text-to-speech/ada?output_format=pcm_24000 HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
+    async with gateway(synthesizer, max_characters=60_000) as served, asyncio.timeout(DEADLINE_S):
+        sock = socket.create_connection(("127.0.0.1", served.port))
+        sock.sendall(head.encode() + b"\r\n" + body)
+        await until(lambda: synthesizer.speeches)
+        made = 0
+        while made != (made := synthesizer.speeches[0].made):  # until the unread answer stops the talker
+            await asyncio.sleep(0.1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        await until(lambda: not synthesizer.open_speeches)
+        await until(lambda: not len(served._sessions))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

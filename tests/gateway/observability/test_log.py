@@ -17,7 +17,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
 from fakes.waiting import DEADLINE_S
 from voxgate.gateway.observability import log
-from voxgate.gateway.observability.log import BatchWriter, BoundedQueueHandler
+from voxgate.gateway.observability.log import BatchWriter, BoundedQueueHandler, DefectLog
 
 
 @pytest.fixture(autouse=True)
@@ -210,3 +210,13 @@ def test_a_stopped_writer_has_written_all_lines(pipe: Pipe) -> None:
     writer.start()
     writer.stop()
     assert os.read(pipe.read_end, 100) == b"one\ntwo\n"
+
+
+def test_repeated_defects_are_counted_instead_of_logged(caplog: pytest.LogCaptureFixture) -> None:
+    defects = DefectLog(logging.getLogger("voxgate.test"))
+    for now_s in (0.0, 0.1, 0.9, 1.0, 30.0, 60.0):
+        defects.report("a request failed", ZeroDivisionError("the client's text"), now_s)
+    lines = [(record.getMessage(), bool(record.exc_info), record.__dict__["omitted"]) for record in caplog.records]
+    said = "a request failed"
+    assert lines == [(said, True, None), (said, False, 2), (said, False, None), (said, True, None)]
+    assert {record.__dict__["error"] for record in caplog.records} == {"ZeroDivisionError"}

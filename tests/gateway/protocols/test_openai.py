@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -14,6 +15,7 @@ import pytest
 from fakes.gateway.loopback import gateway
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
+from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.errors import KeyLimit, Unauthorized
 from voxgate.gateway.protocols.openai import refuse
@@ -144,3 +146,22 @@ async def test_failure_during_speech_is_no_regular_end(client: aiohttp.ClientSes
     async with gateway(failing) as served, client.post(url(served), json=WANTED) as answer:
         with pytest.raises(aiohttp.ClientError):
             await answer.read()
+
+
+async def test_a_body_is_read_only_on_a_reserved_slot() -> None:
+    """Bodies that are read at once are bounded by the sockets, and those of one caller by its share of them."""
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
+    async with gateway(sockets=2) as served, asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as client:
+        slow = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(head + b'{"input": "')
+        await until(lambda: served._sessions.total_open == 2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(head)
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503")
+        for _, writer in slow:
+            writer.close()
+        await until(lambda: served._sessions.total_open == 0)
+        async with client.post(url(served), json=WANTED) as spoken:
+            assert spoken.status == 200

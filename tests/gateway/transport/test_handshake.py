@@ -152,7 +152,7 @@ async def test_defect_of_a_handshake_is_answered_and_logged_a_few_times_only(
             assert b"500" in await answer_to(served, SPEECH, KEY)
         assert served._sessions.total_open == 0
     errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert (len(errors), sum(bool(record.exc_info) for record in errors)) == (5, 1)
+    assert (len(errors), sum(bool(record.exc_info) for record in errors)) == (1, 1)
 
 
 async def test_pending_sockets_behind_a_proxy_are_counted_by_the_forwarded_address(
