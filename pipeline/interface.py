@@ -158,7 +158,11 @@ class Speech(Protocol):
         """Speaks all text accepted so far to its end, without waiting for more."""
 
     def end(self) -> None:
-        """Declares that no more text comes. Raises EmptyText when there is nothing to say; then there are no frames."""
+        """Declares that no more text comes.
+
+        EmptyText is raised when there is nothing to say, here or, where text is still being processed, by the
+        iteration; then there are no frames.
+        """
 
     def advance(self, frames: int) -> None:
         """Reports that `frames` frames in all were heard (unpaced: sent); generation may run ahead from there."""

@@ -20,11 +20,12 @@ from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 from .alignment.word_timing import WordTiming, WordTimingFeed
 from .checkpoint.voice_config import VoiceConfig
 from .credit import CreditRounds
-from .errors import GenerationFailed, VoxgateError
+from .errors import GenerationFailed, TextTooLong, VoxgateError
 from .interface import FinishReason, Milestones, SpeechChunk
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
+from .text.text_turns import PendingText, TextTurns
 from .text.utterance_text import SpeechToken, UtteranceText
 
 log = logging.getLogger(__name__)
@@ -177,10 +178,11 @@ class UtteranceSpeech:
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None],
         after_close: Callable[[], Awaitable[None]] | None = None,
+        text_turns: TextTurns | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
-        `after_close`: awaited at the end of `aclose`.
+        `after_close`: awaited at the end of `aclose`. `text_turns`: the budget for text that all utterances share.
         """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
@@ -190,6 +192,11 @@ class UtteranceSpeech:
         self._plan, self._text, self._timing = plan, text, timing
         self._open_generation, self._codec, self._credit = open_generation, codec, credit
         self._after_close = after_close
+        self._pending = PendingText(
+            text_turns or TextTurns(), self._push_now, self._flush_now, self._end_now, self._fail_text
+        )
+        self.characters = 0
+        """Characters of text accepted so far, pending ones included."""
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
         self._frames = _FrameCounts()
@@ -214,12 +221,8 @@ class UtteranceSpeech:
         self._speaking.add_done_callback(lambda _: on_end(self))
 
     @property
-    def characters(self) -> int:
-        return self._text.characters
-
-    @property
     def waiting_for_text(self) -> bool:
-        if self._tokens.ended or self._tokens or self._text_closed:
+        if self._tokens.ended or self._tokens or self._text_closed or self._pending:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -233,25 +236,46 @@ class UtteranceSpeech:
     # Text
 
     def push_text(self, fragment: str) -> None:
-        if not self.characters and len(fragment) > FIRST_CHARACTERS:
-            self._text.check(fragment)
+        received = self.characters + len(fragment)
+        if received > self._text.max_characters:
+            raise TextTooLong(self._text.max_characters, received)
+        self.characters = received
+        self._pending.push(fragment)
+
+    def flush(self) -> None:
+        self._pending.flush()
+
+    def end(self) -> None:
+        """As `Speech.end`. EmptyText is raised by the iteration where text was still pending."""
+        self._pending.end()
+
+    def _push_now(self, fragment: str) -> None:
+        if not self._text.characters and len(fragment) > FIRST_CHARACTERS:
             self._add_tokens(self._text.push(fragment[:FIRST_CHARACTERS]))
             fragment = fragment[FIRST_CHARACTERS:]
         self._add_tokens(self._text.push(fragment))
 
-    def flush(self) -> None:
+    def _flush_now(self) -> None:
         self._add_tokens(self._text.flush())
         if self._generation is not None or self._tokens:
             self._tokens.cut()
         self._feed_generation()
 
-    def end(self) -> None:
+    def _end_now(self) -> None:
         try:
             self._add_tokens(self._text.end())
         finally:
-            self._tokens.ended = True
-            self._feed_generation()
-            self._wakeup.set()
+            self._end_tokens()
+
+    def _fail_text(self, error: VoxgateError) -> None:
+        """Has the iteration raise `error` behind the speech of the text before it."""
+        self._error = error
+        self._end_tokens()
+
+    def _end_tokens(self) -> None:
+        self._tokens.ended = True
+        self._feed_generation()
+        self._wakeup.set()
 
     def _add_tokens(self, tokens: Sequence[SpeechToken]) -> None:
         self._tokens.add(tokens)
@@ -454,6 +478,7 @@ class UtteranceSpeech:
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
+            self._pending.clear()
             self._speaking.cancel()
         try:
             async with asyncio.timeout(CLOSE_DEADLINE_S):

@@ -28,6 +28,7 @@ from .errors import CheckpointError
 from .interface import SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Generation, Sampling
 from .talker.vllm.config import GpuOptions
+from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
 from .utterance import UtteranceCodec, UtterancePlan, UtteranceSpeech
@@ -121,6 +122,7 @@ class VoiceModel:
         self.max_characters = options.max_characters
         self._catalog = ModelVoices(self._checkpoint, self._rules, self._tokenizer)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
+        self._text_turns = TextTurns()
         self._pace: dict[str, float] = {}
         """Of each voice's last utterance, for the word times of its next."""
         table = load_phone_table(self._checkpoint)
@@ -168,6 +170,7 @@ class VoiceModel:
             credit=credit,
             on_end=end,
             after_close=after_close,
+            text_turns=self._text_turns,
         )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:

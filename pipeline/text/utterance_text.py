@@ -39,7 +39,7 @@ class UtteranceText:
         self, rules: TextRules, tokenizer: TextTokenizer, max_characters: int, normalise: str | None = None
     ) -> None:
         """`normalise`: language in which to spell out numbers and the like, unless the voice has a spoken form."""
-        self._max_characters = max_characters
+        self.max_characters = max_characters
         self._sanitizer = Sanitizer(tokenizer.control_tokens)
         self._form = _make_form(rules, normalise)
         self._tokenizer = IncrementalTokenizer(tokenizer)
@@ -64,14 +64,10 @@ class UtteranceText:
             self._fragments = ["".join(self._fragments)]
         return self._fragments[0] if self._fragments else ""
 
-    def check(self, fragment: str) -> None:
-        """Raise TextTooLong if the fragment would exceed the limit."""
-        if (received := self.characters + len(fragment)) > self._max_characters:
-            raise TextTooLong(self._max_characters, received)
-
     def push(self, fragment: str) -> list[SpeechToken]:
         """Accept a fragment; returns the tokens that became final. Raises TextTooLong, accepting nothing."""
-        self.check(fragment)
+        if (received := self.characters + len(fragment)) > self.max_characters:
+            raise TextTooLong(self.max_characters, received)
         self._fragments.append(fragment)
         self.characters += len(fragment)
         return self._speech_tokens(self._tokenizer.push(self._keep(self._form.push(self._sanitizer.push(fragment)))))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.checkpoint.voice_config import VoiceConfig, load_voice_config
+from fakes.pipeline.speech_bench import SpeechBench
+from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig, load_voice_config
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
@@ -79,6 +81,39 @@ def _tokens(rules: VoiceConfig, tokenizer: TextTokenizer, text: str, step: int) 
         return ids + [token.id for token in utterance.end()]
     except VoxgateError:
         return []
+
+
+COSTLY = {
+    "prose": ("The quick brown fox jumps over the lazy dog, and then it rains again. ", None),
+    "fractions": ("½", None),
+    "ligatures": ("ﷺ", None),
+    "digits": ("8675309", None),
+    "money": ("$1,234,567.89 ", None),
+    "German units": ("5 km/h, 3 kg, 7 m², 1.234,50 € ", "german"),
+    "German dates": ("12.05.2024 12/05/2024 ", "german"),
+    "English money": ("$1,234,567.89 ", "english"),
+    "Chinese percent": ("涨了50%。16:30 ", "chinese"),
+}
+MAX_TURN_MS = 10
+
+
+@pytest.mark.parametrize("name", COSTLY)
+async def test_longest_turn_of_the_event_loop_is_bounded(
+    name: str, rules: VoiceConfig, tokenizer: TextTokenizer, figures: Figures
+) -> None:
+    """One message of 4,096 characters, and its end, in the CPU time of this thread: other programs do not count."""
+    unit, language = COSTLY[name]
+    text = (unit * 4096)[:4096]
+    form = rules.text if language is None else TextRules(closing_mark=rules.text.closing_mark)
+    async with SpeechBench(tokenizer, rules=form, max_characters=4096, normalise=language) as bench:
+        longest_s, began_s = 0.0, time.thread_time()
+        bench.speech.push_text(text)
+        bench.speech.end()
+        while bench.speech._pending:
+            longest_s, began_s = max(longest_s, time.thread_time() - began_s), time.thread_time()
+            await asyncio.sleep(0)
+        longest_s = max(longest_s, time.thread_time() - began_s)
+    figures.time_at_most(f"{name}: longest turn ms", 1000 * longest_s, MAX_TURN_MS)
 
 
 async def test_session_survives_hostile_text() -> None:

@@ -17,6 +17,7 @@ from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
+from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance import UtterancePlan, UtteranceSpeech
@@ -122,6 +123,8 @@ class SpeechBench:
         initial_burst_frames: int | None = None,
         frames_before_first_pcm: int | None = None,
         prompt: Prompt = PROMPT,
+        normalise: str | None = None,
+        text_turns: TextTurns | None = None,
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -140,7 +143,7 @@ class SpeechBench:
             initial_burst_frames,
             frames_before_first_pcm,
         )
-        text = UtteranceText(rules, tokenizer, max_characters)
+        text = UtteranceText(rules, tokenizer, max_characters, normalise)
         self.speech = UtteranceSpeech(
             plan,
             text=text,
@@ -149,6 +152,7 @@ class SpeechBench:
             codec=self.codec,
             credit=CreditRounds(0.0),
             on_end=self.over.append,
+            text_turns=text_turns,
         )
 
     async def __aenter__(self) -> SpeechBench:

@@ -13,8 +13,9 @@ from fakes.virtual_time import run, settle, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.pipeline.checkpoint.voice_config import TextRules
-from voxgate.pipeline.errors import TextTooLong
+from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.interface import FinishReason, SpeechChunk, TextLayout
+from voxgate.pipeline.text.text_turns import CHARACTERS_PER_TURN, TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import SpeechToken
 from voxgate.pipeline.utterance import FIRST_CHARACTERS
@@ -143,7 +144,7 @@ def test_first_token_is_sent_before_the_rest_is_tokenized(
 
             monkeypatch.setattr(b.speech._text, "push", note)
             b.speech.push_text(STORY)
-            assert read == [(FIRST_CHARACTERS, 0), (len(STORY) - FIRST_CHARACTERS, 1)]
+            assert read == [(FIRST_CHARACTERS, 0), (CHARACTERS_PER_TURN - FIRST_CHARACTERS, 1)]
             b.speech.end()
             await b.listen()
             assert b.spoken() == b.tokenizer.encode_plain(STORY)
@@ -158,5 +159,90 @@ def test_refused_first_fragment_leaves_nothing_behind(bench: Callable[..., Speec
                 b.speech.push_text("a" * 31)
             assert b.speech.characters == 0
             b.speech.push_text("b" * 30)
+
+    run(scene())
+
+
+LONG = "One, two and three. " * 40
+
+
+def test_long_text_is_processed_in_parts_without_changing_its_tokens(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=1000) as whole:
+            whole.speech.push_text(LONG)
+            assert whole.speech.characters == len(LONG)
+            assert len(whole.speech._text.source) == CHARACTERS_PER_TURN
+            assert not whole.speech.waiting_for_text
+            whole.speech.end()
+            await whole.listen()
+            assert whole.spoken() == whole.tokenizer.encode_plain(LONG.strip())
+
+    run(scene())
+
+
+def test_flush_and_end_keep_their_place_behind_pending_text(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=2000) as b:
+            for text in (LONG, "Four. "):
+                b.speech.push_text(text)
+                b.speech.flush()
+                b.speech.flush()
+            b.speech.push_text("Five.")
+            b.speech.end()
+            await b.listen()
+            assert b.segments() == [LONG.strip().lower(), "four.", "five."]
+
+    run(scene())
+
+
+def test_utterances_with_pending_text_take_turns(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        shared = TextTurns()
+        async with bench(max_characters=1000, text_turns=shared) as long, bench(text_turns=shared) as short:
+            long.speech.push_text(LONG)
+            short.speech.push_text("Short.")
+            short.speech.end()
+            assert not short.speech._text.source, "the budget of this turn is spent"
+            await turns(4)
+            assert short.speech._text.source == "Short."
+            assert 0 < len(long.speech._text.source) <= 5 * CHARACTERS_PER_TURN
+            await short.listen()
+
+    run(scene())
+
+
+def test_text_above_the_limit_is_refused_while_text_is_pending(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=len(LONG)) as b:
+            b.speech.push_text(LONG)
+            with pytest.raises(TextTooLong) as refused:
+                b.speech.push_text("!")
+            assert refused.value.received == len(LONG) + 1
+            b.speech.end()
+            await b.listen()
+            assert b.spoken() == b.tokenizer.encode_plain(LONG.strip())
+
+    run(scene())
+
+
+def test_empty_text_that_was_pending_is_raised_by_the_iteration(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=1000) as b:
+            b.speech.push_text(" " * 500)
+            b.speech.end()
+            with pytest.raises(EmptyText):
+                await b.listen()
+
+    run(scene())
+
+
+def test_closed_speech_processes_no_pending_text(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(max_characters=1000) as b:
+            b.speech.push_text(LONG)
+            await b.speech.aclose()
+            before = b.speech._text.characters
+            await settle()
+            assert b.speech._text.characters == before
 
     run(scene())
