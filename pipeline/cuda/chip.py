@@ -11,8 +11,6 @@ from ..errors import EngineError
 
 LIMITS_VARIABLE = "VOXGATE_GPU_LIMITS"
 """For development: the limits of a smaller chip, "8.9:101376", which the kernels then keep on any GPU."""
-MIN_CAPABILITY = (8, 0)
-"""Ampere: the first GPUs with bfloat16, in which the talker computes."""
 
 
 def chip_limits(device: torch.device | int | None = None) -> ChipLimits:
@@ -37,12 +35,3 @@ def lowered(chip: ChipLimits, limits: str | None) -> ChipLimits:
     except ValueError as error:
         raise EngineError(f'{LIMITS_VARIABLE} must be like "8.9:101376", got {limits!r}') from error
     return ChipLimits(min(chip.capability, smaller.capability), min(chip.shared_bytes, smaller.shared_bytes))
-
-
-def check_capability(capability: tuple[int, int], name: str) -> None:
-    """Raises EngineError when a GPU is older than Ampere; `name`: of the GPU."""
-    if capability < MIN_CAPABILITY:
-        own, needed = (".".join(map(str, each)) for each in (capability, MIN_CAPABILITY))
-        raise EngineError(
-            f"{name} has CUDA compute capability {own}, but the talker needs {needed} or later (Ampere or newer)"
-        )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
-from ..cuda.backbone import backbone_for
+from ...cuda.self_test import RandomInputs
+from ..cuda.backbone import GpuBackbone, backbone_for
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
-from .compat import attention_batch
+from ..reference.row_tags import TAG_CHANNELS
+from .compat import ATTENTION_BACKEND, attention_batch
 
-_BACKEND = "FLASH_ATTN"
-"""vLLM's attention backend whose cache layout `paged_attention` reads."""
+TEST_LAYERS = 2
+"""Layers of the self-test: the least in which one layer reads what another has computed."""
+TOLERANCE = 0.02
+"""Largest relative difference from vLLM's layers, of states and of cache, that the self-test accepts."""
 
 
 class BackboneAdapter:
@@ -24,8 +29,11 @@ class BackboneAdapter:
     """
 
     def __init__(self, model: Any, size: TransformerSize, max_rows: int, *, streamed_layers: bool = False) -> None:
+        self._model, self._size = model, size
         self._attention = [layer.self_attn.attn for layer in model.layers]
         self.max_rows = max_rows
+        self._compared: list[bool] | None = None
+        """During the self-test: for each step, whether it equalled vLLM's."""
         layers = []
         for layer in model.layers:
             attention, mlp = layer.self_attn, layer.mlp
@@ -43,14 +51,38 @@ class BackboneAdapter:
             )
         rope = model.layers[0].self_attn.rotary_emb.cos_sin_cache
         self._layers = backbone_for(layers, model.norm.weight, rope, size, max_rows, streamed_layers=streamed_layers)
+        self._first_layers = GpuBackbone(layers[:TEST_LAYERS], model.norm.weight, rope, size, max_rows)
 
     @staticmethod
-    def supports(model: Any) -> bool:
-        """Whether the model is half precision with heads of 2^n channels and a cache in the expected layout."""
+    def unsupported(model: Any) -> str | None:
+        """Why vLLM's layers are used; None for half precision, heads of 2^n channels and the expected backend."""
         attention = model.layers[0].self_attn.attn
         name, width = attention.attn_backend.get_name(), attention.head_size
-        half = model.norm.weight.dtype in (torch.bfloat16, torch.float16)
-        return bool(name == _BACKEND and half and width & (width - 1) == 0)
+        if name != ATTENTION_BACKEND:
+            return f"vLLM's attention backend is {name}, they read the cache of {ATTENTION_BACKEND}"
+        if model.norm.weight.dtype not in (torch.bfloat16, torch.float16):
+            return "the talker computes in float32"
+        return f"a head has {width} channels, no power of two" if width & (width - 1) else None
+
+    def self_test(self, steps: Callable[[], object]) -> str | None:
+        """Why these layers cannot be used; None when the first ones equal vLLM's in every step that `steps` runs.
+
+        Before it vLLM must have made the cache, and captured no graph.
+        """
+        size = self._size
+        for attention in self._attention:
+            cache = attention.kv_cache
+            if cache.dim() != 4 or cache.shape[1] != size.kv_heads or cache.shape[3] != 2 * size.head_dim:
+                return f"vLLM's cache has the shape {list(cache.shape)}"
+            if cache.stride(3) != 1 or cache.dtype != self._model.norm.weight.dtype:
+                return f"vLLM's cache has the strides {list(cache.stride())} and the type {cache.dtype}"
+        self._compared = []
+        try:
+            steps()
+            passed = bool(self._compared) and all(self._compared)
+        finally:
+            self._compared = None
+        return None if passed else "self-test differs from vLLM"
 
     def __call__(self, slots: Tensor, positions: Tensor, embedded: Tensor) -> Tensor | None:
         """Hidden states with row tags, of `embedded` [n, hidden]; None where vLLM's layers have to compute the step.
@@ -60,7 +92,36 @@ class BackboneAdapter:
         if len(embedded) > self.max_rows or (batch := attention_batch(self._attention[0].layer_name)) is None:
             return None
         rows = BatchRows(slots, positions, batch.slot_mapping, batch.block_table, batch.query_start_loc)
+        if self._compared is not None:
+            self._compared.append(self._equals_vllm(RandomInputs().normal(*embedded.shape).to(embedded), rows))
         return self._layers(embedded, rows, [attention.kv_cache for attention in self._attention])
+
+    def _equals_vllm(self, embedded: Tensor, rows: BatchRows) -> bool:
+        """Whether both implementations of the first layers give the same states and cache, over a random cache."""
+        model, pages = self._model, rows.pages.unique().long()
+        caches = [attention.kv_cache for attention in self._attention[:TEST_LAYERS]]
+        pasts = [RandomInputs(number).normal(*cache[pages].shape).to(cache) for number, cache in enumerate(caches)]
+        results = []
+        last_layer = model.end_layer
+        model.end_layer = TEST_LAYERS
+        try:
+            for run in (self._first_layers, None):
+                for cache, past in zip(caches, pasts, strict=True):
+                    cache[pages] = past
+                if run is None:
+                    states = model(rows.slots, rows.positions, None, inputs_embeds=embedded)
+                else:
+                    states = run(embedded, rows, caches)[:, :-TAG_CHANNELS]
+                written = [cache[pages] - past for cache, past in zip(caches, pasts, strict=True)]
+                results.append([states, *written])
+        finally:
+            model.end_layer = last_layer
+        return all(_close(own, expected) for own, expected in zip(*results, strict=True))
+
+
+def _close(own: Tensor, expected: Tensor) -> bool:
+    """Whether the relative difference is small; False where either has NaN."""
+    return bool((own.float() - expected.float()).norm() < TOLERANCE * expected.float().norm())
 
 
 def _fold_norm(norm: Any, linear: Any) -> None:

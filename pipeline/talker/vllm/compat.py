@@ -66,6 +66,9 @@ _EXPORTS = {
 }
 """What other files import from here at run time; the block above says the same to type checkers."""
 
+ATTENTION_BACKEND = "FLASH_ATTN"
+"""The backend whose cache `paged_attention` reads. vLLM would choose another one on Blackwell."""
+
 UNIPROC_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """For `distributed_executor_backend`: the short name starts a pair of busy-waiting processes on a CPU."""
 
@@ -89,7 +92,7 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
     "front": (
         _Owner(
             "vllm.engine.arg_utils:AsyncEngineArgs",
-            "additional_config compilation_config distributed_executor_backend enable_prefix_caching "
+            "additional_config attention_backend compilation_config distributed_executor_backend enable_prefix_caching "
             "gpu_memory_utilization kv_cache_memory_bytes max_num_batched_tokens max_num_seqs scheduler_cls "
             "skip_tokenizer_init use_tqdm_on_load worker_cls",
         ),
@@ -146,7 +149,19 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
             "vllm.model_executor.models.qwen3:Qwen3DecoderLayer",
             "input_layernorm mlp post_attention_layernorm self_attn",
         ),
-        _Owner("vllm.platforms.interface:Platform", "is_cpu"),
+        _Owner(
+            "vllm.platforms.interface:Platform",
+            "get_device_capability get_device_name is_cpu",
+        ),
+        _Owner(
+            "vllm.v1.core.sched.output:NewRequestData",
+            "block_ids lora_request mm_features num_computed_tokens pooling_params prefill_token_ids prompt_token_ids "
+            "req_id sampling_params",
+        ),
+        _Owner(
+            "vllm.v1.core.sched.output:SchedulerOutput",
+            "finished_req_ids make_empty num_scheduled_tokens scheduled_new_reqs total_num_scheduled_tokens",
+        ),
         _Owner(
             "vllm.v1.worker.gpu_worker:Worker",
             "cache_config compile_or_warm_up_model determine_available_memory execute_model initialize_from_config "
@@ -157,7 +172,7 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
             "vllm.v1.worker.gpu.input_batch:InputBatch", "cu_num_logits idx_mapping logits_indices num_reqs seq_lens"
         ),
         _Owner("vllm.v1.worker.gpu.model_states.default:DefaultModelState", "custom_sampler model prepare_attn"),
-        _Owner("vllm.v1.worker.gpu.model_runner:GPUModelRunner", "model model_state"),
+        _Owner("vllm.v1.worker.gpu.model_runner:GPUModelRunner", "block_tables max_num_reqs model model_state"),
         _Owner(
             "vllm.v1.worker.gpu.sample.output:SamplerOutput",
             "logprobs_tensors num_nans num_rejected num_sampled sampled_token_ids",
@@ -363,6 +378,21 @@ def shut_down(llm: AsyncLLM) -> None:
     llm.shutdown = lambda *_, **__: None
 
 
+def gpu_capability() -> tuple[int, int]:
+    """CUDA compute capability of the GPU; creates no CUDA context."""
+    from vllm.platforms import current_platform
+
+    capability = current_platform.get_device_capability()
+    return capability.major, capability.minor
+
+
+def gpu_name() -> str:
+    """The name of the GPU's model."""
+    from vllm.platforms import current_platform
+
+    return str(current_platform.get_device_name())
+
+
 # The engine's process
 
 
@@ -417,6 +447,54 @@ def attention_batch(layer_name: str) -> AttentionBatch | None:
         return None
     batch = layers[layer_name]
     return AttentionBatch(batch.slot_mapping, batch.block_table, batch.query_start_loc)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """A request of `run_requests`: positions whose keys are in the cache, and positions that the step computes."""
+
+    cached: int
+    new: int
+
+
+def run_requests(worker: Any, requests: Sequence[StepRequest]) -> None:
+    """Has vLLM's GPU worker run one step, as many of `requests` as it takes, over whatever is in the cache's pages.
+
+    Before the worker serves; afterwards it has no request.
+    """
+    from vllm import SamplingParams
+    from vllm.v1.core.sched.output import NewRequestData, SchedulerOutput
+
+    runner = worker.model_runner
+    (page,) = runner.block_tables.block_sizes
+    step, at = SchedulerOutput.make_empty(), 1  # vLLM keeps page 0 for padding
+    for number, request in enumerate(requests[: runner.max_num_reqs]):
+        name, positions = f"self-test {number}", request.cached + request.new
+        pages = list(range(at, at + -(-positions // page)))
+        at += len(pages)
+        tokens = [0] * positions
+        step.scheduled_new_reqs.append(
+            NewRequestData(
+                req_id=name,
+                prompt_token_ids=tokens,
+                mm_features=[],
+                sampling_params=SamplingParams(temperature=0.0, max_tokens=2),
+                pooling_params=None,
+                block_ids=(pages,),
+                num_computed_tokens=request.cached,
+                lora_request=None,
+                prefill_token_ids=tokens,
+            )
+        )
+        step.num_scheduled_tokens[name] = request.new
+    step.total_num_scheduled_tokens = sum(step.num_scheduled_tokens.values())
+    end = SchedulerOutput.make_empty()
+    end.finished_req_ids = set(step.num_scheduled_tokens)
+    try:
+        worker.execute_model(step)
+        worker.sample_tokens(None)
+    finally:
+        worker.execute_model(end)
 
 
 # For measurements

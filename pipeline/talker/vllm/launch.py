@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...checkpoint.weights import check_weights
+from ...cuda.capability import check_capability
 from ...errors import EngineError
 from . import compat
 from .config import EngineConfig
@@ -93,8 +94,9 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
                 if (reason := read_note(Path(folder), Note.FAILURE)) is not None:
                     raise EngineError(reason) from error
                 raise
-        if (memory := read_note(Path(folder), Note.MEMORY)) is not None:
-            log.info("%s", memory)
+        for note in (Note.MEMORY, Note.FAST_PATHS):
+            if (text := read_note(Path(folder), note)) is not None:
+                log.info("%s", text)
         return llm
 
 
@@ -103,7 +105,15 @@ def _cpu_arguments(config: EngineConfig) -> dict[str, Any]:
 
 
 def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
-    """Every decode step as one CUDA graph, without torch.compile, which gains little and starts slowly."""
+    """Every decode step as one CUDA graph, without torch.compile, which gains little and starts slowly.
+
+    Raises EngineError for a GPU that is too old.
+    """
+    capability = compat.gpu_capability()
+    check_capability(capability, compat.gpu_name())
+    half = config.options.dtype in (None, "bfloat16", "float16")
+    # On earlier GPUs it is vLLM's own choice.
+    asks = config.options.voxgate_kernels and half and capability >= (10, 0)
     assert config.memory is not None, "an engine on a GPU without a plan of its memory"
     return {
         "compilation_config": {
@@ -111,6 +121,7 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
             "cudagraph_mode": "FULL",
             "cudagraph_capture_sizes": config.graph_sizes,
         },
+        "attention_backend": compat.ATTENTION_BACKEND if asks else None,
         "kv_cache_memory_bytes": config.memory.cache,
         "gpu_memory_utilization": config.memory.share,
         "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, 2 * config.shape.rows),

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.checkpoint import load_checkpoint
+from ...cuda.fast_paths import FastPath, record
+from ...cuda.self_test import disabled
 from ...ipc.codec_wire import CodecWorkerOptions
 from ...ipc.process_death import exit_with_owner
 from ...ipc.records import HEADER
@@ -109,13 +111,32 @@ class VoxgateTalker(nn.Module):
     def _adapt_backbone(self) -> None:
         from .backbone import BackboneAdapter
 
-        if BackboneAdapter.supports(self.model):
-            self._backbone = BackboneAdapter(
-                self.model,
-                self._checkpoint.talker,
-                max(self._config.graph_sizes),
-                streamed_layers=self._config.options.gpu.streamed_layers,
-            )
+        if (reason := BackboneAdapter.unsupported(self.model)) is not None:
+            disabled(FastPath.LAYERS, reason)
+            return
+        self._backbone = BackboneAdapter(
+            self.model,
+            self._checkpoint.talker,
+            max(self._config.graph_sizes),
+            streamed_layers=self._config.options.gpu.streamed_layers,
+        )
+
+    @torch.inference_mode()
+    def test_backbone(self, steps: Callable[[], object]) -> None:
+        """Leaves every step to vLLM's layers unless this project's equal them in the steps that `steps` runs."""
+        if self._backbone is None:
+            return
+        try:
+            reason = self._backbone.self_test(steps)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # vLLM may have changed in any way; its own layers are slower and equally correct
+            reason = f"its self-test failed: {error!r}"
+        if reason is None:
+            record(FastPath.LAYERS, None)
+            return
+        self._backbone = None
+        disabled(FastPath.LAYERS, reason)
 
     def _assemble(self, weights: dict[str, Tensor]) -> None:
         """Builds everything around the backbone from the talker's other weights."""

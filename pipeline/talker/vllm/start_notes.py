@@ -18,10 +18,14 @@ from ...errors import EngineError
 
 
 class Note(StrEnum):
-    """Name of a note's file. `FAILURE`: why the engine cannot start. `MEMORY`: how it divides the GPU's memory."""
+    """Name of a note's file.
+
+    `FAILURE`: why the engine cannot start. `MEMORY`: how it divides the GPU's memory. `FAST_PATHS`: which it uses.
+    """
 
     FAILURE = "note-failure"
     MEMORY = "note-memory"
+    FAST_PATHS = "note-fast-paths"
 
 
 def write_note(folder: Path, note: Note, text: str) -> None:

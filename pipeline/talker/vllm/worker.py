@@ -17,19 +17,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...cuda.chip import chip_limits
+from ...cuda.fast_paths import FastPath, outcomes, record, summary
+from ...cuda.self_test import disabled
 from .compat import (
     CUDAGraphMode,
     DefaultModelState,
     SamplerOutput,
+    StepRequest,
     Worker,
     get_num_sampled_and_rejected,
     missing_names,
+    run_requests,
     vllm_version,
 )
 from .config import EngineConfig
 from .start_notes import Note, failures_noted, write_note
 
 log = logging.getLogger(__name__)
+
+TEST_REQUESTS = (StepRequest(33, 1), StepRequest(20, 5), StepRequest(0, 18))
+"""A step of the self-test of the layers: one more position, part of a prompt, and a prompt, over several pages."""
 
 
 class TalkerWorker(Worker):
@@ -57,10 +65,11 @@ class TalkerWorker(Worker):
             super().initialize_from_config(*args, **more)
 
     def compile_or_warm_up_model(self) -> Any:
-        """Warms up as vLLM does, then installs fast input preparation if it passes its self-test."""
+        """Warms up as vLLM does; tests this project's layers before it, and fast input preparation behind it."""
         with self._failures_noted("capturing CUDA graphs"):
             times = self._warm_up()
             self._note_memory()
+            write_note(Path(self.vllm_config.model_config.model), Note.FAST_PATHS, summary(outcomes()))
         return times
 
     def _failures_noted(self, doing: str) -> AbstractContextManager[None]:
@@ -73,13 +82,16 @@ class TalkerWorker(Worker):
             write_note(Path(self.vllm_config.model_config.model), Note.MEMORY, memory.describe(cache, taken))
 
     def _warm_up(self) -> Any:
+        record(FastPath.EARLY_LAUNCH, FastPath.EARLY_LAUNCH.missing(chip_limits()))
+        self.model_runner.model.test_backbone(partial(run_requests, self, TEST_REQUESTS))
         times = super().compile_or_warm_up_model()
         if isinstance(getattr(self.model_runner, "model_state", None), TalkerModelState):
             try:
                 self._install_fast_inputs()
             except Exception:
                 # vLLM's own preparation is slower and equally correct.
-                log.warning("fast input preparation disabled: its self-test failed", exc_info=True)
+                disabled(FastPath.INPUTS, "its self-test failed")
+                log.exception("self-test of the fast input preparation")
         return times
 
     def execute_model(self, scheduler_output: Any) -> Any:
@@ -91,7 +103,7 @@ class TalkerWorker(Worker):
     @torch.inference_mode()
     def _install_fast_inputs(self) -> None:
         if missing_names(["fast inputs"]):
-            log.warning("fast input preparation disabled: vLLM %s prepares inputs differently", vllm_version())
+            disabled(FastPath.INPUTS, f"vLLM {vllm_version()} prepares inputs differently")
             return
         # These names are optional, so they are imported once they are known to exist.
         from .compat import warmup_kernels
@@ -99,7 +111,7 @@ class TalkerWorker(Worker):
 
         runner: Any = self.model_runner
         if (reason := FastInputPreparation.unsupported(runner)) is not None:
-            log.warning("fast input preparation disabled: %s", reason)
+            disabled(FastPath.INPUTS, reason)
             return
         preparation = FastInputPreparation(runner)
         # vLLM's own warm-up runs a step of prompts, then one of frames.
@@ -112,9 +124,11 @@ class TalkerWorker(Worker):
             # Requests of the failed warm-up may remain; another one removes them.
             warm_up()
             raise
-        if not passed:
-            log.warning("fast input preparation disabled: self-test differs from vLLM")
-            preparation.uninstall()
+        if passed:
+            record(FastPath.INPUTS, None)
+            return
+        preparation.uninstall()
+        disabled(FastPath.INPUTS, "self-test differs from vLLM")
 
 
 class TalkerModelState(DefaultModelState):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
-from voxgate.pipeline.cuda.chip import check_capability, lowered
+from voxgate.pipeline.cuda.capability import check_capability
+from voxgate.pipeline.cuda.chip import lowered
 from voxgate.pipeline.cuda.fast_paths import FastPath, summary
 from voxgate.pipeline.errors import EngineError
 
