@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
-from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.ipc.slot_tables import CONTROL_COLUMNS, Field, SlotTables, TableShape
 from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
 from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
 
@@ -19,7 +19,7 @@ SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8, 
 
 
 def row(*, tokens: int, closed: bool, credit: int, lead: int = 0) -> list[int]:
-    values = [0] * len(Field)
+    values = [0] * CONTROL_COLUMNS
     values[Field.TEXT_LEAD] = lead
     values[Field.PREFIX_LEN], values[Field.TEXT_LEN] = PREFIX, tokens
     values[Field.CLOSED], values[Field.CREDIT] = int(closed), credit
