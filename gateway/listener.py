@@ -42,6 +42,7 @@ from .settings import Settings, SettingsError
 from .shutdown import FINAL_GRACE_S
 from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadBudget, ReadSizeLimit
 from .transport.connection import SpeechCloser
+from .transport.connection_pool import ConnectionPlace, ConnectionPool
 from .transport.handshake import HandshakeAuthenticator, confirm_subprotocol
 from .transport.sessions import Sessions
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
@@ -54,6 +55,8 @@ FRAMES_PER_MESSAGE = 2
 """Rate of frames, of any kind, per allowed message: fragments and pongs are frames too."""
 EXPIRY_CHECK_S = 1.0
 """Time between two looks for open sockets whose key or token has expired; each takes about 1 µs per socket."""
+CONNECTIONS_PER_SOCKET = 2
+"""Connections per allowed socket: as many requests over plain HTTP may be answered as there are sockets."""
 BACKLOG = 1024
 """Connections that the kernel holds until they are accepted: all clients of a lost replica may connect at once."""
 
@@ -111,7 +114,13 @@ class GatewayListener:
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
         )
         body_bytes = max_body_bytes(self._settings.max_characters)
-        self._http = HttpApplication(groups, access, self._settings.sockets, body_bytes, self._write_timeout_s)
+        self._http = HttpApplication(groups, access, body_bytes, self._write_timeout_s)
+        self._pool = ConnectionPool(
+            CONNECTIONS_PER_SOCKET * self._settings.sockets,
+            HANDSHAKE_TIMEOUT_S,
+            self._settings.caller_share,
+            access.proxies.trusts,
+        )
 
     @property
     def port(self) -> int:
@@ -195,18 +204,23 @@ class GatewayListener:
 
         The sniffer reads the head of the first request and hands the connection to the websockets library or to HTTP.
         """
-        websocket = BoundedConnection(
-            protocol,
-            server,
-            write_timeout_s=self._write_timeout_s,
-            frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
-            **options,
-        )
 
-        def make_websocket() -> ReadSizeLimit:
+        def make_websocket(place: ConnectionPlace) -> ReadSizeLimit:
+            place.serve()
+            websocket = BoundedConnection(
+                protocol,
+                server,
+                place=place,
+                write_timeout_s=self._write_timeout_s,
+                frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
+                **options,
+            )
             return ReadSizeLimit(websocket, self._read_budget)
 
-        return ProtocolSniffer(make_websocket, lambda: self._http.connection(make_websocket), HANDSHAKE_TIMEOUT_S)
+        def make_http(place: ConnectionPlace) -> asyncio.Protocol:
+            return self._http.connection(place, make_websocket)
+
+        return ProtocolSniffer(self._pool, make_websocket, make_http)
 
     async def _serve_connection(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)

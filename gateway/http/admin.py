@@ -10,6 +10,7 @@ from ..access.rights import PUBLIC
 from ..engine import EngineStatus
 from ..settings import SettingsError
 from ..transport.buffer_limits import ReadSizeLimit
+from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 from .application import HttpApplication, RouteGroup
 from .routes import metrics_route, probe_routes
 from .sniffer import ProtocolSniffer
@@ -37,7 +38,8 @@ class AdminListener:
     ) -> None:
         metrics = metrics_route(exposition, access.check_host)
         routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics])
-        self._http = HttpApplication([routes], access, ADMIN_CONNECTIONS, _BODY_BYTES)
+        self._http = HttpApplication([routes], access, _BODY_BYTES)
+        self._pool = ConnectionPool(ADMIN_CONNECTIONS, HEAD_TIMEOUT_S)
         self._server: asyncio.Server | None = None
 
     @property
@@ -62,11 +64,11 @@ class AdminListener:
 
     def _connection(self) -> asyncio.Protocol:
         # There are no WebSocket routes here: a request for an upgrade is answered as any other.
-        return ProtocolSniffer(self._http_connection, self._http_connection, HEAD_TIMEOUT_S)
+        return ProtocolSniffer(self._pool, self._http_connection, self._http_connection)
 
-    def _http_connection(self) -> asyncio.Protocol | None:
-        return self._http.connection(_no_websocket)
+    def _http_connection(self, place: ConnectionPlace) -> asyncio.Protocol:
+        return self._http.connection(place, _no_websocket)
 
 
-def _no_websocket() -> asyncio.Protocol | ReadSizeLimit:
+def _no_websocket(_: ConnectionPlace) -> asyncio.Protocol | ReadSizeLimit:
     raise AssertionError("no route of the admin port upgrades")

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
-from voxgate.pipeline.errors import BadMessage, VoxgateError
+from voxgate.pipeline.errors import AtCapacity, BadMessage, VoxgateError
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
+from ..errors import SOCKETS_RETRY_MS
 from ..messages import Model, parse_json
 from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
-from ..transport.buffer_limits import ReadSizeLimit
+from ..transport.connection_pool import ConnectionPlace
 from .browsers import CorsPolicy
 from .connection import WRITE_TIMEOUT_S, HttpConnection
+from .sniffer import PROBE_PATHS, ServerFactory
 
 _BODY_TIMEOUT_S = 10.0
 """Seconds in which the body of a request must arrive."""
@@ -103,7 +105,6 @@ class HttpApplication:
         self,
         groups: Iterable[RouteGroup],
         access: AccessControl,
-        connections: int,
         body_bytes: int,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
@@ -114,10 +115,10 @@ class HttpApplication:
         groups = tuple(groups)
         self._groups = {name: group for group in groups for name in group.names()}
         self._access = access
-        self._connections, self._write_timeout_s = connections, write_timeout_s
+        self._write_timeout_s = write_timeout_s
         self._cors = CorsPolicy(access.lists_origin)
         self._defects = DefectLog(log)
-        application = web.Application(middlewares=[self._guard], client_max_size=body_bytes)
+        application = web.Application(middlewares=[_serve_in_place, self._guard], client_max_size=body_bytes)
         application.add_routes([route for group in groups for route in group.routes])
         application.on_response_prepare.append(self._cors.add_headers)
         application.on_response_prepare.append(_remove_server_header)
@@ -144,14 +145,9 @@ class HttpApplication:
         assert server is not None
         self._server = server
 
-    def connection(self, socket: Callable[[], asyncio.Protocol | ReadSizeLimit]) -> asyncio.Protocol | None:
-        """The protocol of a new connection; None when there are too many.
-
-        `socket` makes the protocol that takes over if the connection is upgraded to a WebSocket.
-        """
-        if len(self._server.connections) >= self._connections:
-            return None
-        return HttpConnection(self._server(), self._write_timeout_s, socket)
+    def connection(self, place: ConnectionPlace, socket: ServerFactory) -> asyncio.Protocol:
+        """The protocol of a new connection; `socket` makes the one that takes over after an upgrade to a WebSocket."""
+        return HttpConnection(self._server(), self._write_timeout_s, place, socket)
 
     async def close(self) -> None:
         """Lets current answers finish for half a second, then cuts every connection."""
@@ -202,6 +198,26 @@ class HttpApplication:
         except Exception as error:
             self._defects.report("a request failed", error, asyncio.get_running_loop().time())
             return to_response(refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the request failed"))
+
+
+@web.middleware
+async def _serve_in_place(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Counts the connection as serving during the request; refuses the request when no place is free."""
+    connection = None if request.transport is None else request.transport.get_protocol()
+    if not isinstance(connection, HttpConnection):
+        return await handler(request)
+    place, probe = connection.place, request.path in PROBE_PATHS
+    if not place.may_serve(probe=probe):
+        response = to_response(error_reply(AtCapacity("all connections are in use", retry_after_ms=SOCKETS_RETRY_MS)))
+        response.force_close()
+        return response
+    place.serve(probe=probe)
+    try:
+        return await handler(request)
+    finally:
+        # Unless a WebSocket has taken over the connection.
+        if request.transport is not None:
+            place.rest()
 
 
 async def _remove_server_header(_: web.Request, response: web.StreamResponse) -> None:

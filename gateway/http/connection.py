@@ -6,13 +6,13 @@ Proxies and some clients upgrade connections that served requests before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 from aiohttp import web
 
-from ..transport.buffer_limits import ReadSizeLimit, WriteDeadline, limit_send_buffer
-from .sniffer import hand_over
+from ..transport.buffer_limits import WriteDeadline, limit_send_buffer
+from ..transport.connection_pool import ConnectionPlace
+from .sniffer import ServerFactory, hand_over
 
 WRITE_TIMEOUT_S = 60.0
 """Seconds without progress after which an unread answer is cut; aiohttp itself has no limit."""
@@ -60,10 +60,17 @@ class HttpConnection(WriteTimeout):
         self,
         handler: web.RequestHandler,
         write_timeout_s: float,
-        socket: Callable[[], asyncio.Protocol | ReadSizeLimit],
+        place: ConnectionPlace,
+        socket: ServerFactory,
     ) -> None:
         super().__init__(handler, write_timeout_s)
+        self.place = place
+        """Released when the connection is lost, unless a WebSocket took it over."""
         self._handler, self._socket = handler, socket
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.place.release()
 
     def switch_to_websocket(self, head: bytes) -> None:
         """Hands the connection to a WebSocket protocol, whose first request has this `head`.
@@ -73,7 +80,7 @@ class HttpConnection(WriteTimeout):
         self._deadline.cancel()
         self._handler.transport = None  # otherwise it would close the connection
         self._handler.connection_lost(None)
-        hand_over(self._transport, self._socket(), head)
+        hand_over(self._transport, self._socket(self.place), head)
 
 
 def request_head(request: web.Request) -> bytes:

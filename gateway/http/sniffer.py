@@ -8,12 +8,18 @@ from collections.abc import Callable
 from typing import cast
 
 from ..transport.buffer_limits import ReadSizeLimit
+from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 
+ServerFactory = Callable[[ConnectionPlace], asyncio.Protocol | ReadSizeLimit]
+"""Makes the protocol that serves a connection and releases its place."""
+PROBE_PATHS = ("/healthz", "/readyz")
+"""Paths of the probes, which the pool serves when it is full."""
 MAX_HEAD_BYTES = 16_384
 """Maximum size of a request head; the libraries have lower limits of their own."""
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
+_PROBE = re.compile(rb"(GET|HEAD) (%s)[? ]" % b"|".join(path.encode() for path in PROBE_PATHS))
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _EARLY = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 """A client must not send frames before the handshake is answered (RFC 6455, section 4.1)."""
@@ -23,26 +29,21 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 
 class ProtocolSniffer(asyncio.Protocol):
     """Waits for the end of the request head, then hands the connection and the received bytes to its server.
 
-    A connection whose head is not complete within `deadline_s` seconds is aborted; `http` returns None when there are
-    too many connections.
+    A connection has a place in `pool` from its accept on, which its server releases. A request that the pool cannot
+    serve is refused.
     """
 
-    def __init__(
-        self,
-        websocket: Callable[[], asyncio.Protocol | ReadSizeLimit | None],
-        http: Callable[[], asyncio.Protocol | None],
-        deadline_s: float,
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, websocket: ServerFactory, http: ServerFactory) -> None:
+        self._pool = pool
         self._websocket = websocket
         self._http = http
-        self._deadline_s = deadline_s
         self._head = bytearray()
         self._transport: asyncio.Transport
-        self._deadline: asyncio.TimerHandle
+        self._place: ConnectionPlace
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._deadline = asyncio.get_running_loop().call_later(self._deadline_s, self._transport.abort)
+        self._place = self._pool.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
         searched = max(0, len(self._head) - len(_HEAD_END) + 1)
@@ -54,19 +55,16 @@ class ProtocolSniffer(asyncio.Protocol):
             self._refuse(_TOO_LARGE)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._deadline.cancel()
+        self._place.release()
 
     def _hand_over(self, head: bytes, more: bool) -> None:
         upgrade = _UPGRADE.search(head) is not None
         if upgrade and more:
             self._refuse(_EARLY)
-            return
-        server = self._websocket() if upgrade else self._http()
-        if server is None:
+        elif not self._place.may_serve(probe=_PROBE.match(head) is not None):
             self._refuse(_FULL)
-            return
-        self._deadline.cancel()
-        hand_over(self._transport, server, bytes(self._head))
+        else:
+            hand_over(self._transport, (self._websocket if upgrade else self._http)(self._place), bytes(self._head))
 
     def _refuse(self, answer: bytes) -> None:
         self._transport.write(answer)

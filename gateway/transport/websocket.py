@@ -20,6 +20,7 @@ from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from .buffer_limits import WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
+from .connection_pool import ConnectionPlace
 from .frame_policy import FramePolicy
 from .sessions import ConnectionSlot
 
@@ -68,13 +69,18 @@ class BoundedConnection(ServerConnection):
     _first_message: str | bytes | None = None
     """Message that authentication received before the session; `receive` returns it first."""
 
-    def __init__(self, *args: Any, write_timeout_s: float, frames_per_s: float, **options: Any) -> None:
-        """`write_timeout_s`: seconds without progress after which a client that does not read is cut.
+    def __init__(
+        self, *args: Any, place: ConnectionPlace, write_timeout_s: float, frames_per_s: float, **options: Any
+    ) -> None:
+        """`place` is released when the connection is lost.
+
+        `write_timeout_s`: seconds without progress after which a client that does not read is cut.
 
         The session judges its own writes earlier; it does not see the pongs of the library. `frames_per_s`: rate of
         frames above which a client is disconnected.
         """
         super().__init__(*args, **options)
+        self._place = place
         self._frame_policy = FramePolicy(frames_per_s)
         self._max_message_bytes = self.protocol.max_message_size
         self._write_deadline = WriteDeadline(write_timeout_s)
@@ -90,6 +96,7 @@ class BoundedConnection(ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._place.release()
         self._write_deadline.cancel()
         if self._close_timer is not None:
             self._close_timer.cancel()

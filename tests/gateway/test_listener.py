@@ -12,9 +12,11 @@ from fakes.gateway.loopback import ask, dial, gateway, next_of
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
+from voxgate.gateway import listener
 from voxgate.gateway.messages import AudioHeader
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers
+from voxgate.gateway.transport.connection_pool import PROBE_RESERVE
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -104,6 +106,37 @@ async def test_unknown_path_is_not_found(path: str) -> None:
         status, _, body = await get(served.port, path)
         assert status == 404
         assert json.loads(body)["error"] == "not_found"
+
+
+async def test_probes_are_answered_during_a_flood_of_idle_connections() -> None:
+    async with gateway(sockets=1) as served, dial(served):
+        flood = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(100)]
+        for path in ("/healthz", "/readyz"):
+            assert (await get(served.port, path))[0] == 200
+        assert served._listener._pool.open <= 2 + PROBE_RESERVE
+        for _, writer in flood:
+            writer.close()
+
+
+async def test_full_gateway_answers_probes_and_refuses_other_requests() -> None:
+    async with gateway(sockets=2, caller_share=1.0) as served:
+        served._listener._pool._limit = 2
+        async with dial(served), dial(served):
+            assert (await get(served.port, "/v1/limits"))[0] == 503
+            for path in ("/healthz", "/readyz"):
+                assert (await get(served.port, path))[0] == 200
+        await until(lambda: not served._listener._pool.open)
+
+
+@pytest.mark.parametrize("start", [b"", b"\r\n\r\n", b"GET /healthz HTTP/1.1\r\n"])
+async def test_connection_without_a_request_is_cut(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.05)
+    async with gateway() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(start)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.read() == b""
+        writer.close()
 
 
 async def test_plain_http_on_speech_path_is_answered_with_upgrade_required() -> None:

@@ -21,6 +21,7 @@ from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.messages import Flush
+from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 from voxgate.pipeline.errors import AtCapacity
 
 BODY_BYTES = max_body_bytes(4096)
@@ -67,13 +68,20 @@ class ExampleRoutes:
         return response
 
 
+def no_websocket(_: ConnectionPlace) -> asyncio.Protocol:
+    return asyncio.Protocol()
+
+
 @contextlib.asynccontextmanager
 async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator[str]:
     access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, connections, BODY_BYTES)
+    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, BODY_BYTES)
+    pool = ConnectionPool(connections, 5)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
-        lambda: ProtocolSniffer(asyncio.Protocol, lambda: service.connection(asyncio.Protocol), 5), "127.0.0.1", 0
+        lambda: ProtocolSniffer(pool, no_websocket, lambda place: service.connection(place, no_websocket)),
+        "127.0.0.1",
+        0,
     )
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -204,16 +212,24 @@ async def test_disconnect_cancels_the_handler() -> None:
             await routes.cancelled.wait()
 
 
-async def test_connections_are_limited() -> None:
+async def test_connections_that_serve_are_limited_and_idle_ones_are_not_counted() -> None:
+    routes = ExampleRoutes()
     async with (
-        serving(ExampleRoutes(), connections=1) as url,
+        serving(routes, connections=1) as url,
         aiohttp.ClientSession() as first,
         aiohttp.ClientSession() as other,
     ):
         async with first.post(f"{url}/echo") as answer:
             assert answer.status == 200
         async with other.post(f"{url}/echo") as answer:
+            assert answer.status == 200
+        slow = await first.post(f"{url}/slow")
+        await routes.started.wait()
+        async with other.post(f"{url}/echo") as answer:  # on the connection that is open
+            assert (answer.status, (await answer.json())["error"]) == (503, "at_capacity")
+        async with other.post(f"{url}/echo") as answer:  # on a new one
             assert answer.status == 503
+        slow.close()
 
 
 async def test_close_cuts_speech_that_does_not_end() -> None:

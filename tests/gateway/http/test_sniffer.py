@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 from fakes.virtual_time import run
-from voxgate.gateway.http.sniffer import MAX_HEAD_BYTES, ProtocolSniffer
+from voxgate.gateway.http.sniffer import MAX_HEAD_BYTES, ProtocolSniffer, ServerFactory
+from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 
+DEADLINE_S = 5.0
 PLAIN = b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 SOCKET = b"GET /v1/speech HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUPGRADE: WebSocket\r\n\r\n"
 
@@ -52,10 +54,18 @@ class Server(asyncio.Protocol):
         self.received += data
 
 
-def arrive(transport: Transport, *, full: bool = False) -> ProtocolSniffer:
-    doorstep = ProtocolSniffer(lambda: Server("websocket"), lambda: None if full else Server("http"), 5)
-    doorstep.connection_made(transport)
-    return doorstep
+def serve(name: str) -> ServerFactory:
+    def make(place: ConnectionPlace) -> Server:
+        place.serve()
+        return Server(name)
+
+    return make
+
+
+def arrive(transport: Transport, pool: ConnectionPool | None = None) -> ProtocolSniffer:
+    sniffer = ProtocolSniffer(pool or ConnectionPool(10, DEADLINE_S), serve("websocket"), serve("http"))
+    sniffer.connection_made(transport)
+    return sniffer
 
 
 @pytest.mark.parametrize(("request_bytes", "name"), [(PLAIN, "http"), (SOCKET, "websocket")])
@@ -64,9 +74,9 @@ def test_head_in_any_pieces_reaches_its_server_complete(request_bytes: bytes, na
     async def scene() -> None:
         transport = Transport()
         receiver: asyncio.Protocol
-        doorstep = arrive(transport)
+        sniffer = arrive(transport)
         for at in range(0, len(request_bytes), piece):
-            receiver = transport.protocol if isinstance(transport.protocol, Server) else doorstep
+            receiver = transport.protocol if isinstance(transport.protocol, Server) else sniffer
             receiver.data_received(request_bytes[at : at + piece])
         server = transport.protocol
         assert isinstance(server, Server)
@@ -99,9 +109,9 @@ def test_other_requests_are_plain_http(head: bytes) -> None:
 def test_incomplete_head_is_aborted() -> None:
     async def scene() -> None:
         transport = Transport()
-        doorstep = arrive(transport)
+        sniffer = arrive(transport)
         for _ in range(4):
-            doorstep.data_received(b"GET / ")
+            sniffer.data_received(b"GET / ")
             await asyncio.sleep(1)
         assert transport.closed == ""
         await asyncio.sleep(1.1)
@@ -131,13 +141,30 @@ def test_a_long_head_is_refused() -> None:
     run(scene())
 
 
-def test_connection_above_the_limit_gets_503() -> None:
+def test_connection_above_the_limit_gets_503_and_a_probe_its_answer() -> None:
     async def scene() -> None:
-        transport = Transport()
-        arrive(transport, full=True).data_received(PLAIN)
-        assert transport.written.startswith(b"HTTP/1.1 503 ")
-        assert b"Retry-After" in transport.written
-        assert transport.closed == "closed"
+        pool = ConnectionPool(1, DEADLINE_S)
+        for request in (PLAIN, b"GET /healthz HTTP/1.1\r\n\r\n", b"HEAD /readyz?a HTTP/1.1\r\n\r\n"):
+            transport = Transport()
+            arrive(transport, pool).data_received(request)
+            assert isinstance(transport.protocol, Server)
+        for request in (PLAIN, SOCKET, b"GET /healthz/x HTTP/1.1\r\n\r\n", b"POST /healthz HTTP/1.1\r\n\r\n"):
+            transport = Transport()
+            arrive(transport, pool).data_received(request)
+            assert transport.written.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After" in transport.written
+            assert transport.closed == "closed"
+
+    run(scene())
+
+
+def test_connection_lost_before_its_request_leaves_the_pool() -> None:
+    async def scene() -> None:
+        pool = ConnectionPool(1, DEADLINE_S)
+        sniffer = arrive(Transport(), pool)
+        assert pool.open == 1
+        sniffer.connection_lost(None)
+        assert pool.open == 0
 
     run(scene())
 
