@@ -81,8 +81,10 @@ def check_packages(names: Sequence[str] | None = None) -> Iterator[Finding]:
         yield Finding(False, "missing: " + ", ".join(missing), install_advice("cpu"))
 
 
-def required_packages(requirements: Sequence[str] | None = None) -> list[str]:
-    """The names of the distribution's requirements without an extra and with the extra "server".
+def required_packages(
+    requirements: Sequence[str] | None = None, version: tuple[int, int] = sys.version_info[:2]
+) -> list[str]:
+    """The names of the distribution's requirements without an extra and with the extra "server", for Python `version`.
 
     `requirements`: as in the metadata; those of the installed distribution by default. torch and vLLM have a check of
     their own.
@@ -93,7 +95,9 @@ def required_packages(requirements: Sequence[str] | None = None) -> list[str]:
     for requirement in requirements:
         name = re.match(r"[\w.-]+", requirement)
         extra = re.search(r"""extra *== *['"](.*?)['"]""", requirement)
-        if name is not None and (extra is None or extra[1] == "server"):
+        since = re.search(r"""python_version *>= *['"](\d+)\.(\d+)['"]""", requirement)
+        needed = since is None or version >= (int(since[1]), int(since[2]))
+        if name is not None and needed and (extra is None or extra[1] == "server"):
             names.append(name[0])
     return names
 

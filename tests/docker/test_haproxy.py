@@ -30,7 +30,7 @@ METRICS = (
     "/v1/../metrics",
     "/v1/%2e%2e/metrics",
     "/v1//..//../metrics",
-    "http://voxgate.example/%6detrics",
+    "http://localhost/%6detrics",
 )
 """Ways to write the path of the metrics that a gateway or a browser understands."""
 SECRET = "vg_" + "S" * 40
@@ -53,7 +53,7 @@ async def send(url: str, request: str) -> str:
     """The answer to bytes that no HTTP library would send."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"{request}\r\nHost: voxgate.example\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     return answer.decode(errors="replace")
