@@ -20,6 +20,7 @@ from voxgate.pipeline.cloning.creation import (
 )
 from voxgate.pipeline.cloning.store import VoiceStore
 from voxgate.pipeline.errors import VoiceExists, VoxgateError
+from voxgate.pipeline.interface import VoiceOwnership
 
 from .failure import fail
 from .settings_flags import gateway_variables, given_flags
@@ -104,6 +105,10 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         "--language", action="append", default=[], help="a language that the voice speaks; repeat it for more"
     )
     parser.add_argument("--description", default="", help="description shown in lists of voices")
+    parser.add_argument(
+        "--owner", default="", metavar="KEY", help="name of the API key that owns the voice (default: every key)"
+    )
+    parser.add_argument("--shared", action="store_true", help="let other keys speak with the owner's voice")
 
 
 def _draft(parsed: argparse.Namespace) -> VoiceDraft:
@@ -128,13 +133,13 @@ def _add(parsed: argparse.Namespace, settings: Settings, store: VoiceStore) -> N
         vector = read_vector(Path(parsed.vector))
         stored = voice_from_vector(folder, settings.checkpoint, draft, vector, checkpoint.talker.hidden)
     stored.voice.check(checkpoint)
-    _store(store, stored)
+    _store(store, stored, parsed)
 
 
 def _blend(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
     draft = _draft(parsed)
     _check_name_is_free(store, draft.name)
-    _store(store, blend(draft, store.load(parsed.one), store.load(parsed.other), parsed.weight))
+    _store(store, blend(draft, store.load(parsed.one), store.load(parsed.other), parsed.weight), parsed)
 
 
 def _list(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
@@ -146,7 +151,9 @@ def _list(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
         print(f"no voices in {store.folder}")
     width = max(map(len, voices), default=0)
     for name, stored in voices.items():
+        owner = stored.voice.ownership.owner
         notes = [stored.voice.description, _kind(stored), stored.origin.source, stored.origin.checkpoint]
+        notes.append(f"of key {owner}" if owner else "")
         print(f"{name:<{width}}  " + "; ".join(note for note in notes if note))
 
 
@@ -155,8 +162,8 @@ def _remove(parsed: argparse.Namespace, _: Settings, store: VoiceStore) -> None:
     print(f"removed {parsed.name.lower()} from {store.folder}")
 
 
-def _store(store: VoiceStore, stored: StoredVoice) -> None:
-    store.add(stored)
+def _store(store: VoiceStore, stored: StoredVoice, parsed: argparse.Namespace) -> None:
+    store.add(stored.owned_by(VoiceOwnership(parsed.owner, parsed.shared)))
     print(f"stored {stored.name} ({_kind(stored)}) in {store.folder}")
 
 
@@ -183,4 +190,6 @@ def _entry(stored: StoredVoice) -> dict[str, object]:
         "checkpoint": origin.checkpoint,
         "source": origin.source,
         "made": origin.made,
+        "owner": voice.ownership.owner,
+        "shared": voice.ownership.shared,
     }

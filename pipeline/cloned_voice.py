@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .checkpoint.checkpoint import TalkerCheckpoint
 from .errors import BadVoice
+from .interface import EVERY_KEY, VoiceOwnership
 
 MAX_REFERENCE_FRAMES = 375
 """Longest reference recording of a voice, 30 s; 5 to 15 s are best (docs/qwen3_tts.md, section 13, item 3)."""
@@ -33,6 +34,7 @@ class ClonedVoice:
     reference_codes: NDArray[np.int64] | None = None
     languages: tuple[str, ...] = ()
     description: str = ""
+    ownership: VoiceOwnership = EVERY_KEY
 
     def __post_init__(self) -> None:
         if not self.name.strip():

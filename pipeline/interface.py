@@ -57,6 +57,26 @@ class SpeechRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class VoiceOwnership:
+    """The API key that a cloned voice belongs to. Keys are given by name; None where none are configured."""
+
+    owner: str = ""
+    """Empty for a voice of every key."""
+    shared: bool = False
+    """Whether other keys may list the voice and speak with it."""
+
+    def usable_by(self, key: str | None) -> bool:
+        return self.shared or self.removable_by(key)
+
+    def removable_by(self, key: str | None) -> bool:
+        return key is None or self.owner in ("", key)
+
+
+EVERY_KEY = VoiceOwnership()
+"""The ownership of a model's own voices, and of cloned ones without an owner."""
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceInfo:
     """A voice on offer; `languages` always contains "auto"."""
 
@@ -69,6 +89,7 @@ class VoiceInfo:
     """Made from a recording, not the model's own."""
     display: str = ""
     """Name to show to users; the voice's name if empty."""
+    ownership: VoiceOwnership = EVERY_KEY
 
 
 class FinishReason(StrEnum):

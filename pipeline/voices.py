@@ -74,6 +74,7 @@ class ModelVoices:
             languages=_merged(offered_languages(self._checkpoint), voice.languages),
             description=voice.description,
             cloned=True,
+            ownership=voice.ownership,
         )
 
     def remove(self, name: str) -> None:
@@ -86,8 +87,9 @@ class ModelVoices:
         """Returns the requested voice. Raises UnknownVoice, UnknownLanguage, UnsupportedOption."""
         name = request.voice.lower() or self.default
         if (voice := self._voices.get(name)) is None:
-            offered = ", ".join(self._voices) or "none yet: add one made from a recording"
-            raise UnknownVoice(f"no voice {request.voice!r}; there are: {offered}", param="voice")
+            # The voices are not listed: the client may not know them all.
+            hint = "" if self._voices else "; the model has none yet: add one made from a recording"
+            raise UnknownVoice(f"there is no voice {request.voice!r}{hint}", param="voice")
         if (language := request.language.lower()) not in voice.languages:
             offered = ", ".join(voice.languages)
             raise UnknownLanguage(f"voice {name} does not speak {language!r}; it speaks: {offered}", param="language")

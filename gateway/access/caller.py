@@ -125,6 +125,11 @@ class Grant:
     token_expires: datetime | None = None
     """When the token expires; None for a key."""
 
+    @property
+    def key(self) -> str | None:
+        """Name of the key; None where keys are not configured."""
+        return None if self.key_hash is None else self.caller.name
+
     def check(self, requirement: Requirement) -> None:
         """Raises Forbidden when the requirement is not met."""
         by_token = self.token_expires is not None

@@ -102,7 +102,7 @@ def document_routes(endpoints: Iterable[DocumentEndpoint], factory: UtteranceFac
     def route(endpoint: DocumentEndpoint) -> web.RouteDef:
         async def handler(request: web.Request) -> web.Response:
             asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
-            return to_response(endpoint.answer(asked, factory))
+            return to_response(endpoint.answer(asked, factory.for_key(request[GRANT].key)))
 
         return web.get(endpoint.pattern, handler)
 

@@ -135,7 +135,7 @@ class SpeechRoutes:
         try:
             body = await read_json(request, endpoint.body)
             asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
-            speech = endpoint.open(asked, body, self._factory)
+            speech = endpoint.open(asked, body, self._factory.for_key(slot.grant.key))
             stream = HttpStream(request, speech.body.content_type)
             try:
                 await self._sessions.run(stream, slot, speech)

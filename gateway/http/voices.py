@@ -18,16 +18,17 @@ from voxgate.pipeline.errors import (
     UnsupportedOption,
     VoxgateError,
 )
+from voxgate.pipeline.interface import VoiceOwnership
 
 from ..access.auth import QUERY_CREDENTIALS
 from ..protocols.reply import error_reply, json_reply
-from .application import to_response
+from .application import GRANT, to_response
 
 VOICES_PATH = "/v1/voices"
 RECEIVE_S = 60.0
 """Seconds in which a recording must arrive."""
 MAX_FIELD_BYTES = 8192
-_FIELDS = ("name", "text", "language", "description")
+_FIELDS = ("name", "text", "language", "description", "shared")
 _STATUS = {UnknownVoice.code: HTTPStatus.NOT_FOUND, UnsupportedOption.code: HTTPStatus.CONFLICT}
 
 
@@ -50,6 +51,13 @@ class _Upload:
             raise BadMessage("the voice's name is missing", param="name")
         return VoiceDraft(name, text or None, tuple(self.fields.get("language", ())), description)
 
+    def ownership(self, key: str | None) -> VoiceOwnership:
+        """Whose the voice will be, if `key` uploads it. Raises BadMessage."""
+        shared = self.fields.get("shared", ["false"])[0]
+        if shared not in ("true", "false"):
+            raise BadMessage(f"shared must be true or false, got {shared[:100]!r}", param="shared")
+        return VoiceOwnership(key or "", shared == "true")
+
 
 def voice_routes(library: VoiceLibrary) -> list[web.RouteDef]:
     """Routes that require the right to manage voices."""
@@ -58,7 +66,8 @@ def voice_routes(library: VoiceLibrary) -> list[web.RouteDef]:
         try:
             with library.cloning_service().queue_slot():
                 upload = await _receive(request, library.cloning_service().max_bytes)
-                stored = await library.add(upload.draft(), upload.recording)
+                draft, ownership = upload.draft(), upload.ownership(request[GRANT].key)
+                stored = await library.add(draft, upload.recording, ownership)
         except VoxgateError as error:
             return to_response(error_reply(error, _STATUS))
         document = {
@@ -66,13 +75,14 @@ def voice_routes(library: VoiceLibrary) -> list[web.RouteDef]:
             "in_context": stored.voice.in_context,
             "languages": stored.voice.languages,
             "description": stored.voice.description,
+            "shared": stored.voice.ownership.shared,
         }
         location = {"Location": f"{VOICES_PATH}/{stored.name}"}
         return to_response(json_reply(HTTPStatus.CREATED, document, location))
 
     async def remove(request: web.Request) -> web.Response:
         try:
-            await library.remove(request.match_info["name"])
+            await library.remove(request.match_info["name"], request[GRANT].key)
         except VoxgateError as error:
             return to_response(error_reply(error, _STATUS))
         return web.Response(status=HTTPStatus.NO_CONTENT)

@@ -80,8 +80,10 @@ def voice_documents(factory: UtteranceFactory) -> list[dict[str, Any]]:
             "languages": voice.languages,
             "instructions": voice.instructions,
             "cloned": voice.cloned,
+            "is_owner": factory.key is not None and voice.ownership.owner == factory.key,
+            "shared": voice.ownership.shared,
         }
-        for voice in factory.synthesizer.voices.values()
+        for voice in factory.voices.values()
     ]
 
 
@@ -98,7 +100,7 @@ def _list_models(request: EndpointRequest, factory: UtteranceFactory) -> Reply:
 
 def _elevenlabs_model(factory: UtteranceFactory) -> dict[str, Any]:
     max_characters = factory.limits.characters_per_utterance
-    spoken = {name for voice in factory.synthesizer.voices.values() for name in voice.languages}
+    spoken = {name for voice in factory.voices.values() for name in voice.languages}
     return {
         "model_id": MODEL,
         "name": "Qwen3-TTS",

@@ -122,7 +122,7 @@ def read_options(request: EndpointRequest, factory: UtteranceFactory) -> ElevenL
         raise UnsupportedFormat(f"output_format must be one of {', '.join(FORMATS)}", param="output_format")
     return ElevenLabsOptions(
         voice,
-        language_from_code(query.get("language_code"), factory.synthesizer.voices[voice].languages),
+        language_from_code(query.get("language_code"), factory.voices[voice].languages),
         audio_format,
         auto_mode=query.get("auto_mode") == "true",
         absolute_times=query.get("sync_alignment") == "true",

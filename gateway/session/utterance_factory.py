@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voxgate.codecs.format import FormatError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption
@@ -27,11 +27,28 @@ class UtteranceFactory:
     settings: Settings
     synthesizer: Synthesizer
     encoder_factory: EncoderFactory
+    key: str | None = None
+    """Name of the API key of the client; None where keys are not configured."""
+
+    def for_key(self, key: str | None) -> UtteranceFactory:
+        """The factory for clients with that key: it has no cloned voices of other keys, except shared ones."""
+        return replace(self, key=key)
+
+    @property
+    def voices(self) -> Mapping[str, VoiceInfo]:
+        """Voices that the client may use, by lower-case name."""
+        offered = self.synthesizer.voices
+        if self.key is None:
+            return offered
+        return {name: voice for name, voice in offered.items() if voice.ownership.usable_by(self.key)}
 
     @property
     def default_voice(self) -> str:
-        """Voice of utterances that name none; empty when the model has no voice."""
-        return self.settings.voice or self.synthesizer.default_voice
+        """Voice of utterances that name none; empty when there is none."""
+        configured = self.settings.voice or self.synthesizer.default_voice
+        if self.key is None or configured.lower() in (voices := self.voices):
+            return configured
+        return next(iter(voices), "")
 
     @property
     def limits(self) -> Limits:
@@ -43,7 +60,7 @@ class UtteranceFactory:
 
         Raises UnknownVoice; EngineNotReady while the model, and with it the voices, are not loaded.
         """
-        voices, wanted = self.synthesizer.voices, name.lower()
+        voices, wanted = self.voices, name.lower()
         if wanted in voices:
             return wanted
         aliases = self.settings.aliases
@@ -88,7 +105,7 @@ class UtteranceFactory:
             raise EngineNotReady("the voice model is not ready", retry_after_ms=NOT_READY_RETRY_MS)
 
     def _check(self, request: SpeechRequest) -> None:
-        voices = self.synthesizer.voices
+        voices = self.voices
         if (voice := voices.get(request.voice.lower())) is None:
             raise _unknown_voice(request.voice, voices)
         if request.language.lower() not in voice.languages:

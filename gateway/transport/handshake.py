@@ -101,7 +101,7 @@ class HandshakeAuthenticator:
         """Raises VoxgateError."""
         single_value("Host", headers.get_all)  # RFC 9112, section 3.2
         connection.client_address = self._client_address(connection, headers)
-        connection.open_protocol = functools.partial(endpoint.open, request, self._factory)
+        connection.open_protocol = functools.partial(endpoint.open, request)
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
         credential = find_credential(headers.get_all, request.query)
         if credential is None and self._access.requires_key and endpoint.first_message_key is not None:
@@ -148,7 +148,7 @@ class HandshakeAuthenticator:
         grant = self._access.authenticate(credential, connection.client_address)
         grant.check(WebSocketEndpoint.requires)
         connection.hold_slot(self._sessions.reserve_slot(grant))
-        connection.wire_protocol = connection.open_protocol()
+        connection.wire_protocol = connection.open_protocol(self._factory.for_key(grant.key))
 
     def _client_address(self, connection: ServerConnection, headers: Headers) -> str:
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"

@@ -122,10 +122,10 @@ class Sessions:
 
     async def run(self, socket: Socket, slot: ConnectionSlot, protocol: WireProtocol) -> None:
         """Serves one socket until it is closed, then releases `slot`. Cancelling it ends every utterance."""
-        caller = slot.grant.caller
+        caller, factory = slot.grant.caller, self._factory.for_key(slot.grant.key)
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(socket, self._speech_closer)
-        session = ServerSession(name, caller, self._factory, self._admission, protocol, connection.wake, self._observer)
+        session = ServerSession(name, caller, factory, self._admission, protocol, connection.wake, self._observer)
         self._open.add(session)
         slot.session = session
         self._observer.session_opened(protocol.name, caller.key)

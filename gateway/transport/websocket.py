@@ -18,6 +18,7 @@ from websockets.protocol import Event, State
 from ..errors import Unauthorized
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
+from ..session.utterance_factory import UtteranceFactory
 from .buffer_limits import WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
 from .connection_pool import ConnectionPlace
@@ -58,7 +59,7 @@ class BoundedConnection(ServerConnection):
     """Reserved socket of the gateway and of its caller; released when the connection is lost."""
     client_address: str
     """Address of the client, which a trusted proxy may have forwarded."""
-    open_protocol: Callable[[], WireProtocol]
+    open_protocol: Callable[[UtteranceFactory], WireProtocol]
     """Opens the protocol of the endpoint that the client chose. Raises VoxgateError."""
     wire_protocol: WireProtocol
     """The opened protocol."""

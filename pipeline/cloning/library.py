@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..cloned_voice import ClonedVoice
 from ..errors import BadVoice, CheckpointError, CloningFailed, UnknownVoice, UnsupportedOption, VoiceExists
-from ..interface import VoiceInfo
+from ..interface import EVERY_KEY, VoiceInfo, VoiceOwnership
 from .creation import VoiceDraft
 from .service import CloningService
 from .store import StoredVoice, VoiceStore, validated_name
@@ -80,7 +80,7 @@ class VoiceLibrary:
             except OSError as error:
                 log.warning("reading the voices in %s failed: %s", self._store.folder, error)
 
-    async def add(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
+    async def add(self, draft: VoiceDraft, recording: bytes, ownership: VoiceOwnership = EVERY_KEY) -> StoredVoice:
         """Make a voice, store it, and offer it; call it inside `cloning_service().queue_slot()`.
 
         Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed. After an error or
@@ -90,7 +90,8 @@ class VoiceLibrary:
         draft = draft.validated()
         self._check_free(draft.name)
         try:
-            stored = await cloning.clone(draft, recording)
+            # The process that reads the recording does not decide whose voice it is.
+            stored = (await cloning.clone(draft, recording)).owned_by(ownership)
         except CheckpointError as error:
             # The message may name paths, which are not for clients.
             log.error("voice not made: %s", error.message)
@@ -112,23 +113,35 @@ class VoiceLibrary:
             await self._announce()
         return stored
 
-    async def remove(self, name: str) -> None:
-        """Remove a stored voice; utterances in progress keep it.
+    async def remove(self, name: str, key: str | None = None) -> None:
+        """Remove a stored voice on behalf of `key`, None without keys; utterances in progress keep it.
 
-        Raises UnknownVoice, also for the model's own voices, and CloningFailed when the file cannot be removed.
+        Raises UnknownVoice, also for the model's own voices and for those of other keys, and CloningFailed when the
+        file cannot be removed.
         """
         name = validated_name(name)
         async with self._changing:
             try:
-                await asyncio.to_thread(self._store.remove, name)
+                await asyncio.to_thread(self._remove, name, key)
             except UnknownVoice:
-                raise UnknownVoice(f"there is no stored voice {name!r}", param="name") from None
+                raise UnknownVoice(f"there is no stored voice {name!r}, or none of this key", param="name") from None
             except OSError as error:
                 raise CloningFailed(f"the voice could not be removed: {error.strerror}") from error
             await self._refresh()
         log.info("voice removed", extra={"voice": name})
         if self._announce is not None:
             await self._announce()
+
+    def _remove(self, name: str, key: str | None) -> None:
+        """Raises UnknownVoice, OSError."""
+        if key is not None:
+            try:
+                stored = self._store.load(name)
+            except BadVoice as error:  # whose it is cannot be read
+                raise UnknownVoice(error.message) from error
+            if not stored.voice.ownership.removable_by(key):
+                raise UnknownVoice("it belongs to another key")
+        self._store.remove(name)
 
     def _check_free(self, name: str) -> None:
         if name in self._registry.voices:

@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from safetensors.numpy import load, save
 from ..checkpoint.safetensors_header import read_metadata
 from ..cloned_voice import ClonedVoice
 from ..errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
+from ..interface import VoiceOwnership
 
 SUFFIX = ".safetensors"
 FORMAT = "voxgate-voice-1"
+_SHARED = "yes"
 MAX_VOICE_FILE_BYTES = 1 << 20
 """Limit of a voice file; a voice takes about 25 KB."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -62,6 +64,10 @@ class StoredVoice:
     def name(self) -> str:
         """The voice's name."""
         return self.voice.name
+
+    def owned_by(self, ownership: VoiceOwnership) -> StoredVoice:
+        """The same voice with another ownership."""
+        return replace(self, voice=replace(self.voice, ownership=ownership))
 
 
 class VoiceStore:
@@ -184,6 +190,8 @@ def serialize_voice(stored: StoredVoice) -> bytes:
         "name": voice.name,
         "languages": json.dumps(voice.languages),
         "description": voice.description,
+        "owner": voice.ownership.owner,
+        "shared": _SHARED if voice.ownership.shared else "",
         **{field.name: getattr(stored.origin, field.name) for field in fields(VoiceOrigin)},
     }
     if voice.reference_codes is not None and voice.reference_text is not None:
@@ -216,6 +224,7 @@ def parse_voice(file: bytes) -> StoredVoice:
         reference_codes=tensors.get("reference_codes"),
         languages=languages,
         description=metadata.get("description", ""),
+        ownership=VoiceOwnership(metadata.get("owner", ""), metadata.get("shared") == _SHARED),
     )
     return StoredVoice(
         voice, VoiceOrigin(**{field.name: metadata.get(field.name, "") for field in fields(VoiceOrigin)})

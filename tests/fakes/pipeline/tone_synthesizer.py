@@ -271,7 +271,9 @@ class ToneSynthesizer:
     def add_voice(self, voice: ClonedVoice) -> None:
         if len(voice.speaker_vector) != TONE_WIDTH:
             raise BadVoice("a vector of another model", param="speaker_vector")
-        self.voices[voice.name] = VoiceInfo(voice.name, ("auto", *voice.languages), voice.description, cloned=True)
+        self.voices[voice.name] = VoiceInfo(
+            voice.name, ("auto", *voice.languages), voice.description, cloned=True, ownership=voice.ownership
+        )
 
     def remove_voice(self, name: str) -> None:
         if name not in self.voices or not self.voices[name].cloned:

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+from fakes.gateway.loopback import next_of
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.waiting import DEADLINE_S
@@ -25,6 +26,8 @@ from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.cloning.service import CloningService
 from voxgate.pipeline.cloning.store import StoredVoice, VoiceStore
 from voxgate.pipeline.errors import CloningFailed, SilentAudio, VoxgateError
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 PAGE = "https://voice.example"
 MOST_BYTES = 100_000
@@ -56,8 +59,15 @@ class Listener(CloningService):
 
 
 class Place:
-    def __init__(self, client: aiohttp.ClientSession, listener: Listener, served: Gateway) -> None:
-        self.client, self.listener, self.served = client, listener, served
+    def __init__(
+        self, client: aiohttp.ClientSession, listener: Listener, served: Gateway, library: VoiceLibrary | None
+    ) -> None:
+        self.client, self.listener, self.served, self._library = client, listener, served, library
+
+    @property
+    def library(self) -> VoiceLibrary:
+        assert self._library is not None
+        return self._library
 
     async def post(self, query: str = "name=Eve", **options: Any) -> tuple[int, dict[str, Any]]:
         options = {"data": b"sound"} | options
@@ -68,8 +78,8 @@ class Place:
         async with self.client.delete(f"/v1/voices/{name}", **options) as response:
             return response.status
 
-    async def names(self) -> list[str]:
-        async with self.client.get("/v1/voices") as response:
+    async def names(self, path: str = "/v1/voices", **options: Any) -> list[str]:
+        async with self.client.get(path, **options) as response:
             return [voice["name"] for voice in (await response.json())["voices"]]
 
 
@@ -85,7 +95,7 @@ async def serving(
     await synthesizer.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as client, asyncio.timeout(DEADLINE_S):
-            yield Place(client, listener, served)
+            yield Place(client, listener, served, library)
     finally:
         await served.close()
 
@@ -100,6 +110,7 @@ async def test_a_raw_body_with_a_query(tmp_path: Path) -> None:
             "in_context": False,
             "languages": ["german", "english"],
             "description": "A friend",
+            "shared": False,
         }
         assert place.listener.heard == [(VoiceDraft("eve", None, ("german", "english"), "A friend"), b"sound")]
         assert await place.names() == ["ada", "bob", "eve"]
@@ -140,6 +151,7 @@ def form_of(*parts: tuple[str, bytes]) -> aiohttp.FormData:
         ("name=eve", {"data": b""}, 400, "bad_message"),
         ("name=eve&name=max", {}, 400, "bad_message"),
         ("name=eve&volume=3", {}, 400, "bad_message"),
+        ("name=eve&shared=maybe", {}, 400, "bad_message"),
         ("name=no/good", {}, 400, "bad_voice"),
         ("name=ada", {}, 409, "voice_exists"),
         ("name=eve", {"data": bytes(MOST_BYTES + 1)}, 413, "audio_too_large"),
@@ -226,6 +238,98 @@ async def test_voices_need_a_key_with_the_right_where_keys_are_configured(tmp_pa
         assert await place.delete("eve", headers={"Authorization": f"Bearer {token}"}) == 403
         assert await place.delete("eve", headers={"Authorization": "Bearer b"}) == 403
         assert await place.delete("eve", headers=key) == 204
+
+
+OWNERS = {name: {"headers": {"Authorization": f"Bearer {name}"}} for name in ("ada", "eve", "max")}
+OWNER_KEYS = (*(f"{name}={hash_key(name)}:speak+voices" for name in ("ada", "eve")), f"max={hash_key('max')}")
+
+
+async def test_voice_belongs_to_the_key_that_made_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        assert (await place.post("name=own", **OWNERS["ada"]))[0] == 201
+        for path in ("/v1/voices", "/v2/voices"):
+            assert await place.names(path, **OWNERS["ada"]) == ["ada", "bob", "own"]
+            assert await place.names(path, **OWNERS["eve"]) == ["ada", "bob"]
+        assert await place.delete("own", **OWNERS["eve"]) == 404
+        status, document = await place.post("name=own", **OWNERS["eve"])
+        assert (status, document["error"]) == (409, "voice_exists")
+        for method, url, body in (
+            ("GET", "/v1/voices/own", None),
+            ("POST", "/v1/audio/speech", {"input": "Hello.", "voice": "own", "response_format": "pcm"}),
+            ("POST", "/v1/text-to-speech/own?output_format=pcm_24000", {"text": "Hello."}),
+            ("POST", "/v1/speak?model=own&encoding=linear16&sample_rate=24000", {"text": "Hello."}),
+        ):
+            answers = {}
+            for name, options in OWNERS.items():
+                async with place.client.request(method, url, json=body, **options) as answer:
+                    answers[name] = answer.status
+                    assert name == "ada" or b"bob, own" not in await answer.read()
+            assert answers["ada"] == 200, url
+            assert answers["eve"] == answers["max"] != 200, url
+        assert await place.delete("own", **OWNERS["ada"]) == 204
+
+
+async def test_socket_path_names_no_voice_of_another_key(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        assert (await place.post("name=own", **OWNERS["ada"]))[0] == 201
+        url = f"ws://127.0.0.1:{place.served.port}/v1/text-to-speech/own/stream-input?output_format=pcm_24000"
+        async with connect(url, additional_headers=OWNERS["ada"]["headers"]):
+            pass
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, additional_headers=OWNERS["max"]["headers"])
+        assert refused.value.response.status_code == 404
+
+
+async def test_start_names_no_voice_of_another_key(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        assert (await place.post("name=own", **OWNERS["ada"]))[0] == 201
+        for name, answered in (("ada", "started"), ("max", "error")):
+            url = f"ws://127.0.0.1:{place.served.port}/v1/speech"
+            async with connect(url, additional_headers=OWNERS[name]["headers"]) as socket:
+                await socket.send(json.dumps({"type": "start", "utterance": "u", "voice": "own"}))
+                await socket.send(json.dumps({"type": "text", "utterance": "u", "text": "Hello."}))
+                message = await next_of(socket, answered)
+        assert message["code"] == "unknown_voice"
+        assert message["message"].endswith("available voices: ada, bob")
+
+
+async def test_shared_voice_is_used_by_others_and_removed_by_its_owner(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        status, document = await place.post("name=own&shared=true", **OWNERS["ada"])
+        assert (status, document["shared"]) == (201, True)
+        for name in OWNERS:
+            async with place.client.get("/v1/voices/own", **OWNERS[name]) as answer:
+                voice = await answer.json()
+            assert (voice["is_owner"], voice["shared"]) == (name == "ada", True)
+        assert await place.delete("own", **OWNERS["eve"]) == 404
+        assert await place.delete("own", **OWNERS["ada"]) == 204
+
+
+async def test_voice_without_an_owner_belongs_to_every_key(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        assert (await place.post("name=old"))[0] == 201
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        await place.library.refresh()
+        for options in OWNERS.values():
+            assert "old" in await place.names(**options)
+        assert await place.delete("old", **OWNERS["eve"]) == 204
+
+
+async def test_every_voice_is_offered_without_keys(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        assert (await place.post("name=own", **OWNERS["ada"]))[0] == 201
+    async with serving(tmp_path) as place:
+        await place.library.refresh()
+        assert "own" in await place.names()
+        assert await place.delete("own") == 204
+
+
+async def test_unreadable_voice_is_removed_by_no_key(tmp_path: Path) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(b"broken")
+    async with serving(tmp_path, keys=OWNER_KEYS) as place:
+        assert await place.delete("broken", **OWNERS["ada"]) == 404
+    async with serving(tmp_path) as place:
+        assert await place.delete("broken") == 204
 
 
 async def test_model_without_speaker_encoder_refuses_recordings(tmp_path: Path) -> None:

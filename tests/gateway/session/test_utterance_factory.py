@@ -12,7 +12,7 @@ from voxgate.gateway.messages import Start
 from voxgate.gateway.session.utterance_factory import UtteranceFactory, check_configured_voices
 from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption, VoxgateError
-from voxgate.pipeline.interface import EngineState, VoiceInfo
+from voxgate.pipeline.interface import EngineState, VoiceInfo, VoiceOwnership
 
 NAMED = VoiceInfo("ada", ("auto", "english"))
 DESIGNED = VoiceInfo("designed", ("auto",), instructions=True, needs_instructions=True)
@@ -60,6 +60,16 @@ def test_refusal_names_the_parameter(fields: dict[str, str], error: type[Voxgate
 def test_refusal_of_a_model_without_voices_says_so() -> None:
     with pytest.raises(UnknownVoice, match="none yet"):
         factory().utterance(start(), 1)
+
+
+def test_default_voice_is_one_that_the_key_may_use() -> None:
+    private = VoiceInfo("eve", ("auto",), cloned=True, ownership=VoiceOwnership("ada"))
+    shared = VoiceInfo("max", ("auto",), cloned=True, ownership=VoiceOwnership("ada", shared=True))
+    model = factory(private, shared)
+    assert [model.for_key(key).default_voice for key in (None, "ada", "bob")] == ["eve", "eve", "max"]
+    assert factory(private).for_key("bob").default_voice == ""
+    with pytest.raises(UnknownVoice, match="none yet"):
+        factory(private).for_key("bob").utterance(start(), 1)
 
 
 def test_opus_without_its_library_is_refused_as_unsupported_format(monkeypatch: pytest.MonkeyPatch) -> None:

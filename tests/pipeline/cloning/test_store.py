@@ -22,6 +22,7 @@ from voxgate.pipeline.cloning.store import (
     validated_name,
 )
 from voxgate.pipeline.errors import BadVoice, TooManyVoices, UnknownVoice, VoiceExists
+from voxgate.pipeline.interface import VoiceOwnership
 
 from .voices import in_context_voice, parts, stored_voice
 
@@ -29,6 +30,17 @@ from .voices import in_context_voice, parts, stored_voice
 @pytest.mark.parametrize("stored", [stored_voice(), in_context_voice()], ids=["vector", "in-context"])
 def test_voice_is_parsed_as_serialized(stored: Any) -> None:
     assert parts(parse_voice(serialize_voice(stored))) == parts(stored)
+
+
+@pytest.mark.parametrize("ownership", [VoiceOwnership(), VoiceOwnership("ada"), VoiceOwnership("ada", shared=True)])
+def test_owner_is_stored_with_the_voice(ownership: VoiceOwnership) -> None:
+    stored = stored_voice().owned_by(ownership)
+    assert parse_voice(serialize_voice(stored)).voice.ownership == ownership
+
+
+def test_file_without_an_owner_belongs_to_every_key() -> None:
+    assert parse_voice(save(VECTOR, METADATA)).voice.ownership == VoiceOwnership()
+    assert not parse_voice(save(VECTOR, METADATA | {"owner": "ada", "shared": "1"})).voice.ownership.shared
 
 
 VECTOR = {"speaker_vector": np.ones(8, np.float32)}
