@@ -92,17 +92,10 @@ class GatewayListener:
         self._server: Server | None = None
         self._expiry_task: asyncio.Task[None] | None = None
         self._read_budget = ReadBudget()
-        public = RouteGroup(
-            PUBLIC,
-            [
-                *probe_routes(engine, lambda: self.sessions.draining),
-                limits_route(factory, admission, engine, self.sessions),
-                *upgrade_routes(WEBSOCKET_ENDPOINTS),
-                *page_routes(),
-            ],
-        )
+        probes = probe_routes(engine, lambda: self.sessions.draining)
         groups = [
-            public,
+            RouteGroup(PUBLIC, [*probes, *upgrade_routes(WEBSOCKET_ENDPOINTS), *page_routes()], any_host=True),
+            RouteGroup(PUBLIC, [limits_route(factory, admission, engine, self.sessions)]),
             RouteGroup(ISSUE_TOKENS, token_routes(access)),
             RouteGroup(READ_METRICS, [] if exposition is None else [metrics_route(exposition)]),
             RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library)),

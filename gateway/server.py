@@ -25,6 +25,7 @@ from .engine import EngineSupervisor
 from .http.admin import AdminListener
 from .listener import GatewayListener
 from .observability.events import CompositeObserver, Observer, UsageLog
+from .observability.exposition import CachedExposition
 from .observability.metrics import Metrics, watch_lag
 from .observability.state import GatewayState
 from .protocols.registry import PROTOCOL_NAMES
@@ -101,17 +102,18 @@ class Gateway:
         )
         self._engine = EngineSupervisor(synthesizer, on_ready=self._on_engine_ready, on_poll=self._admit_waiting)
         access = access_from_settings(settings)
+        exposition = CachedExposition(self._make_exposition)
         self._listener = GatewayListener(
             self._factory,
             self._admission,
             self._engine,
             access,
             self._observer,
-            self._exposition if settings.admin_port is None else None,
+            exposition if settings.admin_port is None else None,
             library,
         )
         self._sessions = self._listener.sessions
-        self._admin = AdminListener(self._engine, lambda: self._sessions.draining, self._exposition, access)
+        self._admin = AdminListener(self._engine, lambda: self._sessions.draining, exposition, access)
 
     @property
     def port(self) -> int:
@@ -171,8 +173,9 @@ class Gateway:
             leads_s=self._sessions.leads_s(),
         )
 
-    async def _exposition(self) -> bytes:
-        return self._metrics.exposition()
+    async def _make_exposition(self) -> bytes:
+        self._metrics.update_state()
+        return await asyncio.to_thread(self._metrics.exposition)
 
     def _on_engine_ready(self) -> None:
         self._observer.engine_ready()

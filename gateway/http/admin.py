@@ -36,9 +36,11 @@ class AdminListener:
         exposition: Callable[[], Awaitable[bytes]],
         access: AccessControl,
     ) -> None:
-        metrics = metrics_route(exposition, access.check_host)
-        routes = RouteGroup(PUBLIC, [*probe_routes(engine, draining), metrics])
-        self._http = HttpApplication([routes], access, _BODY_BYTES)
+        groups = [
+            RouteGroup(PUBLIC, probe_routes(engine, draining), any_host=True),
+            RouteGroup(PUBLIC, [metrics_route(exposition, access.check_host)]),
+        ]
+        self._http = HttpApplication(groups, access, _BODY_BYTES)
         self._pool = ConnectionPool(ADMIN_CONNECTIONS, HEAD_TIMEOUT_S)
         self._server: asyncio.Server | None = None
 

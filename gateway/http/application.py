@@ -79,11 +79,15 @@ _noise.setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True, slots=True)
 class RouteGroup:
-    """Routes with the same requirement (PUBLIC for none) and the same shape of error responses."""
+    """Routes with the same requirement (PUBLIC for none) and the same shape of error responses.
+
+    `any_host`: whether they are the same for all clients, so that a page of any name may read them.
+    """
 
     requires: Requirement | None
     routes: Sequence[web.RouteDef]
     refuse: Callable[[ReportableError], Reply] = error_reply
+    any_host: bool = False
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Method and path of every route."""
@@ -153,15 +157,19 @@ class HttpApplication:
         """Lets current answers finish for half a second, then cuts every connection."""
         await self._runner.cleanup()
 
-    def _grant(self, request: web.Request, requirement: Requirement) -> Grant:
-        """Raises Forbidden, UnknownHost, Unauthorized."""
+    def _check_page(self, request: web.Request, group: RouteGroup) -> None:
+        """Refuses web pages of foreign origins and names. Raises Forbidden, UnknownHost."""
         headers = request.headers
         origin, host = origin_and_host(headers.getall("Origin", []), headers.getall("Host", []))
         if request.method not in ("GET", "HEAD"):
             self._access.check_origin(origin, host)
-        elif not self._access.requires_key:
+        elif not (group.any_host or self._access.requires_key):
             # A page of another origin cannot read the answer, unless its name resolves to this gateway.
             self._access.check_host(host)
+
+    def _grant(self, request: web.Request, requirement: Requirement) -> Grant:
+        """Raises Forbidden, Unauthorized, BadMessage."""
+        headers = request.headers
         credential = find_credential(lambda name: headers.getall(name, []), request.query)
         peer = self._access.proxies.client_address(request.remote or "?", headers.getall("X-Forwarded-For", []))
         grant = self._access.authenticate(credential, peer)
@@ -179,6 +187,7 @@ class HttpApplication:
             if resource is not None:
                 group = self._groups[request.method, resource.canonical]
                 refuse = group.refuse
+                self._check_page(request, group)
                 if group.requires is not PUBLIC:
                     request[GRANT] = self._grant(request, group.requires)
             return await handler(request)

@@ -23,6 +23,7 @@ from ..access.usage import SharedUsage
 from ..engine import EngineSupervisor
 from ..http.admin import AdminListener
 from ..listener import tls_context
+from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import MergedMetrics
 from ..observability.metrics import Metrics, watch_lag
 from ..observability.state import GatewayState
@@ -129,6 +130,7 @@ class SpeechProcess:
         self._callers = CallerRegistry()
         self._engine = EngineSupervisor(synthesizer, self._on_ready, self._on_poll, self._on_lost)
         self._supervisor = Supervisor(range(1, workers + 1), self)
+        self._exposition = CachedExposition(self._make_exposition)
         self._admin = AdminListener(self, lambda: self._supervisor.draining, self._exposition, access)
         self._workers = self._supervisor.workers
         self._attachments = EngineAttachments(synthesizer.attachment, self._workers)
@@ -257,12 +259,13 @@ class SpeechProcess:
             await asyncio.gather(*(worker.ask(question, VOICES_TIMEOUT_S) for worker in self._workers.values()))
         return b""
 
-    async def _exposition(self) -> bytes:
+    async def _make_exposition(self) -> bytes:
         """The metrics of all processes."""
         await asyncio.gather(*(worker.refresh_counts() for worker in self._workers.values()))
         # The totals already contain workers that ended meanwhile.
         current = [worker.counts.samples for worker in self._workers.values()]
-        return self._totals.exposition(self._metrics.registry, current)
+        self._metrics.update_state()
+        return await asyncio.to_thread(self._totals.exposition, self._metrics.registry, current)
 
     # Status
 

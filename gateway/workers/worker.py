@@ -20,6 +20,7 @@ from ..access.auth import access_from_settings
 from ..access.usage import SharedUsage
 from ..listener import GatewayListener
 from ..observability.events import CompositeObserver, Observer, UsageLog
+from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import WorkerMetrics, additive_samples
 from ..observability.metrics import Metrics, watch_lag
 from ..protocols.registry import PROTOCOL_NAMES
@@ -135,7 +136,7 @@ class GatewayWorker:
             self._engine_status,
             access_from_settings(settings, shared_usage, init.secret),
             CompositeObserver((self._metrics, UsageLog(), *observers)),
-            self._exposition if settings.admin_port is None else None,
+            CachedExposition(self._ask_exposition) if settings.admin_port is None else None,
             library if settings.voice_uploads else None,
             shared_usage,
         )
@@ -187,20 +188,21 @@ class GatewayWorker:
     async def answer(self, question: str) -> bytes:
         """Answers a question of the speech process."""
         if question == Question.COUNTS:
-            return self._counts().pack()
+            return (await self._counts()).pack()
         if question == Question.VOICES and self._library is not None:
             await self._library.refresh()
         return b""
 
-    def _counts(self) -> WorkerMetrics:
+    async def _counts(self) -> WorkerMetrics:
+        samples = await asyncio.to_thread(additive_samples, self._metrics.registry)
         sessions = self._listener.sessions
         return WorkerMetrics(
-            samples=additive_samples(self._metrics.registry),
+            samples=samples,
             sockets=dict(sessions.count_by_protocol()),
             leads_s=sessions.leads_s(),
         )
 
-    async def _exposition(self) -> bytes:
+    async def _ask_exposition(self) -> bytes:
         """The metrics of all processes. Raises EngineLost when the speech process does not answer."""
         try:
             return await self._link.ask(Question.EXPOSITION, EXPOSITION_TIMEOUT_S)

@@ -32,6 +32,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.error_sent("native", "x")
     metrics.session_opened("native", "team-a")
     metrics.engine_ready()
+    metrics.update_state()
     families = text_string_to_metric_families(metrics.exposition().decode())
     found: dict[str, set[str]] = {}
     for family in families:

@@ -130,7 +130,7 @@ MALFORMED |= {
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param((), id="without keys", marks=pytest.mark.xfail(strict=True, reason="not mended yet")),
+        pytest.param((), id="without keys"),
         pytest.param((key_entry("alice", new_key()),), id="with keys"),
     ],
 )
@@ -158,7 +158,6 @@ def _is_refusal(name: str, status: int) -> bool:
     return BAD_REQUEST <= status < 500 or (name.startswith("two ") and status in (101, OK))
 
 
-@pytest.mark.xfail(strict=True, reason="not mended yet")
 async def test_bodies_are_small() -> None:
     async with tone_gateway() as gateway:
         text = json.dumps({"input": "Hello.", "voice": "ada", "padding": "x" * BODY_BYTES}).encode()
@@ -171,7 +170,6 @@ async def test_bodies_are_small() -> None:
 FOREIGN_HOSTS = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example")
 
 
-@pytest.mark.xfail(strict=True, reason="not mended yet")
 @pytest.mark.parametrize("path", ["/metrics", "/v1/voices", "/v1/limits"])
 async def test_foreign_host_names_read_nothing(path: str) -> None:
     """A page of a name that an attacker resolves to this host would otherwise read the answers as its own."""

@@ -18,6 +18,7 @@ from voxgate.gateway.observability.metrics import Metrics, watch_lag
 def values(metrics: Metrics) -> dict[str, float]:
     """Every sample as Prometheus would read it, by `name{label=value,...}`."""
     found = {}
+    metrics.update_state()
     for family in text_string_to_metric_families(metrics.exposition().decode()):
         for sample in family.samples:
             labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
@@ -105,6 +106,7 @@ def test_every_metric_is_documented(metrics: Metrics) -> None:
     metrics.handshake_refused("x")
     metrics.error_sent("native", "x")
     metrics.session_opened("native", "team-a")
+    metrics.update_state()
     page = Path(__file__).parents[3].joinpath("docs/observability.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(voxgate_\w+)`", page))
     exposed = set(re.findall(r"^# TYPE (voxgate_\w+) \w+", metrics.exposition().decode(), re.MULTILINE))

@@ -90,12 +90,18 @@ async def test_counts_of_a_lost_worker_are_counted_once(monkeypatch: pytest.Monk
         victim = next(pid for pid in served.pids if serves(pid, doomed))
         os.kill(victim, signal.SIGKILL)
         await until(lambda: victim not in served.pids)
-        for _ in range(2):
+
+        async def lines() -> list[str]:
             answer = await http.get(f"{url(served)}/metrics", headers={"Connection": "close"})
-            lines = (await answer.text()).splitlines()
-            assert 'voxgate_utterances_total{outcome="done",protocol="native"} 2.0' in lines
-            assert f'voxgate_sessions_total{{protocol="native"}} {opened}.0' in lines
-            assert f'voxgate_sockets{{protocol="native"}} {len(spared)}.0' in lines
+            return (await answer.text()).splitlines()
+
+        async def counts_the_loss() -> bool:
+            return f'voxgate_sockets{{protocol="native"}} {len(spared)}.0' in await lines()
+
+        await until(counts_the_loss)
+        told = await lines()
+        assert 'voxgate_utterances_total{outcome="done",protocol="native"} 2.0' in told
+        assert f'voxgate_sessions_total{{protocol="native"}} {opened}.0' in told
 
 
 async def test_a_lost_engine_ends_its_utterances_and_leaves_the_sockets() -> None:
