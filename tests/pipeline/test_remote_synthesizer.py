@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import astuple
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
-from fakes.waiting import DEADLINE_S, until
+from fakes.waiting import until
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady
 from voxgate.pipeline.interface import EngineState, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
+from voxgate.pipeline.ipc.wakeup import WakeupListener
 from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
 from voxgate.pipeline.talker.remote_engine import RemoteTalkerEngine
 from voxgate.pipeline.voice_model import SynthesizerOptions
@@ -118,17 +117,14 @@ async def test_detach_during_attach_leaves_nothing_attached() -> None:
 
 
 async def test_wake_reaches_engine_without_speech_process() -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as engine:
-        engine.setblocking(False)
-        async with attach_scene() as scene:
-            engine.bind(f"\0{scene.wakeup_address}")
+    async with attach_scene() as scene:
+        with contextlib.closing(WakeupListener(scene.wakeup_address)) as engine:
             talker = RemoteTalkerEngine(scene.attachment, scene.sent.append, lambda _: None)
             talker.wake()
             talker.wake()
-            async with asyncio.timeout(DEADLINE_S):
-                assert await asyncio.get_running_loop().sock_recv(engine, 8) == b"!"
-            with pytest.raises(BlockingIOError):
-                engine.recv(8)
+            await until(engine.read)
+            await asyncio.sleep(0)
+            assert not engine.read()
             assert scene.sent == []
             talker.lose("the test is over")
 

@@ -26,6 +26,7 @@ from voxgate.pipeline.ipc.engine_messages import Attach
 from voxgate.pipeline.ipc.records import HEADER, RecordFlag, pack_pcm, pack_release, unpack_records
 from voxgate.pipeline.ipc.report_channel import ReportReceiver, ReportSender
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
+from voxgate.pipeline.ipc.wakeup import WakeupListener
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.slot_lease import SlotLease, TalkerSlotLease
 from voxgate.pipeline.talker.slot_owners import SlotOwner
@@ -150,8 +151,7 @@ class ToneEngine(VoiceModel):
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._step())]
         self._news = asyncio.Event()
-        self._wakeup = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._wakeup.bind(f"\0{self._address(WAKEUP_OWNER)}")
+        self._wakeup = WakeupListener(self._address(WAKEUP_OWNER))
         loop.add_reader(self._wakeup, self._on_wakeup)
         self._state = EngineState.READY
 
@@ -233,7 +233,8 @@ class ToneEngine(VoiceModel):
         return f"voxgate-tone-{self._run_id}-{owner}"
 
     def _on_wakeup(self) -> None:
-        self._wakeup.recv(1)
+        if not self._wakeup.read():
+            return
         self._news.set()
 
     def _on_report(self, message: bytes) -> None:

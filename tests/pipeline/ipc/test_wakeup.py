@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
+from contextlib import closing
 
 import pytest
-from fakes.waiting import DEADLINE_S
+from fakes.waiting import DEADLINE_S, block_until
 from voxgate.pipeline.ipc import wakeup
-from voxgate.pipeline.ipc.wakeup import SPIN_S, WakeupQueue, WakeupSender
+from voxgate.pipeline.ipc.wakeup import SPIN_S, WakeupListener, WakeupQueue, WakeupSender
 
 
 @pytest.fixture
@@ -32,6 +33,62 @@ def test_many_notifications_count_as_one(address: str) -> None:
     sender.close()
     sender.close()
     sender.notify()
+
+
+def test_sender_connects_again_to_the_next_engine(address: str) -> None:
+    sender = WakeupSender(address)
+    for _ in range(2):
+        with closing(WakeupListener(address)) as engine:
+            sender.notify()
+            block_until(engine.read)
+            assert not engine.read()
+        sender.notify()
+    sender.close()
+
+
+def test_full_socket_neither_blocks_nor_loses_the_notification(address: str) -> None:
+    sender = WakeupSender(address)
+    with closing(WakeupListener(address)) as engine:
+        for _ in range(100_000):
+            sender.notify()
+        block_until(engine.read)
+        block_until(lambda: not engine.read())
+        sender.notify()
+        assert engine.read()
+    sender.close()
+
+
+def test_one_read_takes_a_bounded_number_of_notifications(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "MAX_NOTIFICATIONS", 10)
+    sender = WakeupSender(address)
+    with closing(WakeupListener(address)) as engine:
+        for _ in range(25):
+            sender.notify()
+        block_until(engine.read)
+        assert [engine.read() for _ in range(3)] == [True, True, False]
+    sender.close()
+
+
+def test_processes_of_other_users_are_refused(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wakeup, "is_same_user", lambda _: False)
+    with closing(WakeupListener(address)) as engine:
+        for _ in range(5):
+            with closing(WakeupSender(address)) as other:
+                other.notify()
+                assert not any(engine.read() for _ in range(3))
+        assert engine._senders == {}
+    assert len(caplog.records) == 1
+
+
+def test_ended_senders_are_forgotten(address: str) -> None:
+    with closing(WakeupListener(address)) as engine:
+        sender = WakeupSender(address)
+        sender.notify()
+        block_until(engine.read)
+        sender.close()
+        block_until(lambda: not engine.read() and not engine._senders)
 
 
 def test_items_are_returned_in_order_and_end_the_wait(address: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes.waiting import block_until
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.cloned_voice import MAX_REFERENCE_FRAMES
 from voxgate.pipeline.errors import EngineError, EngineLost
@@ -24,7 +24,7 @@ from voxgate.pipeline.ipc.records import (
     unpack_records,
 )
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
-from voxgate.pipeline.ipc.wakeup import WakeupSender
+from voxgate.pipeline.ipc.wakeup import WakeupListener, WakeupSender
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Generation, Sampling
 from voxgate.pipeline.talker.prompt import MAX_INSTRUCTION_TOKENS, MAX_REFERENCE_TEXT_TOKENS, custom_voice_prompt
@@ -207,10 +207,8 @@ def test_reports_are_split_by_process_of_generation() -> None:
 def test_keep_awake_notifies_engine(checkpoint: TalkerCheckpoint) -> None:
     engine = TalkerEngine(checkpoint, EngineOptions(slots=1))
     engine.keep_awake()  # before the engine is started
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
-        listener.bind(f"\0{engine.wakeup_address}")
-        listener.settimeout(5)
+    with contextlib.closing(WakeupListener(engine.wakeup_address)) as listener:
         engine._wakeup = WakeupSender(engine.wakeup_address)
         engine.keep_awake()
-        assert listener.recv(1)
+        block_until(listener.read)
         engine._wakeup.close()
