@@ -35,7 +35,9 @@ from ..errors import (
 from .creation import VoiceDraft
 from .store import StoredVoice, parse_voice
 
-WORKER_COMMAND = (sys.executable, "-m", f"{__package__}.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", f"{__package__}.worker")
+"""-P: without the working directory among the folders of modules, which stay readable."""
+_KEPT_VARIABLES = ("PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 RETRY_AFTER_MS = 5000
 """Suggested delay when the queue is full: a voice takes a few seconds."""
 LOCK_POLL_S = 0.1
@@ -88,7 +90,7 @@ class CloningService:
         and CloningFailed when the worker exceeds the deadline or fails in any other way.
         """
         draft = draft.validated()
-        folder = str(self._folder)
+        folder = str(self._folder.absolute())
         job = CloningJob(folder, self._checkpoint, draft, self.max_bytes, self._max_duration_s, recording)
         try:
             async with self._lock.hold(self._deadline_s):
@@ -107,7 +109,7 @@ class CloningService:
     async def _run_worker(self, message: bytes) -> bytes:
         # With the parent's pid the worker can tell whether the parent ended before it could watch it.
         command = (*self._command, str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=worker_environment())
         try:
             output, _ = await process.communicate(message)
         finally:
@@ -119,6 +121,12 @@ class CloningService:
         if process.returncode:
             log.warning("cloning worker exited with status %s", process.returncode)
         return output
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of a worker: where libraries are, one thread for each of them, and nothing else of this one."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return kept | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _at_capacity() -> AtCapacity:

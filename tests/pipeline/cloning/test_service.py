@@ -15,10 +15,10 @@ import psutil
 import pytest
 from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
+from voxgate.pipeline.cloning.job import run_job
 from voxgate.pipeline.cloning.recording import RecordingLimits
 from voxgate.pipeline.cloning.service import WORKER_COMMAND, CloningJob, CloningService, CrossProcessLock, parse_reply
 from voxgate.pipeline.cloning.store import parse_voice
-from voxgate.pipeline.cloning.worker import run_job
 from voxgate.pipeline.errors import AtCapacity, BadVoice, CheckpointError, CloningFailed, SilentAudio
 
 from .small_base import recording
@@ -108,7 +108,7 @@ def test_unexpected_exception_becomes_cloning_failed(base: Path, monkeypatch: py
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("voxgate.pipeline.cloning.worker.voice_from_recording", fail)
+    monkeypatch.setattr("voxgate.pipeline.cloning.job.voice_from_recording", fail)
     with pytest.raises(CloningFailed, match="MemoryError"):
         parse_reply(run_job(job(base, recording())))
 
