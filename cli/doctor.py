@@ -26,7 +26,7 @@ VLLM_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 """vLLM imports these where they are installed; a build for another torch then breaks the import of vLLM."""
 MIN_MEMORY_GB = 6
 MIN_SHARED_MEMORY_MB = 64
-GPU_QUERY = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+GPU_QUERY = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader"]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,30 @@ def check_gpu() -> Iterator[Finding]:
     if query.returncode != 0:
         yield Finding(False, "nvidia-smi finds no GPU", "repair the driver, or set VOXGATE_ACCELERATOR=cpu at set-up")
     for gpu in query.stdout.strip().splitlines() if query.returncode == 0 else ():
-        yield Finding(True, f"GPU {gpu}")
+        yield from check_kernels(gpu)
+
+
+def check_kernels(gpu: str) -> Iterator[Finding]:
+    """Findings on one GPU; `gpu`: name, memory and compute capability as `GPU_QUERY` prints them."""
+    from voxgate.codecs.neural.cuda.tiles import ChipLimits
+    from voxgate.pipeline.cuda.capability import check_capability
+    from voxgate.pipeline.cuda.fast_paths import OPTIONS, FastPath
+    from voxgate.pipeline.errors import EngineError
+
+    name, memory, capability = (part.strip() for part in gpu.rsplit(",", 2))
+    major, minor = capability.split(".")
+    chip = ChipLimits((int(major), int(minor)), 0)
+    try:
+        check_capability(chip.capability, name)
+    except EngineError as error:
+        yield Finding(False, f"GPU {name}, {memory}", f"{error}; set VOXGATE_ACCELERATOR=cpu at set-up")
+        return
+    yield Finding(True, f"GPU {name}, {memory}, compute capability {capability}")
+    missing = {path: path.missing(chip) for path in FastPath}
+    yield Finding(None, "fast paths: " + ", ".join(path for path in FastPath if not missing[path]))
+    for path in FastPath:
+        if missing[path] and path not in OPTIONS:
+            yield Finding(None, f"without {path}: {missing[path]}")
 
 
 def check_port(port: int) -> Iterator[Finding]:

@@ -124,3 +124,18 @@ def test_port_in_use_is_reported() -> None:
     assert f"port {port} is in use" in finding.text
     (finding,) = doctor.check_port(port)
     assert finding.ok
+
+
+def test_gpu_is_shown_with_the_fast_paths_that_it_has() -> None:
+    findings = list(doctor.check_kernels("NVIDIA GeForce RTX 4090, 24564 MiB, 8.9"))
+    assert [finding.ok for finding in findings] == [True, None, None, None, None]
+    assert findings[0].text == "GPU NVIDIA GeForce RTX 4090, 24564 MiB, compute capability 8.9"
+    assert findings[1].text == "fast paths: own layers, fast input preparation, half-precision codec"
+    assert findings[2].text == "without CUDA code draw: it needs compute capability 9.0, this GPU has 8.9"
+    assert "without" not in " ".join(finding.text for finding in doctor.check_kernels("NVIDIA H200, 143771 MiB, 9.0"))
+
+
+def test_gpu_that_is_too_old_is_an_error_in_one_sentence() -> None:
+    (finding,) = doctor.check_kernels("Tesla T4, 15360 MiB, 7.5")
+    assert finding.ok is False
+    assert "Tesla T4 has CUDA compute capability 7.5, but the talker needs 8.0 or later" in finding.advice

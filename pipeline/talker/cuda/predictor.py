@@ -121,6 +121,7 @@ class GpuCodePredictor:
         return codes, self._logits[: len(start)].clone()
 
     def _start_pass(self, x: Tensor) -> None:
+        # Operations of PyTorch, which no kernel overtakes: `draw_codes.cu` reads options before it waits.
         count = len(x)
         self._x[:count] = x
         self._residual[:count] = x

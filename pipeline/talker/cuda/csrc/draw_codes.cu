@@ -20,6 +20,9 @@ KERNEL(draw_codes, THREADS) {
     DrawShared &shared = *(DrawShared *)shared_memory();
     Draw draw(shared);
     pdl_launch();
+    // Read before the wait: options and noise are written by an operation of PyTorch before the first kernel of the
+    // pass, and that kernel starts only when such an operation has ended. If a kernel with an early launch ever wrote
+    // them, these reads would have to follow the wait.
     const int row = block_index();
     const size_t at = (size_t)row * p.groups + p.group;
     const float inv_temperature = p.inverse_temperature[row], top_p = p.top_p[row], uniform = p.noise[at];
