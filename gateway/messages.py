@@ -486,6 +486,7 @@ class CloseCode(IntEnum):
     """WebSocket close codes of the gateway (RFC 6455, section 7.4; 4001 is in the private range)."""
 
     NORMAL = 1000
+    GOING_AWAY = 1001
     NOT_ACCEPTABLE = 1003
     POLICY = 1008
     RESTARTING = 1012

@@ -202,6 +202,11 @@ class Settings(BaseModel):
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(
         10, description="Seconds without a pong after which a socket is closed."
     )
+    socket_lifetime_s: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="Seconds after which a socket is closed once its utterances have finished, at the latest after "
+        "shutdown_grace_s, so that clients spread over replicas. By default, unlimited.",
+    )
     shutdown_grace_s: Annotated[float, Field(ge=0)] = Field(
         30, description="Seconds that active utterances may continue after the first SIGTERM or SIGINT."
     )

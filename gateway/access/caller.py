@@ -54,8 +54,7 @@ class Caller:
         self.utterances = 0
         """Active utterances, until the engine confirmed their end."""
         self._text = _bucket(limits)
-        # Addresses without limits need no row in the shared table.
-        self._shared_usage = shared_usage if has_key or limits.sockets or limits.characters_per_minute else None
+        self._shared_usage = shared_usage
 
     @property
     def unused(self) -> bool:
@@ -83,6 +82,12 @@ class Caller:
         self.sockets -= 1
         if self._shared_usage is not None:
             self._shared_usage.release_caller_socket(self.name, now_s)
+
+    def open_sockets(self, now_s: float) -> int:
+        """Open sockets in all processes."""
+        if self._shared_usage is None:
+            return self.sockets
+        return self._shared_usage.caller_sockets(self.name, now_s)
 
     def check_utterance(self) -> None:
         """Raises KeyLimit when this key has as many active utterances as its limit."""

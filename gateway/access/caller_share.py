@@ -45,9 +45,12 @@ class CallerShare:
         if len(self._refused) > 2:
             del self._refused[next(iter(self._refused))]
 
-    def limit(self, caller: str, places: int, now_s: float) -> int:
-        """Returns how many of `places` the caller may hold: at least one if there is one."""
-        return math.ceil(self._share * places) if self._others_present(caller, now_s) else places
+    def limit(self, caller: str, places: int, now_s: float, *, others: bool = False) -> int:
+        """Returns how many of `places` the caller may hold: at least one if there is one.
+
+        `others`: whether other callers are known to be present elsewhere.
+        """
+        return math.ceil(self._share * places) if others or self._others_present(caller, now_s) else places
 
     def _others_present(self, caller: str, now_s: float) -> bool:
         if len(self._held) > (caller in self._held):

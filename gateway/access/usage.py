@@ -178,6 +178,14 @@ class TokenBucket:
         self._tokens, wait_s = withdraw(self._tokens, tokens, self._rate_per_s, self._capacity)
         return wait_s
 
+    def reserve(self, now_s: float) -> float:
+        """Takes one token in any case; returns the seconds until it is available, 0.0 if it is."""
+        if self._filled_s is not None:
+            self._tokens = refilled(self._tokens, now_s - self._filled_s, self._rate_per_s, self._capacity)
+        self._filled_s = now_s
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate_per_s)
+
 
 def refilled(tokens: float, elapsed_s: float, rate_per_s: float, capacity: float) -> float:
     """Tokens of a bucket after `elapsed_s` seconds."""

@@ -50,6 +50,9 @@ class Ending(NamedTuple):
 SHUTDOWN = Ending(Draining, CloseCode.RESTARTING, "shutting down")
 REVOKED = Ending(lambda: Unauthorized("this API key was revoked"), CloseCode.POLICY, "key revoked")
 EXPIRED = Ending(lambda: Unauthorized("this API key or token has expired"), CloseCode.POLICY, "key or token expired")
+LIFETIME = Ending(
+    lambda: Draining("the socket has reached its longest life: connect again"), CloseCode.GOING_AWAY, "longest life"
+)
 
 
 class ServerSession:

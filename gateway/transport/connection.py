@@ -70,8 +70,15 @@ class _Reader(NamedTuple):
 class Connection:
     """One socket with its session. `run` serves it to its end."""
 
-    def __init__(self, socket: Socket, speech_closer: SpeechCloser) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        speech_closer: SpeechCloser,
+        message_delay_s: Callable[[float], float] = lambda _: 0.0,
+    ) -> None:
+        """`message_delay_s`: called at each message with the time; returns the seconds after which it is handled."""
         self._socket = socket
+        self._message_delay_s = message_delay_s
         self._speech_closer = speech_closer
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -109,6 +116,8 @@ class Connection:
         try:
             while True:
                 message = await self._socket.receive()
+                # At least one turn of the event loop, so that messages that wait together do not delay the others.
+                await asyncio.sleep(self._message_delay_s(self._loop.time()))
                 self._session.receive(message, self._loop.time())
                 self._changed.set()
                 while self._session.backlog > _MAX_BACKLOG:

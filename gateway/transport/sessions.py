@@ -10,20 +10,24 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
-from ..access.caller import Grant
-from ..access.usage import SharedUsage
+from ..access.caller import Caller, Grant
+from ..access.caller_share import CallerShare
+from ..access.usage import SharedUsage, TokenBucket
 from ..errors import SOCKETS_RETRY_MS, Draining
 from ..observability.events import Observer
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
-from ..session.session import EXPIRED, REVOKED, ServerSession
+from ..session.session import EXPIRED, LIFETIME, REVOKED, ServerSession
 from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser
 
+CALLER_RATE_FACTOR = 10
+"""Messages a second of all sockets of a caller, per allowed message a second of one; more are read later."""
 _IDLE_CLOSE_SPREAD_S = 0.5
 """Idle sockets close spread over this time, so that their clients do not all reconnect elsewhere at once."""
 
@@ -33,7 +37,8 @@ log = logging.getLogger(__name__)
 class Sessions:
     """Open sessions, at most `Settings.sockets` at once, over WebSockets and plain HTTP alike.
 
-    With a `shared_usage`, the limit holds for all processes that share it.
+    While several callers are present, each gets at most `Settings.caller_share` of them. With a `shared_usage`, both
+    limits hold for all processes that share it.
     """
 
     def __init__(
@@ -52,6 +57,9 @@ class Sessions:
         self._open: set[ServerSession] = set()
         self._slots: set[ConnectionSlot] = set()
         """Slots of this process's sockets, including those in their handshake."""
+        self._share = CallerShare(factory.settings.caller_share)
+        self._message_rates: WeakKeyDictionary[Caller, TokenBucket] = WeakKeyDictionary()
+        """Rates of the messages of all sockets of a caller in this process."""
         self._drain_deadline_s: float | None = None
         """Deadline of the drain; None while new sockets are accepted."""
         self._empty = asyncio.Event()
@@ -98,23 +106,43 @@ class Sessions:
         caller.acquire_socket(now_s())
         try:
             self._check_accepting()
+            self._check_share(caller, limit, now_s())
             shared = self._shared_usage
             free = len(self._slots) < limit if shared is None else shared.acquire_socket(limit)
             if not free:
                 raise _at_capacity(limit)
-        except VoxgateError:
+        except VoxgateError as error:
             caller.release_socket(now_s())
+            if isinstance(error, AtCapacity):
+                self._share.refuse(caller.name, now_s())
             raise
+        self._share.acquire(caller.name)
 
         def on_release() -> None:
             self._slots.discard(slot)
+            self._share.release(caller.name)
             if self._shared_usage is not None:
                 self._shared_usage.release_socket()
             caller.release_socket(now_s())
 
-        slot = ConnectionSlot(grant, on_release)
+        slot = ConnectionSlot(grant, now_s(), on_release)
         self._slots.add(slot)
         return slot
+
+    def _check_share(self, caller: Caller, limit: int, now_s: float) -> None:
+        """Raises AtCapacity when the caller, whose new socket is counted, exceeds its share."""
+        held = caller.open_sockets(now_s)
+        others = self.total_open > held - 1
+        allowed = self._share.limit(caller.name, limit, now_s, others=others)
+        if allowed < limit and held > allowed:
+            message = f"while other callers are present, one caller may have at most {allowed} open sockets"
+            raise AtCapacity(message, retry_after_ms=SOCKETS_RETRY_MS)
+
+    def _message_rate(self, caller: Caller) -> TokenBucket:
+        if (rate := self._message_rates.get(caller)) is None:
+            per_s = CALLER_RATE_FACTOR * self._factory.settings.messages_per_s
+            rate = self._message_rates[caller] = TokenBucket(per_s)
+        return rate
 
     def _check_accepting(self) -> None:
         if self.draining:
@@ -124,7 +152,7 @@ class Sessions:
         """Serves one socket until it is closed, then releases `slot`. Cancelling it ends every utterance."""
         caller, factory = slot.grant.caller, self._factory.for_key(slot.grant.key)
         name = f"{self._run_id}-{next(self._numbers)}"
-        connection = Connection(socket, self._speech_closer)
+        connection = Connection(socket, self._speech_closer, self._message_rate(caller).reserve)
         session = ServerSession(name, caller, factory, self._admission, protocol, connection.wake, self._observer)
         self._open.add(session)
         slot.session = session
@@ -175,16 +203,26 @@ class Sessions:
         return len(slots)
 
     def end_expired(self, has_expired: Callable[[Grant], bool], grace_s: float) -> None:
-        """Drains the sockets of clients whose grant has expired; aborts them `grace_s` after the call that found it."""
-        now_s = asyncio.get_running_loop().time()
+        """Drains sockets whose grant has expired, and those open for `Settings.socket_lifetime_s`.
+
+        They are aborted `grace_s` after the call that found them.
+        """
+        now_s, lifetime_s = asyncio.get_running_loop().time(), self._factory.settings.socket_lifetime_s
         for slot in tuple(self._slots):
-            if slot.session is None or not has_expired(slot.grant):
+            if slot.session is None:
                 continue
-            if slot.deadline_s is None:
-                slot.deadline_s = now_s + grace_s
-                slot.session.drain(round(grace_s * 1000), now_s, EXPIRED)
-            elif now_s >= slot.deadline_s:
-                slot.session.abort(EXPIRED)
+            if slot.deadline_s is not None:
+                if now_s >= slot.deadline_s:
+                    slot.session.abort(slot.ending)
+                continue
+            if has_expired(slot.grant):
+                slot.ending = EXPIRED
+            elif lifetime_s is not None and now_s - slot.opened_s >= lifetime_s:
+                slot.ending = LIFETIME
+            else:
+                continue
+            slot.deadline_s = now_s + grace_s
+            slot.session.drain(round(grace_s * 1000), now_s, slot.ending)
 
     def _start_drain(self, session: ServerSession) -> None:
         assert self._drain_deadline_s is not None
@@ -210,14 +248,16 @@ def _at_capacity(limit: int) -> AtCapacity:
 class ConnectionSlot:
     """A reserved socket of the gateway and of its caller; `on_release` gives both back."""
 
-    def __init__(self, grant: Grant, on_release: Callable[[], None]) -> None:
+    def __init__(self, grant: Grant, opened_s: float, on_release: Callable[[], None]) -> None:
         self.grant = grant
+        self.opened_s = opened_s
         self.session: ServerSession | None = None
         """The session of the socket; None during its handshake."""
         self.revoked = False
         """Whether the grant was revoked."""
         self.deadline_s: float | None = None
-        """When the session is aborted because the grant has expired; None before that."""
+        """When the session is aborted, because its `ending` is due; None before that."""
+        self.ending = EXPIRED
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:

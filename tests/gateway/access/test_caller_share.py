@@ -51,3 +51,7 @@ def test_share_of_one_sets_no_limit() -> None:
     share = CallerShare(1.0)
     share.acquire("b")
     assert share.limit("a", 7, 0.0) == 7
+
+
+def test_callers_known_to_be_present_elsewhere_limit_a_caller() -> None:
+    assert CallerShare(0.5).limit("a", 8, 0.0, others=True) == 4

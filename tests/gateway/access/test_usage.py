@@ -123,3 +123,10 @@ def test_full_bucket_does_not_overflow() -> None:
     while bucket.take(1000.0) == 0.0:
         taken += 1
     assert taken == BURST_S
+
+
+def test_reservations_are_served_at_the_rate() -> None:
+    bucket = TokenBucket(10, burst_s=0.2)
+    assert [bucket.reserve(0.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.1, 0.2, 0.3])
+    assert bucket.reserve(0.3) == pytest.approx(0.1)
+    assert bucket.reserve(100.0) == 0.0

@@ -12,11 +12,11 @@ from fakes.virtual_time import run
 from voxgate.gateway.access.caller import Caller, Grant
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.rights import DEFAULT_RIGHTS
-from voxgate.gateway.access.usage import SharedUsage
+from voxgate.gateway.access.usage import BURST_S, SharedUsage
 from voxgate.gateway.errors import Draining, KeyLimit
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol
-from voxgate.gateway.transport.sessions import ConnectionSlot, Sessions
+from voxgate.gateway.transport.sessions import CALLER_RATE_FACTOR, ConnectionSlot, Sessions
 from voxgate.pipeline.errors import AtCapacity
 
 
@@ -37,7 +37,7 @@ def in_loop(scene: Callable[[Sessions, Grant], None], shared_usage: SharedUsage 
 
 def test_slot_is_released_once() -> None:
     released = []
-    slot = ConnectionSlot(grant_of("ada"), lambda: released.append(True))
+    slot = ConnectionSlot(grant_of("ada"), 0.0, lambda: released.append(True))
     slot.release()
     slot.release()
     assert released == [True]
@@ -160,6 +160,111 @@ def test_sockets_of_an_expired_grant_finish_their_speech_until_the_deadline() ->
             assert sockets["long"].of("error")[-1]["code"] == "unauthorized"
             assert not sockets["valid"].closed
             sockets["valid"].disconnect()
+            await asyncio.gather(*running)
+
+    run(main())
+
+
+def test_caller_gets_at_most_its_share_of_the_sockets_while_another_is_present() -> None:
+    def scene(sessions: Sessions, _: Grant) -> None:
+        ada, bob = grant_of("ada"), grant_of("bob")
+        held = [sessions.reserve_slot(ada) for _ in range(4)]
+        with pytest.raises(AtCapacity, match="all 4 sockets"):
+            sessions.reserve_slot(bob)
+        held.pop().release()
+        with pytest.raises(AtCapacity, match="at most 2 open sockets"):
+            sessions.reserve_slot(ada)  # a refused caller is expected to try again
+        sessions.reserve_slot(bob)
+        held.pop().release()
+        with pytest.raises(AtCapacity):
+            sessions.reserve_slot(ada)
+        assert (ada.caller.sockets, bob.caller.sockets, sessions.total_open) == (2, 1, 3)
+
+    in_loop(scene, sockets=4)
+
+
+def test_share_of_a_caller_holds_over_all_processes() -> None:
+    ours = SharedUsage.create()
+    other = SharedUsage.attach(ours.path, 1)
+
+    def scene(sessions: Sessions, _: Grant) -> None:
+        ada = Grant(Caller("ada", KeyLimits(), shared_usage=ours), DEFAULT_RIGHTS)
+        elsewhere = [Caller(name, KeyLimits(), shared_usage=other) for name in ("ada", "bob")]
+        for caller in elsewhere:
+            other.acquire_socket(4)
+            caller.acquire_socket(0.0)
+        sessions.reserve_slot(ada)
+        with pytest.raises(AtCapacity, match="at most 2 open sockets"):
+            sessions.reserve_slot(ada)
+        elsewhere[1].release_socket(0.0)
+        other.release_socket()
+        sessions.reserve_slot(ada)
+
+    in_loop(scene, ours, sockets=4)
+
+
+def test_socket_is_closed_after_its_longest_life_and_finishes_its_speech() -> None:
+    async def main() -> None:
+        async with InProcessGateway(socket_lifetime_s=100.0) as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            sockets = {name: FakeSocket() for name in ("idle", "speaking", "long", "young")}
+            running: dict[str, asyncio.Task[None]] = {}
+
+            def open_socket(name: str) -> None:
+                slot = sessions.reserve_slot(grant_of(name))
+                running[name] = asyncio.create_task(sessions.run(sockets[name], slot, NativeProtocol()))
+
+            for name in ("idle", "speaking", "long"):
+                open_socket(name)
+            await asyncio.sleep(99)
+            open_socket("young")
+            say(sockets["speaking"], "a", "Some text to speak.")
+            sockets["long"].put(type="start", utterance="a", format={"codec": "pcm"})
+            sockets["long"].put(type="text", utterance="a", text="Text without an end.")
+            await sockets["speaking"].until("started")
+            sessions.end_expired(lambda _: False, 5.0)
+            assert not any(socket.of("going_away") for socket in sockets.values())
+            await asyncio.sleep(1)
+            sessions.end_expired(lambda _: False, 5.0)
+            assert await sockets["idle"].hung_up() == 1001
+            assert sockets["idle"].of("going_away")[0]["deadline_ms"] == 5000
+            assert await sockets["speaking"].hung_up() == 1001
+            assert len(sockets["speaking"].of("done")) == 1
+            await asyncio.sleep(5)
+            sessions.end_expired(lambda _: False, 5.0)
+            assert await sockets["long"].hung_up() == 1001
+            error = sockets["long"].of("error")[-1]
+            assert (error["code"], error["retryable"]) == ("draining", True)
+            assert not sockets["young"].closed
+            sockets["young"].disconnect()
+            await asyncio.gather(*running.values())
+
+    run(main())
+
+
+def test_messages_of_all_sockets_of_a_caller_share_a_rate() -> None:
+    async def main() -> None:
+        async with InProcessGateway(messages_per_s=10) as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            sockets = {name: [FakeSocket() for _ in range(count)] for name, count in (("ada", 20), ("bob", 1))}
+            grants = {name: grant_of(name) for name in sockets}
+            running = [
+                asyncio.create_task(sessions.run(socket, sessions.reserve_slot(grants[name]), NativeProtocol()))
+                for name, of_caller in sockets.items()
+                for socket in of_caller
+            ]
+            for socket in (*sockets["ada"], *sockets["bob"]):
+                for number in range(40):  # below the limit of a socket
+                    socket.put(type="ping", id=str(number))
+            await asyncio.sleep(0.1)
+            rate_per_s = CALLER_RATE_FACTOR * 10
+            assert sum(len(socket.of("pong")) for socket in sockets["ada"]) <= rate_per_s * (BURST_S + 0.2)
+            assert len(sockets["bob"][0].of("pong")) == 40
+            await asyncio.sleep((20 * 40 - rate_per_s * BURST_S) / rate_per_s + 0.1)
+            assert all(len(socket.of("pong")) == 40 for socket in sockets["ada"])
+            assert not any(socket.of("error") for socket in sockets["ada"])
+            for socket in (*sockets["ada"], *sockets["bob"]):
+                socket.disconnect()
             await asyncio.gather(*running)
 
     run(main())
