@@ -116,15 +116,22 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
         _Owner("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
         _Owner(
             "vllm.v1.core.sched.scheduler:Scheduler",
-            "add_request finish_requests get_grammar_bitmask get_num_unfinished_requests has_finished_requests "
-            "has_requests requests running schedule update_from_output",
+            "_preempt_request add_request block_size finish_requests get_grammar_bitmask get_num_unfinished_requests "
+            "has_finished_requests has_requests kv_cache_manager requests running schedule update_from_output waiting",
         ),
-        _Owner("vllm.v1.core.sched.output:SchedulerOutput", "num_scheduled_tokens total_num_scheduled_tokens"),
+        _Owner("vllm.v1.core.block_pool:BlockPool", "get_num_free_blocks"),
+        _Owner("vllm.v1.core.kv_cache_manager:KVCacheManager", "block_pool"),
+        _Owner("vllm.v1.core.sched.request_queue:FCFSRequestQueue", "peek_request prepend_request remove_requests"),
+        _Owner(
+            "vllm.v1.core.sched.output:SchedulerOutput",
+            "num_scheduled_tokens preempted_req_ids total_num_scheduled_tokens",
+        ),
         _Owner("vllm.v1.engine:EngineCoreOutput", "finish_reason new_token_ids request_id"),
         _Owner("vllm.v1.engine:EngineCoreOutputs", "finished_requests outputs scheduler_stats"),
         _Owner(
             "vllm.v1.request:Request",
-            "_all_token_ids _output_token_ids num_computed_tokens num_output_tokens prompt_token_ids request_id",
+            "_all_token_ids _output_token_ids num_computed_tokens num_output_tokens num_preemptions num_tokens "
+            "prompt_token_ids request_id",
         ),
     ),
     "model": (
@@ -420,6 +427,16 @@ def set_token_ids(request: Request, token_id: int) -> None:
     """Replaces every token of a running request, prompt and output, by `token_id`."""
     for tokens in (request.prompt_token_ids, request._all_token_ids, request._output_token_ids):
         tokens[:] = [token_id] * len(tokens)
+
+
+def free_pages(scheduler: Scheduler) -> int:
+    """Pages of the cache that no request holds."""
+    return scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+
+
+def preempt(scheduler: Scheduler, request: Request, now_s: float) -> None:
+    """Takes a request's pages away and puts it first in the queue; it must not be in `running` any more."""
+    scheduler._preempt_request(request, now_s)
 
 
 def is_cpu() -> bool:

@@ -3,6 +3,8 @@
 A held generation keeps its place and its cache; vLLM's scheduler only does not see it during one `schedule` call. When
 nothing but held generations remain, the engine sleeps until a process that wrote the slot tables wakes it. When more
 generations could step than one step has time for, those whose listeners are closest to running out of audio go first.
+When the cache of keys and values is full, held generations give up theirs, those with the most audio ahead first; they
+are computed again once they may step.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from voxgate.codecs.pcm import FRAME_MS
 from ...ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
 from ...ipc.slot_tables import Field
 from ...step_times import StepTimer, StepTimes
-from .compat import AsyncScheduler, Scheduler, set_token_ids
+from .compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
 from .config import EngineConfig
 from .step_timing import MIN_SAMPLES, StepShape, order_wait_s, step_shape
 
@@ -63,13 +65,21 @@ class CreditScheduling(_SchedulerBase):
         if len(ready) > (largest := self._largest_batch(now_s)):
             ready, late = ready[:largest], ready[largest:]
             held += late
-        if held:
-            self.running = ready
+        parked = self._park()
+        ready, held, preempted = self._relieve_cache(ready, held, now_s)
+        self.running = ready
         try:
             output = super().schedule(*args, **kwargs)
         finally:
             if held:
                 self.running = self.running + held
+            for request in parked + preempted:
+                self.waiting.prepend_request(request)
+        if preempted:
+            # As vLLM does for those that it preempts itself: the worker forgets them.
+            output.preempted_req_ids = {request.request_id for request in preempted} | (
+                output.preempted_req_ids or set()
+            )
         self._timer.ordered(output, now_s, self._shape(output))
         self._steps_scheduled += 1
         if self._handed_over:
@@ -108,9 +118,10 @@ class CreditScheduling(_SchedulerBase):
     def _has_work(self) -> bool:
         if not super().has_requests():
             return False
-        if self.has_finished_requests() or len(self.running) < self.get_num_unfinished_requests():
+        waiting = self.get_num_unfinished_requests() - len(self.running)
+        if self.has_finished_requests() or waiting > len(self._preempted()[1]):
             return True
-        return bool(may_step(*self._state()).any())
+        return bool(may_step(*self._state(self.running)).any())
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Ends aborted requests, between steps, and answers the markers among their names (`ipc/records.py`)."""
@@ -144,7 +155,7 @@ class CreditScheduling(_SchedulerBase):
     def _split(self) -> tuple[list[Request], list[Request]]:
         """Running requests that may step, the most urgent ones first if not all fit, and those that may not."""
         running = self.running
-        computed, rows = self._state()
+        computed, rows = self._state(running)
         ready = may_step(computed, rows)
         chosen = np.flatnonzero(ready)
         if len(chosen) > self._max_batch:
@@ -153,20 +164,68 @@ class CreditScheduling(_SchedulerBase):
             return [running[at] for at in chosen.tolist()], []
         return [running[at] for at in chosen.tolist()], [running[at] for at in np.flatnonzero(~ready).tolist()]
 
-    def _state(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Computed positions of each running request, int64 [n], and its slot's row, int64 [n, CONTROL_COLUMNS].
+    def _state(self, requests: Sequence[Request]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Position of the next step of each request, int64 [n], and its slot's row, int64 [n, CONTROL_COLUMNS].
 
         Called several times per step for hundreds of requests, hence on whole arrays.
         """
-        running = self.running
-        slots = np.array([request.prompt_token_ids[0] for request in running], np.int64)
-        computed = np.array([request.num_computed_tokens for request in running], np.int64)
+        slots = np.array([request.prompt_token_ids[0] for request in requests], np.int64)
+        computed = np.array([next_position(request) for request in requests], np.int64)
         if self._prefill_rows:
             successors = self._control[slots, Field.SUCCESSOR] - 1
             for at in np.flatnonzero(successors >= 0):
-                self._hand_over(running[at], int(successors[at]))
+                self._hand_over(requests[at], int(successors[at]))
                 slots[at] = successors[at]
         return computed, self._control[slots]
+
+    # A full cache
+
+    def _preempted(self) -> tuple[list[Request], list[Request]]:
+        """Waiting requests that were preempted: those that may step, the most urgent first, and the others."""
+        preempted = [request for request in self.waiting if request.num_preemptions]
+        if not preempted:
+            return [], []
+        computed, rows = self._state(preempted)
+        ready = may_step(computed, rows)
+        urgent = np.argsort(frames_ahead(computed, rows), kind="stable")
+        return [preempted[at] for at in urgent if ready[at]], [preempted[at] for at in urgent if not ready[at]]
+
+    def _park(self) -> list[Request]:
+        """Takes preempted requests that may not step out of the queue and returns them; puts the others first."""
+        ready, parked = self._preempted()
+        if ready or parked:
+            self.waiting.remove_requests(ready + parked)
+        for request in reversed(ready):
+            self.waiting.prepend_request(request)
+        return parked
+
+    def _relieve_cache(
+        self, ready: list[Request], held: list[Request], now_s: float
+    ) -> tuple[list[Request], list[Request], list[Request]]:
+        """Preempts held generations until the next step has the pages it needs, those with the most audio ahead first.
+
+        Returns `ready`, the most urgent first if pages are short, because vLLM preempts its last; the others of `held`;
+        and those preempted, which are not in the queue yet.
+        """
+        page = self.block_size
+        short = sum(request.num_computed_tokens % page == 0 for request in ready) - free_pages(self)
+        if self.waiting:
+            short += -(-self.waiting.peek_request().num_tokens // page)
+        if short <= 0:
+            return ready, held, []
+        ready = [ready[at] for at in np.argsort(frames_ahead(*self._state(ready)), kind="stable")]
+        kept, preempted = [], []
+        for at in np.argsort(-frames_ahead(*self._state(held)), kind="stable"):
+            request = held[at]
+            if short <= 0:
+                kept.append(request)
+                continue
+            short -= -(-request.num_computed_tokens // page)
+            preempt(self, request, now_s)
+            preempted.append(request)
+        # vLLM has put them first in the queue: they would take their pages back at once.
+        self.waiting.remove_requests(preempted)
+        return ready, kept, preempted
 
     # Prefilled prompts; the whole protocol is described in `prompt_pool.py`.
 
@@ -233,10 +292,18 @@ class CreditAsyncScheduler(JustInTimeScheduling, AsyncScheduler):
     """For engines that schedule a step while the one before it runs (CUDA)."""
 
 
+def next_position(request: Request) -> int:
+    """The position of the next step of a request that has begun, steps in flight counted as done.
+
+    A preempted request has no computed positions; the step that repeats all of them is the next.
+    """
+    return request.num_computed_tokens or request.num_tokens - 1
+
+
 def may_step(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether the next step of each generation has its text token and its credit, bool [n].
 
-    `computed`: positions computed, int64 [n], steps in flight included; `rows`: of the `control` table.
+    `computed`: position of that step, int64 [n]; `rows`: of the `control` table.
     """
     frame = computed - rows[:, Field.PREFIX_LEN]
     has_text = (frame + rows[:, Field.TEXT_LEAD] < rows[:, Field.TEXT_LEN]) | (rows[:, Field.CLOSED] != 0)

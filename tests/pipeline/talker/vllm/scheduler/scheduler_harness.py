@@ -31,6 +31,12 @@ class FakeRequest:
     name: str
     slot: int
     num_computed_tokens: int = PREFIX
+    num_tokens: int = PREFIX + 1
+    num_preemptions: int = 0
+
+    @property
+    def request_id(self) -> str:
+        return self.name
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -39,6 +45,8 @@ class FakeRequest:
 
 class Order(list[str]):
     """The part of vLLM's SchedulerOutput that is read."""
+
+    preempted_req_ids: set[str] | None = None
 
     @property
     def num_scheduled_tokens(self) -> dict[str, int]:
@@ -49,25 +57,58 @@ class Order(list[str]):
         return len(self)
 
 
+class Queue(list[FakeRequest]):
+    """As vLLM's queue of waiting requests."""
+
+    def peek_request(self) -> FakeRequest:
+        return self[0]
+
+    def prepend_request(self, request: FakeRequest) -> None:
+        self.insert(0, request)
+
+    def remove_requests(self, requests: list[FakeRequest]) -> None:
+        self[:] = [each for each in self if each not in requests]
+
+
 @dataclass
 class PlainScheduler:
-    """Stands for vLLM's scheduler: schedules everything in `running` and `waiting`."""
+    """Stands for vLLM's scheduler: schedules everything in `running`, and the waiting requests whose pages are free."""
 
     vllm_config: Any
     running: list[FakeRequest] = field(default_factory=list)
-    waiting: list[FakeRequest] = field(default_factory=list)
+    waiting: Queue = field(default_factory=Queue)
+    block_size: int = 4
+    total_pages: int = 1000
     finished: bool = False
     ended: list[Any] = field(default_factory=list)
     broken: bool = False
+    known: list[FakeRequest] = field(default_factory=list)
     requests: dict[str, Any] = field(default_factory=dict)
     outputs: dict[int, Any] = field(default_factory=dict)
 
     def schedule(self) -> Order:
         if self.broken:
             raise RuntimeError("no blocks")
-        self.running = self.running + self.waiting
-        self.waiting = []
+        while self.waiting and self.pages(self.waiting[0].num_tokens) <= self.get_num_free_blocks():
+            request = self.waiting.pop(0)
+            request.num_computed_tokens = request.num_tokens
+            self.running = [*self.running, request]
         return Order(request.name for request in self.running)
+
+    def pages(self, positions: int) -> int:
+        return -(-positions // self.block_size)
+
+    @property
+    def kv_cache_manager(self) -> SimpleNamespace:
+        return SimpleNamespace(block_pool=self)
+
+    def get_num_free_blocks(self) -> int:
+        # Also of the requests that the scheduler under test hides from a `schedule` call.
+        return self.total_pages - sum(self.pages(request.num_computed_tokens) for request in self.known)
+
+    def _preempt_request(self, request: FakeRequest, _: float) -> None:
+        request.num_computed_tokens, request.num_preemptions = 0, request.num_preemptions + 1
+        self.waiting.prepend_request(request)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:  # noqa: ARG002 - as vLLM's
         return self.outputs
@@ -125,6 +166,7 @@ class SchedulerHarness:
 
     def run(self, *requests: FakeRequest) -> None:
         self.scheduler.running = list(requests)
+        self.scheduler.known = list(requests)
 
     def running(self) -> list[str]:
         return [request.name for request in self.scheduler.running]

@@ -70,7 +70,7 @@ def test_held_generations_are_left_out_and_stay_running(harness: SchedulerHarnes
 
 def test_new_generations_are_admitted_along_with_held_ones(harness: SchedulerHarness) -> None:
     harness.run(FakeRequest("a", 0))
-    harness.scheduler.waiting = [FakeRequest("new", 3, 0)]
+    harness.scheduler.waiting.append(FakeRequest("new", 3, 0))
     harness.hold(0)
     assert harness.scheduler.schedule() == ["new"]
     assert sorted(harness.running()) == ["a", "new"]
@@ -108,8 +108,8 @@ def test_engine_sleeps_without_requests(harness: SchedulerHarness) -> None:
 def test_waiting_and_finished_requests_keep_engine_awake(harness: SchedulerHarness) -> None:
     harness.run(FakeRequest("a", 0))
     harness.hold(0)
-    harness.scheduler.waiting = [FakeRequest("new", 1, 0)]
+    harness.scheduler.waiting.append(FakeRequest("new", 1, 0))
     assert harness.scheduler.has_requests()
-    harness.scheduler.waiting = []
+    harness.scheduler.waiting.clear()
     harness.scheduler.finished = True
     assert harness.scheduler.has_requests()

@@ -17,7 +17,11 @@ class PrefillRequest:
         self.prompt_token_ids = [row] * PREFIX
         self._all_token_ids = self.prompt_token_ids.copy()
         self._output_token_ids: list[int] = []
-        self.num_computed_tokens = 0
+        self.num_computed_tokens = self.num_preemptions = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._all_token_ids)
 
     @property
     def num_output_tokens(self) -> int:

@@ -129,7 +129,7 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         clock[0] += seconds
-        scheduler.waiting = [FakeRequest("new", 3, 0)]
+        scheduler.waiting.append(FakeRequest("new", 3, 0))
 
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(scheduling.time, "sleep", sleep)
