@@ -188,6 +188,12 @@ class Speech(Protocol):
     def advance(self, frames: int) -> None:
         """Reports that `frames` frames in all were heard (unpaced: sent); generation may run ahead from there."""
 
+    def catch_up(self) -> bool:
+        """Does a part of the work that `spoken_until` needs.
+
+        Returns whether more is left, for later turns of the event loop.
+        """
+
     def spoken_until(self, played_ms: int) -> int:
         """Returns the offset in the client's text of the first character not yet heard at `played_ms`; approximate.
 

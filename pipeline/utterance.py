@@ -25,7 +25,7 @@ from .interface import FinishReason, Milestones, SpeechChunk
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
-from .text.text_turns import PendingText, TextTurns
+from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.utterance_text import SpeechToken, UtteranceText
 
 log = logging.getLogger(__name__)
@@ -192,9 +192,8 @@ class UtteranceSpeech:
         self._plan, self._text, self._timing = plan, text, timing
         self._open_generation, self._codec, self._credit = open_generation, codec, credit
         self._after_close = after_close
-        self._pending = PendingText(
-            text_turns or TextTurns(), self._push_now, self._flush_now, self._end_now, self._fail_text
-        )
+        self._text_turns = text_turns or TextTurns()
+        self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
@@ -305,6 +304,12 @@ class UtteranceSpeech:
 
     def advance(self, frames: int) -> None:
         self._pass_frames(frames + self._leading.frames)
+
+    def catch_up(self) -> bool:
+        if self._text_turns.left <= 0:
+            return True
+        self._text_turns.spend(ALIGNMENT_CHARACTERS)
+        return self._timing.catch_up()
 
     def spoken_until(self, played_ms: int) -> int:
         return self._timing.spoken_until(played_ms)

@@ -280,6 +280,8 @@ class Deepgram(WireProtocol):
 class DeepgramV1(Deepgram):
     """Aura (`/v1/speak`): `Flushed` follows the audio of each flush, `Clear` stops."""
 
+    reports_spoken_text = False
+
     def __init__(self, options: DeepgramOptions) -> None:
         super().__init__(options)
         self._sequence_id = 0

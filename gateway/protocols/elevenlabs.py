@@ -216,6 +216,7 @@ class ElevenLabs(WireProtocol):
     """The behaviour of contexts, common to both kinds of socket."""
 
     name = "elevenlabs"
+    reports_spoken_text = False
 
     def __init__(self, options: ElevenLabsOptions) -> None:
         self._options = options

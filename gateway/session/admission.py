@@ -197,7 +197,7 @@ class AdmissionQueue:
             if has_share:
                 raise self._refusal(name, "this caller has its share of the places in the queue", now_s)
             return None
-        longest = max(self._waiting.values(), key=len, default=())
+        longest = max(self._waiting.values(), key=len, default=deque[Ticket]())
         if has_share or len(longest) <= waiting + 1:
             raise self._refusal(name, "all talker slots and all places in the queue are in use", now_s)
         dropped = longest[-1]

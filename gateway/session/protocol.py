@@ -44,6 +44,8 @@ class WireProtocol:
 
     name: str
     """Name in logs and metrics."""
+    reports_spoken_text: ClassVar[bool] = True
+    """Whether clients are told which text was spoken before an interrupt; it takes work to find out."""
     plays_in_order: ClassVar[bool] = False
     """Whether utterances are played one after another, so that audio sent ahead for one delays the next."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY

@@ -5,6 +5,7 @@ The wire protocol translates payloads; the session decides what happens to the u
 
 - calls `receive`, `on_audio`, `on_finished`, `on_failed`, `on_write_blocked`, `on_probe_answered` and `on_disconnect`
   when these things happen,
+- calls `answer_interrupts` after `receive` until it returns False,
 - takes effects with `next_effect` until it returns None, and performs them in order,
 - repeats that at `next_wake_s`, and whenever the session calls `wake`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -89,6 +91,8 @@ class ServerSession:
         self._text_idle_timeout_s = settings.text_idle_timeout_s
         self._utterance_timeout_s = settings.utterance_timeout_s
         self._next_number = 1
+        self._unanswered: deque[ServerUtterance] = deque()
+        """Interrupted utterances whose spoken text is not known yet."""
         self._ending = SHUTDOWN
         self._idle_close_s: float | None = None
         """While draining: when the socket closes if no utterance is active."""
@@ -209,10 +213,33 @@ class ServerSession:
     def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
         self._rate_policy.take("interrupts", now_s)
         for utterance in self._interrupted_by(message, now_s):
-            reply = utterance.interrupt(message.played_ms, now_s)
+            utterance.interrupt(message.played_ms, now_s)
             self._timers.busy_until_s = now_s
             self._termination.end(utterance, INTERRUPTED)
-            self._effects.send(reply)
+            if self._protocol.reports_spoken_text:
+                self._unanswered.append(utterance)
+            else:
+                self._effects.send(utterance.interrupted(with_text=False))
+        self.answer_interrupts()
+
+    def answer_interrupts(self) -> bool:
+        """Does a part of the work of finding the spoken text, and sends the answers that are complete.
+
+        Returns whether more is left: then the driver calls it again in the next turn of the event loop, before it
+        passes the next message.
+        """
+        while self._unanswered:
+            utterance = self._unanswered[0]
+            try:
+                if utterance.find_spoken_text():
+                    return not self.closing
+                answer = utterance.interrupted(with_text=True)
+            except Exception:
+                log.exception("finding the spoken text failed", extra=self._ids(utterance))
+                answer = utterance.interrupted(with_text=False)
+            self._unanswered.popleft()
+            self._effects.send(answer)
+        return False
 
     def _interrupted_by(self, message: messages.Interrupt, now_s: float) -> tuple[ServerUtterance, ...]:
         if message.utterance is not None:

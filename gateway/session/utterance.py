@@ -72,6 +72,8 @@ class ServerUtterance:
         self._speakable = SpeakableText()
         self._queued_text: list[str | None] = []
         """Text received before the speech is open, and None for a flush."""
+        self._heard_ms = 0
+        """Milliseconds that the client had heard when it interrupted."""
         self._frames = 0
         self._frames_credited = 0
         self._started_s = 0.0
@@ -177,17 +179,25 @@ class ServerUtterance:
         if self._first_packet_s is not None and speech.waiting_for_text:
             self._text_gap_s = now_s
 
-    def interrupt(self, played_ms: int | None, now_s: float) -> InterruptedMessage:
-        """Stops the utterance; returns the text that was heard. Without `played_ms`, the playback clock decides."""
+    def interrupt(self, played_ms: int | None, now_s: float) -> None:
+        """Stops the utterance where the client has played it. Without `played_ms`, the playback clock decides."""
         self.state = follow(self.state, Event.INTERRUPT)
         sent_ms = self._ms(self.pacer.sent_samples)
         heard_ms = self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
-        text = "".join(self._text)
-        spoken = self.speech.spoken_until(heard_ms) if self.speech is not None and heard_ms else 0
-        spoken = max(0, min(spoken, len(text)))
+        self._heard_ms = heard_ms
         self.outbox.drop()
+
+    def find_spoken_text(self) -> bool:
+        """Does a part of the work for `interrupted`; returns whether more is left for later turns of the event loop."""
+        return self.speech is not None and bool(self._heard_ms) and self.speech.catch_up()
+
+    def interrupted(self, *, with_text: bool) -> InterruptedMessage:
+        """Returns the answer to an interrupt, with the text that was heard; without `with_text`, all as remaining."""
+        text = "".join(self._text)
+        spoken = self.speech.spoken_until(self._heard_ms) if with_text and self.speech and self._heard_ms else 0
+        spoken = max(0, min(spoken, len(text)))
         return InterruptedMessage(
-            utterance=self.name, played_ms=heard_ms, text_spoken=text[:spoken], text_remaining=text[spoken:]
+            utterance=self.name, played_ms=self._heard_ms, text_spoken=text[:spoken], text_remaining=text[spoken:]
         )
 
     # From the pipeline

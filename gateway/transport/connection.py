@@ -120,6 +120,9 @@ class Connection:
                 await asyncio.sleep(self._message_delay_s(self._loop.time()))
                 self._session.receive(message, self._loop.time())
                 self._changed.set()
+                while self._session.answer_interrupts():
+                    await asyncio.sleep(0)
+                    self._changed.set()
                 while self._session.backlog > _MAX_BACKLOG:
                     self._effect_taken.clear()
                     await self._effect_taken.wait()

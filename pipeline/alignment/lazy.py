@@ -6,6 +6,7 @@ features of each frame. So those are recorded, and aligned only when an interrup
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -28,7 +29,7 @@ class LazyWordAligner:
         self._source = ""
         self._batch: list[tuple[Pcm, Codes]] = []
         self._batch_frames = 0
-        self._recorded: list[Callable[[], object]] = []
+        self._recorded: deque[Callable[[], object]] = deque()
 
     @property
     def pace(self) -> float:
@@ -62,12 +63,24 @@ class LazyWordAligner:
         """Return no words: the client did not ask for them."""
         return []
 
+    def catch_up(self) -> bool:
+        """Align a part of what was recorded, at most `_BATCH_FRAMES` frames; returns whether more is left.
+
+        A minute of speech takes hundreds of milliseconds, which would stop an event loop.
+        """
+        self._extract_features()
+        aligned = False
+        while self._recorded and not aligned:
+            replay = self._recorded.popleft()
+            replay()
+            aligned = isinstance(replay, partial)  # features; the other inputs cost little
+        return bool(self._recorded)
+
     def spoken_until(self, played_ms: int) -> int:
         """Align what was recorded since the last call; returns `WordAligner.spoken_until`."""
-        self._record(self._aligner.take_words)
-        recorded, self._recorded = self._recorded, []
-        for replay in recorded:
-            replay()
+        while self.catch_up():
+            pass
+        self._aligner.take_words()
         return self._aligner.spoken_until(played_ms)
 
     def _extract_features(self) -> None:

@@ -46,6 +46,7 @@ class WordTiming(Protocol):
     def end_segment(self, source_end: int | None = None) -> None: ...
     def finish(self) -> None: ...
     def take_words(self) -> list[WordTime]: ...
+    def catch_up(self) -> bool: ...
     def spoken_until(self, played_ms: int) -> int: ...
 
 
@@ -128,6 +129,10 @@ class WordAligner:
         taken = self._times[self._taken :]
         self._taken = len(self._times)
         return taken
+
+    def catch_up(self) -> bool:
+        """Returns False: nothing is left to do before `spoken_until`."""
+        return False
 
     def spoken_until(self, played_ms: int) -> int:
         """Offset of the first character not yet spoken at `played_ms`; it advances by whole words."""

@@ -16,6 +16,9 @@ not depend on how a text is cut."""
 FLUSH_CHARACTERS = 16
 """What a flush or the end counts as: it processes the text that was held back."""
 
+ALIGNMENT_CHARACTERS = 32
+"""What the alignment of a few frames counts as, where an interrupt asks for the text that was spoken: 2 ms at worst."""
+
 log = logging.getLogger(__name__)
 
 

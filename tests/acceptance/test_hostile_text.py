@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from fakes.pipeline.speech_bench import SpeechBench
+from voxgate.pipeline.alignment.lazy import LazyWordAligner
+from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig, load_voice_config
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
@@ -114,6 +116,22 @@ async def test_longest_turn_of_the_event_loop_is_bounded(
             await asyncio.sleep(0)
         longest_s = max(longest_s, time.thread_time() - began_s)
     figures.time_at_most(f"{name}: longest turn ms", 1000 * longest_s, MAX_TURN_MS)
+
+
+async def test_interrupt_of_long_speech_takes_no_long_turn(tokenizer: TextTokenizer, figures: Figures) -> None:
+    """Which text was spoken is found by aligning all of the speech, minutes of it."""
+    timing = LazyWordAligner(WordAligner())
+    async with SpeechBench(tokenizer, max_characters=4096, timing=timing) as bench:
+        await bench.say(("The quick brown fox jumps over the lazy dog. " * 100)[:4096])
+        longest_s, turns, began_s = 0.0, 0, time.thread_time()
+        while bench.speech.catch_up():
+            longest_s, began_s = max(longest_s, time.thread_time() - began_s), time.thread_time()
+            turns += 1
+            await asyncio.sleep(0)
+        bench.speech.spoken_until(10**6)
+        longest_s = max(longest_s, time.thread_time() - began_s)
+    figures.at_least("turns", turns, 20)
+    figures.time_at_most("longest turn ms", 1000 * longest_s, MAX_TURN_MS)
 
 
 async def test_session_survives_hostile_text() -> None:

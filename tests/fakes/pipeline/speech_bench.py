@@ -10,7 +10,7 @@ import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES
-from voxgate.pipeline.alignment.word_timing import WordAligner
+from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
@@ -125,6 +125,7 @@ class SpeechBench:
         prompt: Prompt = PROMPT,
         normalise: str | None = None,
         text_turns: TextTurns | None = None,
+        timing: WordTiming | None = None,
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -147,7 +148,7 @@ class SpeechBench:
         self.speech = UtteranceSpeech(
             plan,
             text=text,
-            timing=WordAligner(),
+            timing=timing or WordAligner(),
             open_generation=self.engine.open,
             codec=self.codec,
             credit=CreditRounds(0.0),

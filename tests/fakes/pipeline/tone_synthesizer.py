@@ -86,6 +86,8 @@ class ToneScript:
     """Number of a frame that raises GenerationFailed."""
     max_frames: int | None = None
     """Most frames of an utterance."""
+    alignment_turns: int = 0
+    """Turns of the event loop that finding the spoken text takes."""
     start_failures: list[Exception] = field(default_factory=list)
 
 
@@ -109,6 +111,7 @@ class ToneSpeech:
         self._script = owner.script
         self._cap = request.max_frames or owner.script.max_frames
         self._speakable = 0
+        self._alignment_turns = owner.script.alignment_turns
         self._ended = False
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
@@ -144,6 +147,10 @@ class ToneSpeech:
         assert frames <= self.made, "frames that were not made cannot be played"
         self.heard = frames
         self._changed.set()
+
+    def catch_up(self) -> bool:
+        self._alignment_turns -= 1
+        return self._alignment_turns >= 0
 
     def spoken_until(self, played_ms: int) -> int:
         return min(self.characters, int(played_ms / FRAME_MS / self._script.frames_per_character))

@@ -8,7 +8,7 @@ import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript
-from fakes.virtual_time import run
+from fakes.virtual_time import run, turns
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 3
 
@@ -181,5 +181,41 @@ def test_interrupt_of_all_takes_no_playback_position() -> None:
             error = await socket.until("error")
             assert (error["code"], error["param"], error["id"]) == ("bad_message", "played_ms", "i")
             await socket.until("done")
+
+    run(scene())
+
+
+def test_text_that_takes_several_turns_to_find_delays_only_the_next_messages() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript(alignment_turns=50)) as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT)
+            await asyncio.sleep(1)
+            socket.put(type="interrupt", utterance="a")
+            say(socket, "a", "Again.")
+            socket.put(type="ping", id="after")
+            await turns(20)
+            assert not socket.of("interrupted")
+            assert gateway.admission.active == 0, "the slot is free before the answer"
+            answer = await socket.until("interrupted")
+            assert answer["text_spoken"] == TEXT[:25]
+            check_no_audio_after_interrupt(socket)
+            await socket.until("done")
+            kinds = [m["type"] for m in socket.messages]
+            assert kinds == ["session", "started", "interrupted", "started", "pong", "done"]
+
+    run(scene())
+
+
+def test_connection_that_ends_while_the_text_is_searched_leaves_nothing() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript(alignment_turns=10**9)) as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT)
+            await asyncio.sleep(1)
+            socket.put(type="interrupt", utterance="a")
+            await turns(20)
+            gateway.runs[0].cancel()
+            await asyncio.sleep(1)
 
     run(scene())

@@ -231,7 +231,8 @@ def test_interrupt_splits_the_text_at_the_playback_position() -> None:
     spoken, _ = speaking()
     push_audio(spoken, 10)
     send_due(spoken, 2.0)
-    answer = spoken.interrupt(None, 2.25)
+    spoken.interrupt(None, 2.25)
+    answer = spoken.interrupted(with_text=True)
     assert (answer.played_ms, answer.text_spoken, answer.text_remaining) == (251, "He", "llo")
     assert spoken.outbox.next_samples is None
 

@@ -39,6 +39,18 @@ def test_answer_equals_that_of_immediate_alignment(played_ms: int) -> None:
     assert lazy.spoken_until(played_ms) == starts[answers[1]], "the same answer again"
 
 
+def test_alignment_in_parts_gives_the_same_answer() -> None:
+    whole, parts = LazyWordAligner(WordAligner()), LazyWordAligner(WordAligner())
+    feed(whole)
+    feed(parts)
+    count = 0
+    while parts.catch_up():
+        count += 1
+    assert count >= len(SPEECH) // FRAME_SAMPLES // 4 - 1
+    for played_ms in (0, 1000, 3000, 60_000):
+        assert parts.spoken_until(played_ms) == whole.spoken_until(played_ms)
+
+
 def test_alignment_continues_after_question_in_mid_speech() -> None:
     timing = LazyWordAligner(WordAligner())
     timing.push_text(SOURCE, len(SOURCE))
