@@ -104,11 +104,12 @@ def _run(settings: Settings, ready_path: Path | None) -> None:
 async def _serve(settings: Settings, ready_path: Path | None) -> None:
     from voxgate.gateway.access.auth import access_from_settings
     from voxgate.gateway.listener import tls_context
-    from voxgate.gateway.observability import log
+    from voxgate.gateway.observability import log as log_output
     from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
 
-    log.configure(settings.log_level, settings.log_format)
+    log_output.configure(settings.log_level, settings.log_format)
+    report_exposure(settings)
     raise_file_descriptor_limit(settings.sockets)
     if settings.device == "cuda" and (obstacle := cuda_obstacle()):
         raise SettingsError(f"device: {obstacle}")
@@ -140,7 +141,7 @@ async def _serve_alone(
 
     tracing = tracing_from(os.environ, asyncio.get_running_loop().time)
     observers = [] if tracing is None else [tracing]
-    uploads = library if settings.voice_uploads else None
+    uploads = None if settings.voice_uploads is False else library
     gateway = Gateway(settings, synthesizer, PacketEncoder, observers, uploads)
     try:
         await _serve_and_report(settings, gateway, synthesizer, ready_path)
@@ -185,6 +186,15 @@ async def _serve_and_report(
     finally:
         for task in reporting:
             task.cancel()
+
+
+def report_exposure(settings: Settings) -> None:
+    """Logs and prints what the configuration leaves open to others."""
+    from voxgate.gateway.access.exposure import exposure_warnings
+
+    for warning in exposure_warnings(settings):
+        log.warning("%s", warning)
+        _print(warning)
 
 
 async def report_progress(

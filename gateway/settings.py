@@ -122,7 +122,11 @@ class Settings(BaseModel):
         Path("~/.local/share/voxgate/voices"), description="Folder of cloned voices (see `voxgate voices`)."
     )
     voices_limit: Positive = Field(200, description="Maximum number of cloned voices in the folder.")
-    voice_uploads: bool = Field(True, description="Allow clients to create and delete cloned voices over HTTP.")
+    voice_uploads: bool | None = Field(
+        None,
+        description="Allow clients to create and delete cloned voices over HTTP. By default, keys with the right to; "
+        "without keys, every client if host is a loopback address.",
+    )
     voice_upload_mb: Annotated[int, Field(ge=1, le=100)] = Field(
         20, description="Maximum size of an uploaded recording in MB, 1 to 100."
     )

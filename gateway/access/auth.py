@@ -13,6 +13,7 @@ from voxgate.pipeline.errors import BadMessage
 from ..errors import QUOTED_CHARACTERS, Forbidden, Unauthorized, UnknownHost
 from ..settings import Settings, SettingsError
 from .caller import Caller, Grant, caller_name
+from .exposure import anonymous_rights
 from .keys import ApiKey, KeyLimits, KeyRing, KeysError, load_keys, utc_now
 from .proxies import TrustedProxies
 from .rights import TOKEN_RIGHTS, Right
@@ -279,6 +280,7 @@ def access_from_settings(
         defaults=defaults,
         origins=settings.allowed_origins,
         hosts=settings.allowed_hosts,
+        anonymous_rights=anonymous_rights(settings),
         shared_usage=shared_usage,
         proxies=TrustedProxies(settings.trusted_proxies),
     )

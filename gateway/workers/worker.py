@@ -137,7 +137,7 @@ class GatewayWorker:
             access_from_settings(settings, shared_usage, init.secret),
             CompositeObserver((self._metrics, UsageLog(), *observers)),
             CachedExposition(self._ask_exposition) if settings.admin_port is None else None,
-            library if settings.voice_uploads else None,
+            None if settings.voice_uploads is False else library,
             shared_usage,
         )
         self._tasks: set[asyncio.Task[None]] = set()

@@ -15,6 +15,7 @@ from voxgate.cli.serve import (
     choose_workers,
     page_address,
     raise_file_descriptor_limit,
+    report_exposure,
     report_progress,
     synthesizer_options,
 )
@@ -67,6 +68,18 @@ class Loading:
     def state(self) -> EngineState:
         self._looks -= 1
         return EngineState.STARTING if self._looks > 0 else self._end
+
+
+def test_public_address_without_keys_is_logged_and_printed(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    report_exposure(Settings(host="0.0.0.0"))
+    (record,) = caplog.records
+    (line,) = capsys.readouterr().err.splitlines()
+    assert record.levelname == "WARNING"
+    assert line == f"voxgate: {record.getMessage()}"
+    report_exposure(Settings())
+    assert capsys.readouterr().err == ""
 
 
 async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]) -> None:

@@ -338,6 +338,17 @@ async def test_model_without_speaker_encoder_refuses_recordings(tmp_path: Path) 
         assert (status, document["error"]) == (409, "unsupported_option")
 
 
+async def test_public_address_without_keys_refuses_uploads_unless_they_are_allowed(tmp_path: Path) -> None:
+    async with serving(tmp_path, host="0.0.0.0") as place:
+        assert await place.names() == ["ada", "bob"]
+        status, document = await place.post()
+        assert (status, document["error"]) == (403, "forbidden")
+        assert await place.delete("eve") == 403
+    async with serving(tmp_path, host="0.0.0.0", voice_uploads=True) as place:
+        assert (await place.post())[0] == 201
+        assert await place.delete("eve") == 204
+
+
 async def test_disabled_uploads_are_not_found(tmp_path: Path) -> None:
     async with serving(tmp_path, takes_uploads=False) as place:
         assert (await place.post())[0] == 405
