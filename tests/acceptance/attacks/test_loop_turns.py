@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -143,11 +142,7 @@ ATTACKS = {
 }
 
 
-def _pending(name: str) -> Any:
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="not mended yet"))
-
-
-@pytest.mark.parametrize("name", [_pending(name) if name.startswith("text") else name for name in ATTACKS])
+@pytest.mark.parametrize("name", ATTACKS)
 async def test_turns_stay_short(name: str, figures: Figures) -> None:
     """With `--timing` the longest turn is measured, otherwise the work in one.
 

@@ -87,13 +87,15 @@ class SessionWalk:
             {"type": "text", "utterance": name, "text": "hello "},
             {"type": "flush", "utterance": name},
             {"type": "end", "utterance": name},
+            {"type": "text", "utterance": name, "text": self.chance.choice([" ", "...", "<b>", "<|im_"])},
+            {"type": "interrupt"},
             {"type": "interrupt", "utterance": name},
             {"type": "interrupt", "utterance": name, "played_ms": self.chance.randrange(5000)},
             {"type": "ack", "utterance": name, "played_samples": self.chance.randrange(100_000)},
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 1, 1, 3, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 

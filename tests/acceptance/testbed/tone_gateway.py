@@ -20,6 +20,7 @@ from voxgate.cli import main as cli
 from voxgate.cli import serve as command
 from voxgate.pipeline.checkpoint.voice_config import load_voice_config
 from voxgate.pipeline.interface import SpeechRequest
+from voxgate.pipeline.text.text_turns import PendingText, TextTurns
 from voxgate.pipeline.text.tokenizer import load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 
@@ -31,6 +32,10 @@ FREED_KEPT = 1000
 """Slot releases that are kept for questions: a bound, so that a long run does not grow."""
 
 
+def _do_nothing(*_: object) -> None:
+    """Neither flush nor end nor errors of the text are looked at."""
+
+
 class InstrumentedToneSynthesizer(ToneSynthesizer):
     """A tone synthesizer that answers questions about what only its process can know."""
 
@@ -40,6 +45,7 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
         if real_text:
             self._text_rules, self._tokenizer = load_voice_config(DEMO).text, load_tokenizer(DEMO)
         self._real_text = real_text
+        self._text_turns = TextTurns()
         self._turn_meter: TurnMeter | None = None
         self.opened = 0
         self.freed_at: deque[tuple[int, float]] = deque(maxlen=FREED_KEPT)
@@ -59,7 +65,8 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
         speech = super().open(request)
         if self._real_text:
             text = UtteranceText(self._text_rules, self._tokenizer, self.max_characters)
-            speech.before_text = text.push
+            pending = PendingText(self._text_turns, lambda fragment: text.push(fragment) and None, *3 * [_do_nothing])
+            speech.before_text = pending.push
         self.opened += 1
         self.speeches.clear()  # a long run must not keep every speech
         return speech
