@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures
 import errno
 import logging
 import os
 import resource
+import signal
 import sys
+import threading
 import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from voxgate.gateway.ready_file import ReadyGateway, ready_file, write_ready_file
 from voxgate.gateway.settings import Settings, SettingsError, settings_from
@@ -50,6 +54,8 @@ MAX_AUTO_WORKERS = 12
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class ModelStatus(Protocol):
     """State of a voice model that may still be loading."""
@@ -75,6 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    # Until the gateway reloads its keys at SIGHUP, the signal must not end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         settings = settings_from(given_flags(parsed, Settings), parsed.config, gateway_variables(os.environ))
         _run(settings, parsed.ready_file)
@@ -97,8 +105,13 @@ def run(parsed: argparse.Namespace) -> int:
 def _run(settings: Settings, ready_path: Path | None) -> None:
     import uvloop
 
-    with ready_file(ready_path):
-        uvloop.run(_serve(settings, ready_path))
+    try:
+        with ready_file(ready_path):
+            uvloop.run(_serve(settings, ready_path))
+    except asyncio.CancelledError:
+        # A signal arrived before the gateway listened. A download has threads that an ordinary exit would wait for.
+        logging.shutdown()
+        os._exit(0)
 
 
 async def _serve(settings: Settings, ready_path: Path | None) -> None:
@@ -108,12 +121,16 @@ async def _serve(settings: Settings, ready_path: Path | None) -> None:
     from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
 
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    assert serving is not None
+    for number in (signal.SIGTERM, signal.SIGINT):  # until `serve_until_signal` has handlers of its own
+        loop.add_signal_handler(number, serving.cancel)
     log_output.configure(settings.log_level, settings.log_format)
     report_exposure(settings)
     raise_file_descriptor_limit(settings.sockets)
     if settings.device == "cuda" and (obstacle := cuda_obstacle()):
         raise SettingsError(f"device: {obstacle}")
-    folder = await asyncio.to_thread(checkpoint_folder, settings.checkpoint)
+    folder = await _in_daemon_thread(partial(checkpoint_folder, settings.checkpoint))
     synthesizer = build_synthesizer(settings, folder)
     library = build_library(settings, folder, synthesizer)
     await library.refresh()
@@ -130,6 +147,24 @@ async def _serve(settings: Settings, ready_path: Path | None) -> None:
             await _serve_alone(settings, synthesizer, library, ready_path)
     finally:
         watching.cancel()
+
+
+async def _in_daemon_thread(call: Callable[[], T]) -> T:
+    """Returns `call()` of a thread that the end of the event loop does not wait for, unlike those of `to_thread`.
+
+    Cancelling it leaves the thread running.
+    """
+    future = concurrent.futures.Future[T]()
+    future.set_running_or_notify_cancel()
+
+    def run_call() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run_call, name="checkpoint", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 async def _serve_alone(

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.interface import Synthesizer
@@ -196,29 +196,86 @@ async def serve_until_signal(gateway: GatewayServer, on_listening: Callable[[int
     `gateway.open` and `gateway.run_engine` raise. Cancelling it closes the gateway without a drain.
     """
     loop = asyncio.get_running_loop()
+    with _Signals(gateway) as signals:
+        try:
+            opened = await _open(gateway, signals.stop)
+        except BaseException:
+            await gateway.close()
+            raise
+        if not opened:
+            await gateway.close()
+            return
+        signals.opened()
+        engine = loop.create_task(gateway.run_engine())
+        try:
+            if on_listening is not None:
+                on_listening(gateway.port)
+            await run_until_first(asyncio.wait([engine]), signals.stop.wait())
+            if engine.done():
+                engine.result()
+                return
+            # The engine is supervised during the drain as well: clients have to hear of its loss.
+            await run_until_first(gateway.drain(), signals.stop_now.wait())
+        finally:
+            engine.cancel()
+            await asyncio.wait([engine], timeout=FINAL_GRACE_S)
+            stopped = signals.stop.is_set() and engine.done() and not engine.cancelled()
+            if stopped and (error := engine.exception()) is not None:
+                log.error("engine failed during shutdown: %s", error)
+            await gateway.close()
+
+
+async def _open(gateway: GatewayServer, stop: asyncio.Event) -> bool:
+    """Opens the gateway, which starts its workers; returns False when `stop` was set first. Raises what `open` does."""
+    opening = asyncio.ensure_future(gateway.open())
     try:
-        await gateway.open()
-    except BaseException:
-        await gateway.close()
-        raise
-    stop, stop_now = asyncio.Event(), asyncio.Event()
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, lambda: (stop_now if stop.is_set() else stop).set())
-    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
-    engine = loop.create_task(gateway.run_engine())
-    try:
-        if on_listening is not None:
-            on_listening(gateway.port)
-        await run_until_first(asyncio.wait([engine]), stop.wait())
-        if engine.done():
-            return engine.result()
-        # The engine is supervised during the drain as well: clients have to hear of its loss.
-        await run_until_first(gateway.drain(), stop_now.wait())
+        await run_until_first(asyncio.wait([opening]), stop.wait())
     finally:
-        engine.cancel()
-        await asyncio.wait([engine], timeout=FINAL_GRACE_S)
-        if stop.is_set() and engine.done() and not engine.cancelled() and (error := engine.exception()) is not None:
-            log.error("engine failed during shutdown: %s", error)
-        await gateway.close()
+        if not opening.done():
+            opening.cancel()
+            await asyncio.wait([opening])
+    if opening.cancelled():
+        return False
+    opening.result()
+    return True
+
+
+class _Signals:
+    """Handles the signals of a gateway within a block: the first and second of SIGTERM and SIGINT, and SIGHUP.
+
+    A SIGHUP before `opened` is remembered, because keys may have been read by then. After the block it has the effect
+    that it had before.
+    """
+
+    def __init__(self, gateway: GatewayServer) -> None:
+        self.stop, self.stop_now = asyncio.Event(), asyncio.Event()
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        self._open = self._reload = False
+
+    def __enter__(self) -> Self:
+        self._hangup = signal.getsignal(signal.SIGHUP)
+        for number in _STOP_SIGNALS:
+            self._loop.add_signal_handler(number, self._on_stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for number in (*_STOP_SIGNALS, signal.SIGHUP):
-            loop.remove_signal_handler(number)
+            self._loop.remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, self._hangup)
+
+    def opened(self) -> None:
+        """Reloads from now on when SIGHUP arrives, and at once if it did before."""
+        self._open = True
+        if self._reload:
+            self._gateway.reload()
+
+    def _on_stop(self) -> None:
+        (self.stop_now if self.stop.is_set() else self.stop).set()
+
+    def _on_hangup(self) -> None:
+        if self._open:
+            self._gateway.reload()
+        else:
+            self._reload = True

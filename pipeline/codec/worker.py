@@ -71,8 +71,9 @@ def main(argument: str) -> None:
     """Runs the worker's process; `argument` is CodecWorkerOptions as JSON."""
     options = CodecWorkerOptions.from_json(argument)
     kill_with_parent(options.parent_pid)
-    # Ctrl-C reaches the whole process group; the gateway decides when the codec ends.
+    # Ctrl-C and a hangup reach the whole process group; the gateway decides when the codec ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     torch.set_num_threads(options.threads)
     # The gateway may close the socket while an answer is sent, which is an end like any other.
     with suppress(BrokenPipeError, ConnectionResetError), socket.socket(fileno=options.socket_fd) as channel:

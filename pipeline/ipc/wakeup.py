@@ -116,7 +116,7 @@ class WakeupListener:
         self._poll.register(self._listener, select.EPOLLIN)
 
     def fileno(self) -> int:
-        return self._poll.fileno()
+        return -1 if self._poll.closed else self._poll.fileno()  # as a socket
 
     def read(self) -> bool:
         """Accepts what connects and reads what was sent; returns whether a notification was among it. Never waits."""

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import resource
+import signal
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,31 @@ async def test_missing_file_is_reported_in_one_line(flag: str, tmp_path: Path) -
     assert line.startswith("voxgate serve: ")
     assert missing in line
     assert process.returncode == (1 if flag == "--checkpoint" else 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signal_during_the_download_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    """The hub accepts connections and does not answer. A hangup before is ignored, as no keys are to be reloaded."""
+    asked = asyncio.Event()
+    hub = await asyncio.start_server(lambda *_: asked.set(), "127.0.0.1", 0)
+    environment = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}",
+        "HF_HOME": str(tmp_path / "cache"),
+        "NO_PROXY": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", "voxgate.cli", "serve", "--port", "0", "--checkpoint", "someone/voice"]
+    command += ["--ready-file", str(tmp_path / "ready.json")]
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=PIPE)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await asked.wait()
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(number)
+            _, errors = await process.communicate()
+        assert process.returncode == 0
+        assert b"Traceback" not in errors
+        assert [name for name in os.listdir(tmp_path) if "ready" in name] == []  # noqa: PTH208 - a list, not a wait
+    finally:
+        if process.returncode is None:
+            process.kill()
+        hub.close()

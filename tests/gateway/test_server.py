@@ -113,11 +113,17 @@ class ScriptedGateway:
     def __init__(self, engine_error: EngineError | None = None) -> None:
         self.engine_error = engine_error
         self.drained, self.lose_engine = asyncio.Event(), asyncio.Event()
-        self.engine_running = self.draining = self.closed = False
+        self.may_open = asyncio.Event()
+        self.may_open.set()
+        self.reloads = 0
+        self.opening = self.engine_running = self.draining = self.closed = False
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        self.opening = True
+        await self.may_open.wait()
 
-    def reload(self) -> None: ...
+    def reload(self) -> None:
+        self.reloads += 1
 
     async def run_engine(self) -> None:
         self.engine_running = True
@@ -180,6 +186,37 @@ async def test_workers_report_the_loss_of_the_engine_during_the_drain() -> None:
         assert failed.value.code == "engine_lost"
     async with asyncio.timeout(DEADLINE_S):
         await serving
+
+
+async def test_signal_while_the_gateway_opens_ends_it_without_an_engine() -> None:
+    """Opening takes as long as workers take to start."""
+    gateway = ScriptedGateway()
+    gateway.may_open.clear()
+    serving = asyncio.create_task(serve_until_signal(gateway))
+    await until(lambda: gateway.opening)
+    send_sigterm()
+    async with asyncio.timeout(DEADLINE_S):
+        await serving
+    assert (gateway.engine_running, gateway.draining, gateway.closed) == (False, False, True)
+
+
+async def test_hangup_while_the_gateway_opens_reloads_once_it_is_open() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    gateway = ScriptedGateway()
+    gateway.may_open.clear()
+    serving = asyncio.create_task(serve_until_signal(gateway))
+    await until(lambda: gateway.opening)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.sleep(0)
+    assert gateway.reloads == 0
+    gateway.may_open.set()
+    await until(lambda: gateway.engine_running and gateway.reloads == 1)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: gateway.reloads == 2)
+    send_sigterm()
+    gateway.drained.set()
+    await serving
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
 
 
 async def test_model_that_cannot_be_loaded_ends_the_gateway() -> None:

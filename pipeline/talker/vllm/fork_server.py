@@ -44,14 +44,14 @@ def multiprocessing_context(settings: Mapping[str, str]) -> BaseContext:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT in processes started meanwhile and in their children.
+    """Blocks SIGINT and SIGHUP in processes started meanwhile and in their children.
 
-    Ctrl-C reaches a terminal's whole process group; during the imports it would end the fork server with a traceback.
-    The gateway ends these processes itself.
+    Ctrl-C and a hangup reach a terminal's whole process group; during the imports Ctrl-C would end the fork server with
+    a traceback. The gateway ends these processes itself.
     """
     # The start of the resource tracker would unblock the signal.
     resource_tracker.ensure_running()
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

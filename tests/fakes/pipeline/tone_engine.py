@@ -119,6 +119,7 @@ class ToneEngine(VoiceModel):
         self._leases: dict[int, TalkerSlotLease] = {}
         self._running: dict[int, asyncio.Future[int]] = {}
         self._made: dict[int, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def state(self) -> EngineState:
@@ -156,12 +157,12 @@ class ToneEngine(VoiceModel):
         self._state = EngineState.READY
 
     async def close(self) -> None:
-        if not self._state.speaks and not hasattr(self, "_tasks"):
-            return
         self._state = EngineState.DEAD
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        if not tasks:  # not started, or closed already
+            return
+        for task in tasks:
             task.cancel()
-        self._tasks = []
         asyncio.get_running_loop().remove_reader(self._wakeup)
         self._wakeup.close()
         self._own.close()
