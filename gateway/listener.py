@@ -98,7 +98,7 @@ class GatewayListener:
             RouteGroup(PUBLIC, [limits_route(factory, admission, engine, self.sessions)]),
             RouteGroup(ISSUE_TOKENS, token_routes(access)),
             RouteGroup(READ_METRICS, [] if exposition is None else [metrics_route(exposition)]),
-            RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library)),
+            RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library, self._settings.caller_share)),
             *document_routes(DOCUMENT_ENDPOINTS, factory),
             *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
         ]

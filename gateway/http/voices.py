@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -11,7 +12,9 @@ from aiohttp import BodyPartReader, web
 from aiohttp.multipart import MultipartReader
 from voxgate.pipeline.cloning.creation import VoiceDraft
 from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.cloning.service import RETRY_AFTER_MS
 from voxgate.pipeline.errors import (
+    AtCapacity,
     AudioTooLarge,
     BadMessage,
     UnknownVoice,
@@ -21,6 +24,7 @@ from voxgate.pipeline.errors import (
 from voxgate.pipeline.interface import VoiceOwnership
 
 from ..access.auth import QUERY_CREDENTIALS
+from ..access.caller_share import CallerShare
 from ..protocols.reply import error_reply, json_reply
 from .application import GRANT, to_response
 
@@ -34,7 +38,7 @@ _STATUS = {UnknownVoice.code: HTTPStatus.NOT_FOUND, UnsupportedOption.code: HTTP
 
 @dataclass(slots=True)
 class _Upload:
-    recording: bytes = b""
+    recording: bytearray = field(default_factory=bytearray)
     fields: dict[str, list[str]] = field(default_factory=dict)
 
     def draft(self) -> VoiceDraft:
@@ -59,12 +63,37 @@ class _Upload:
         return VoiceOwnership(key or "", shared == "true")
 
 
-def voice_routes(library: VoiceLibrary) -> list[web.RouteDef]:
-    """Routes that require the right to manage voices."""
+class _UploadQueue:
+    """The places of the cloning queue, of which a caller gets its share while others are present."""
+
+    def __init__(self, library: VoiceLibrary, caller_share: float) -> None:
+        self._library, self._share = library, CallerShare(caller_share)
+
+    @contextlib.contextmanager
+    def place(self, caller: str) -> Iterator[None]:
+        """Holds a place of `caller` during the block. Raises AtCapacity, UnsupportedOption."""
+        cloning, now_s = self._library.cloning_service(), asyncio.get_running_loop().time()
+        try:
+            if self._share.held(caller) >= self._share.limit(caller, cloning.places, now_s):
+                raise AtCapacity("other callers are making voices; try again later", retry_after_ms=RETRY_AFTER_MS)
+            with cloning.queue_slot():
+                self._share.acquire(caller)
+                try:
+                    yield
+                finally:
+                    self._share.release(caller)
+        except AtCapacity:
+            self._share.refuse(caller, now_s)
+            raise
+
+
+def voice_routes(library: VoiceLibrary, caller_share: float) -> list[web.RouteDef]:
+    """Routes that require the right to manage voices. `caller_share`: share of the queue that one caller may hold."""
+    queue = _UploadQueue(library, caller_share)
 
     async def add(request: web.Request) -> web.Response:
         try:
-            with library.cloning_service().queue_slot():
+            with queue.place(request[GRANT].caller.name):
                 upload = await _receive(request, library.cloning_service().max_bytes)
                 draft, ownership = upload.draft(), upload.ownership(request[GRANT].key)
                 stored = await library.add(draft, upload.recording, ownership)
@@ -131,10 +160,10 @@ async def _receive_parts(form: MultipartReader, upload: _Upload, max_bytes: int)
 
 async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
     while chunk := await part.read_chunk():
-        yield bytes(chunk)
+        yield chunk
 
 
-async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "audio") -> bytes:
+async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "audio") -> bytearray:
     """Joins the chunks. Raises AudioTooLarge or BadMessage as soon as they exceed `max_bytes`."""
     received = bytearray()
     async for chunk in chunks:
@@ -143,4 +172,4 @@ async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "au
             if name == "audio":
                 raise AudioTooLarge(f"a recording must not exceed {max_bytes} bytes", param="audio")
             raise BadMessage(f"{name[:100]} must not exceed {max_bytes} bytes", param=name[:100])
-    return bytes(received)
+    return received  # a copy of 100 MB would hold the event loop

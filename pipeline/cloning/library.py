@@ -80,7 +80,9 @@ class VoiceLibrary:
             except OSError as error:
                 log.warning("reading the voices in %s failed: %s", self._store.folder, error)
 
-    async def add(self, draft: VoiceDraft, recording: bytes, ownership: VoiceOwnership = EVERY_KEY) -> StoredVoice:
+    async def add(
+        self, draft: VoiceDraft, recording: bytes | bytearray, ownership: VoiceOwnership = EVERY_KEY
+    ) -> StoredVoice:
         """Make a voice, store it, and offer it; call it inside `cloning_service().queue_slot()`.
 
         Raises UnsupportedOption, BadVoice, VoiceExists, TooManyVoices, UnusableAudio, CloningFailed. After an error or

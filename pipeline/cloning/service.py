@@ -16,7 +16,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import (
@@ -33,13 +33,17 @@ from ..errors import (
     VoxgateError,
 )
 from .creation import VoiceDraft
-from .store import StoredVoice, parse_voice
+from .store import MAX_VOICE_FILE_BYTES, StoredVoice, parse_voice
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", f"{__package__}.worker")
 """-P: without the working directory among the folders of modules, which stay readable."""
 _KEPT_VARIABLES = ("PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 RETRY_AFTER_MS = 5000
 """Suggested delay when the queue is full: a voice takes a few seconds."""
+PART_BYTES = 1 << 18
+"""Bytes that are written to a worker, or read from it, in one turn of the event loop."""
+MAX_REPLY_BYTES = MAX_VOICE_FILE_BYTES + (1 << 16)
+"""Maximum size of a worker's reply: a voice file and a line."""
 LOCK_POLL_S = 0.1
 """Interval between two attempts to take a lock that another process holds."""
 
@@ -72,10 +76,15 @@ class CloningService:
         self._lock = CrossProcessLock(lock_name)
         self._queued = 0
 
+    @property
+    def places(self) -> int:
+        """Voices that may be received, wait or be made at once."""
+        return self._max_waiting + 1
+
     @contextlib.contextmanager
     def queue_slot(self) -> Iterator[None]:
         """Occupy a slot of the short queue; to be entered before a recording is received. Raises AtCapacity."""
-        if self._queued > self._max_waiting:
+        if self._queued >= self.places:
             raise _at_capacity()
         self._queued += 1
         try:
@@ -83,7 +92,7 @@ class CloningService:
         finally:
             self._queued -= 1
 
-    async def clone(self, draft: VoiceDraft, recording: bytes) -> StoredVoice:
+    async def clone(self, draft: VoiceDraft, recording: bytes | bytearray) -> StoredVoice:
         """Make a voice; call it inside `queue_slot`. Cancelling it kills the worker.
 
         Raises BadVoice, UnusableAudio, CheckpointError, AtCapacity when the lock is not acquired before the deadline,
@@ -102,16 +111,24 @@ class CloningService:
     async def _run_with_deadline(self, job: CloningJob) -> bytes:
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._run_worker(job.to_bytes())
+                return await self._run_worker(job)
         except TimeoutError:
             raise CloningFailed(f"the voice was not made within {self._deadline_s:g} s") from None
 
-    async def _run_worker(self, message: bytes) -> bytes:
+    async def _run_worker(self, job: CloningJob) -> bytes:
         # With the parent's pid the worker can tell whether the parent ended before it could watch it.
         command = (*self._command, str(os.getpid()))
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=worker_environment())
+        assert process.stdin is not None, "it is a pipe"
+        assert process.stdout is not None, "it is a pipe"
         try:
-            output, _ = await process.communicate(message)
+            with contextlib.suppress(ConnectionError):  # a worker that ended early has told why, or has not
+                for part in job.parts():
+                    process.stdin.write(part)
+                    await process.stdin.drain()
+            process.stdin.close()
+            output = await _read_reply(process.stdout)
+            await process.wait()
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -121,6 +138,16 @@ class CloningService:
         if process.returncode:
             log.warning("cloning worker exited with status %s", process.returncode)
         return output
+
+
+async def _read_reply(stream: asyncio.StreamReader) -> bytes:
+    """Everything that a worker writes. Raises CloningFailed when it is longer than any reply."""
+    reply = bytearray()
+    while part := await stream.read(PART_BYTES):
+        reply += part
+        if len(reply) > MAX_REPLY_BYTES:
+            raise CloningFailed(f"the cloning worker's reply exceeds {MAX_REPLY_BYTES} bytes")
+    return bytes(reply)
 
 
 def worker_environment() -> dict[str, str]:
@@ -142,13 +169,16 @@ class CloningJob:
     draft: VoiceDraft
     max_bytes: int
     max_duration_s: float
-    recording: bytes
+    recording: bytes | bytearray
 
-    def to_bytes(self) -> bytes:
-        """The message to the worker."""
-        head = asdict(self)
-        recording: bytes = head.pop("recording")
-        return json.dumps(head).encode() + b"\n" + recording
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """The message to the worker, in parts: copying a recording as a whole would hold the event loop."""
+        head = asdict(replace(self, recording=b""))
+        del head["recording"]
+        yield json.dumps(head).encode() + b"\n"
+        recording = memoryview(self.recording)
+        for start in range(0, len(recording), PART_BYTES):
+            yield recording[start : start + PART_BYTES]
 
     @classmethod
     def from_bytes(cls, message: bytes) -> CloningJob:

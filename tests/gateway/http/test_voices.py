@@ -16,7 +16,7 @@ import pytest
 from fakes.gateway.loopback import next_of
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
-from fakes.waiting import DEADLINE_S
+from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
@@ -220,6 +220,24 @@ async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path
         place.listener.hold.set()
         assert (await waiting[1])[0] == 201
         assert await place.names() == ["ada", "bob", "b"]
+
+
+async def test_a_caller_gets_its_share_of_the_upload_queue_while_others_want_some(tmp_path: Path) -> None:
+    keys = tuple(f"{name}={hash_key(name)}:voices" for name in ("ada", "bob"))
+    ada, bob = {"Authorization": "Bearer ada"}, {"Authorization": "Bearer bob"}
+    async with serving(tmp_path, keys=keys) as place:
+        place.listener.hold = asyncio.Event()
+        waiting = [asyncio.create_task(place.post(f"name={name}", headers=ada)) for name in ("a", "b")]
+        await until(lambda: len(place.listener.heard) == 2)
+        assert (await place.post("name=c", headers=bob))[0] == 503, "a caller that is alone holds every place"
+        waiting[0].cancel()
+        await place.listener.cancelled.wait()
+        status, document = await place.post("name=d", headers=ada)
+        assert (status, document["error"]) == (503, "at_capacity")
+        assert document["retry_after_ms"] > 0
+        place.listener.hold.set()
+        assert (await place.post("name=e", headers=bob))[0] == 201
+        assert (await waiting[1])[0] == 201
 
 
 async def test_voices_need_a_key_with_the_right_where_keys_are_configured(tmp_path: Path) -> None:

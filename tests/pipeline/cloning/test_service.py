@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import subprocess
 import sys
 import uuid
@@ -17,7 +19,14 @@ from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.cloning.creation import VoiceDraft, voice_from_recording
 from voxgate.pipeline.cloning.job import run_job
 from voxgate.pipeline.cloning.recording import RecordingLimits
-from voxgate.pipeline.cloning.service import WORKER_COMMAND, CloningJob, CloningService, CrossProcessLock, parse_reply
+from voxgate.pipeline.cloning.service import (
+    PART_BYTES,
+    WORKER_COMMAND,
+    CloningJob,
+    CloningService,
+    CrossProcessLock,
+    parse_reply,
+)
 from voxgate.pipeline.cloning.store import parse_voice
 from voxgate.pipeline.errors import AtCapacity, BadVoice, CheckpointError, CloningFailed, SilentAudio
 
@@ -85,7 +94,7 @@ def service(folder: Path = Path("nowhere"), **options: Any) -> CloningService:
 
 def test_job_is_parsed_as_serialized() -> None:
     sent = job(Path("somewhere"), b"\n\n\x00")
-    assert CloningJob.from_bytes(sent.to_bytes()) == sent
+    assert CloningJob.from_bytes(b"".join(sent.parts())) == sent
 
 
 def test_job_makes_same_voice_as_direct_call(base: Path) -> None:
@@ -117,6 +126,21 @@ async def test_worker_process_makes_voice(base: Path) -> None:
     async with asyncio.timeout(DEADLINE_S):
         stored = await service(base).clone(DRAFT, recording())
     assert stored.voice.speaker_vector.shape == (24,)
+
+
+async def test_large_recording_reaches_the_worker_whole() -> None:
+    echo = "import sys, json; sys.stdout.write(json.dumps(dict(code='silent_audio', param=None, message=%s)) + chr(10))"
+    digest = "__import__('hashlib').sha256(sys.stdin.buffer.read().partition(b'\\n')[2]).hexdigest()"
+    sound = os.urandom(3 * PART_BYTES + 7)
+    with pytest.raises(SilentAudio, match=hashlib.sha256(sound).hexdigest()):
+        await service(command=(sys.executable, "-c", echo % digest)).clone(DRAFT, bytearray(sound))
+
+
+async def test_reply_without_an_end_is_cut_off() -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(CloningFailed, match="exceeds"):
+            await service(command=(sys.executable, "-c", endless)).clone(DRAFT, b"")
 
 
 async def test_worker_that_aborts_raises_cloning_failed() -> None:
