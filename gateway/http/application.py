@@ -33,8 +33,8 @@ async def read_json(request: web.Request, model: type[Model], default: bytes = b
     Raises BadMessage with the path of the first invalid field as `param`, also when the body arrives too late, and
     HTTPRequestEntityTooLarge before a body that says that it is too long is read.
     """
-    if (request.content_length or 0) > request.client_max_size:
-        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length)
+    if (length := request.content_length or 0) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, length)
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             body = await request.read()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from aiohttp import BodyPartReader, web
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.multipart import MultipartReader
 from voxgate.pipeline.cloning.creation import VoiceDraft
 from voxgate.pipeline.cloning.library import VoiceLibrary
@@ -25,8 +27,13 @@ from voxgate.pipeline.interface import VoiceOwnership
 
 from ..access.auth import QUERY_CREDENTIALS
 from ..access.caller_share import CallerShare
+from ..errors import QUOTED_CHARACTERS
 from ..protocols.reply import error_reply, json_reply
 from .application import GRANT, to_response
+
+# The library warns of every odd header of a form, and prints it: text of users, as often as they like.
+for _category in (BadContentDispositionHeader, BadContentDispositionParam):
+    warnings.simplefilter("ignore", _category)
 
 VOICES_PATH = "/v1/voices"
 RECEIVE_S = 60.0
@@ -135,8 +142,9 @@ async def _receive(request: web.Request, max_bytes: int) -> _Upload:
                 upload.recording = await _limited(request.content.iter_any(), max_bytes)
     except TimeoutError:
         raise BadMessage(f"the recording must arrive within {RECEIVE_S:g} s") from None
-    except ValueError as error:
-        raise BadMessage(f"the body is not a multipart form: {error}") from error
+    except (ValueError, HttpProcessingError) as error:
+        reason = str(error)[:QUOTED_CHARACTERS]
+        raise BadMessage(f"the body is not a multipart form: {reason}") from error
     return upload
 
 

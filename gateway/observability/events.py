@@ -6,10 +6,13 @@ Sessions and sockets call an `Observer`; metrics, traces and the usage log are o
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from voxgate.pipeline.interface import Milestones
+
+from .log import DefectLog
 
 DONE = "done"
 INTERRUPTED = "interrupted"
@@ -87,6 +90,7 @@ class CompositeObserver(Observer):
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
+        self._defects = DefectLog(log)
 
     def session_opened(self, protocol: str, key: str) -> None:
         self._notify(lambda each: each.session_opened(protocol, key))
@@ -107,8 +111,8 @@ class CompositeObserver(Observer):
         for each in self._observers:
             try:
                 call(each)
-            except Exception:
-                log.exception("an observer failed")
+            except Exception as error:
+                self._defects.report("an observer failed", error, time.monotonic())
 
 
 class UsageLog(Observer):

@@ -19,7 +19,7 @@ def run_job(job: CloningJob) -> bytes:
     torch.set_num_threads(1)
     try:
         limits = RecordingLimits(job.max_bytes, job.max_duration_s)
-        stored = voice_from_recording(Path(job.folder), job.checkpoint, job.draft, job.recording, limits)
+        stored = voice_from_recording(Path(job.folder), job.checkpoint, job.draft, bytes(job.recording), limits)
     except VoxgateError as error:
         return error_reply(error)
     except Exception as error:

@@ -175,6 +175,27 @@ async def test_unsupported_requests_are_refused(
         assert await place.names() == ["ada", "bob"]
 
 
+FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="name"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\neve\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="audio"; filename="a"\r\nContent-Length: 4\r\n\r\nAAAA\r\n--b--\r\n'
+)
+ODD = (b"--b", b"\r\n", b"\0", b"\xff", b'"', b"Content-Length: -1\r\n", b"name*=utf-8''%ff", b"a" * 9000)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the library, which the gateway silences too
+async def test_malformed_forms_are_no_errors_of_the_gateway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    forms = [FORM[:at] + odd + FORM[at:] for odd in ODD for at in range(0, len(FORM), 20)]
+    forms += [FORM[:at] + FORM[at + 10 :] for at in range(0, len(FORM), 10)]
+    async with serving(tmp_path) as place:
+        for form in forms:
+            place.listener.error = SilentAudio("nothing to hear")
+            status, document = await place.post("", data=form, headers=headers)
+            assert status == 400, form
+            assert len(document["message"]) < 500
+    assert not caplog.records
+
+
 async def endless() -> AsyncIterator[bytes]:
     while True:
         yield bytes(10_000)
