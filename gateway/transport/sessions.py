@@ -54,8 +54,9 @@ class Sessions:
         self._speech_closer = speech_closer
         self._observer = observer
         self._shared_usage = shared_usage
-        self._open: set[ServerSession] = set()
-        self._slots: set[ConnectionSlot] = set()
+        # Dictionaries keep their order, so that a drain is the same in every run of a simulation.
+        self._open: dict[ServerSession, None] = {}
+        self._slots: dict[ConnectionSlot, None] = {}
         """Slots of this process's sockets, including those in their handshake."""
         self._share = CallerShare(factory.settings.caller_share)
         self._message_rates: WeakKeyDictionary[Caller, TokenBucket] = WeakKeyDictionary()
@@ -119,14 +120,14 @@ class Sessions:
         self._share.acquire(caller.name)
 
         def on_release() -> None:
-            self._slots.discard(slot)
+            self._slots.pop(slot, None)
             self._share.release(caller.name)
             if self._shared_usage is not None:
                 self._shared_usage.release_socket()
             caller.release_socket(now_s())
 
         slot = ConnectionSlot(grant, now_s(), on_release)
-        self._slots.add(slot)
+        self._slots[slot] = None
         return slot
 
     def _check_share(self, caller: Caller, limit: int, now_s: float) -> None:
@@ -154,7 +155,7 @@ class Sessions:
         name = f"{self._run_id}-{next(self._numbers)}"
         connection = Connection(socket, self._speech_closer, self._message_rate(caller).reserve)
         session = ServerSession(name, caller, factory, self._admission, protocol, connection.wake, self._observer)
-        self._open.add(session)
+        self._open[session] = None
         slot.session = session
         self._observer.session_opened(protocol.name, caller.key)
         if self.draining:  # the drain began during the handshake
@@ -166,7 +167,7 @@ class Sessions:
             await connection.run(session)
         finally:
             slot.release()
-            self._open.discard(session)
+            self._open.pop(session, None)
             if not self._open:
                 self._empty.set()
             log.info("session closed", extra={"session": name, "code": socket.close_code})

@@ -1,0 +1,340 @@
+"""Everything that clients, the network, the engine and the operator can do, with the weight of each action.
+
+An action returns what it did, for the trace of a failing run; an empty text when it had nothing to act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from voxgate.pipeline.errors import EngineLost, GenerationFailed
+from voxgate.pipeline.interface import EngineState
+
+from ..testbed.raw_websocket import TEXT, frame, upgrade_request
+from .hostile_input import (
+    ODD_FRAMES,
+    ODD_HEADS,
+    READ_PATHS,
+    SOCKET_PATHS,
+    SPEECH_PATHS,
+    TEXTS,
+    credentials,
+    flood_of,
+    message,
+    text_frame,
+    with_query,
+)
+from .peers import HOST, Peer, Probe, Request, connect
+
+if TYPE_CHECKING:
+    from .world import World
+
+Perform = Callable[["World", random.Random], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Action:
+    """`weight`: how often it is drawn, relative to the others."""
+
+    weight: float
+    perform: Perform
+
+
+ACTIONS: dict[str, Action] = {}
+
+
+def action(weight: float) -> Callable[[Perform], Perform]:
+    """Adds a function to the table, under its name."""
+
+    def add(perform: Perform) -> Perform:
+        ACTIONS[perform.__name__] = Action(weight, perform)
+        return perform
+
+    return add
+
+
+# Clients that keep the rules
+
+
+@action(6)
+async def listen(world: World, chance: random.Random) -> str:
+    """A listener asks for speech on its socket."""
+    if world.listener.closed.done():
+        return ""
+    text = chance.choice(TEXTS)
+    world.say(world.listener, text)
+    return repr(text)
+
+
+@action(3)
+async def request(world: World, chance: random.Random) -> str:
+    """A client asks for speech over plain HTTP."""
+    if "drain" in world.happened:
+        return ""
+    text = chance.choice(TEXTS)
+    client = Request(text, world.listener_headers)
+    world.requests.append(client)
+    await connect(client, world.gateway.port, tls=world.tls, tcp=world.setup.tcp)
+    return repr(text)
+
+
+# Connections of peers
+
+
+def _credentials(world: World, chance: random.Random) -> tuple[tuple[str, ...], str]:
+    return credentials(chance) if world.setup.keys else ((), "")
+
+
+@action(14)
+async def open_socket(world: World, chance: random.Random) -> str:
+    """A peer opens a WebSocket of any protocol."""
+    protocol = chance.choice(["native", "native", "native", "elevenlabs", "deepgram"])
+    headers, query = _credentials(world, chance)
+    path = with_query(chance.choice(SOCKET_PATHS[protocol]), query)
+    request = upgrade_request(HOST, path, headers)
+    if early := chance.random() < 0.04:  # frames before the handshake is answered
+        request += frame(TEXT, b'{"type":"ping"}') * 3
+    added = await world.add_peer(Peer(request, protocol), chance)
+    return f"{path} {headers}{' with early frames' * early}" if added else ""
+
+
+@action(5)
+async def post_speech(world: World, chance: random.Random) -> str:
+    """A peer asks for speech over plain HTTP, perhaps with a body that is late, wrong or missing."""
+    path = chance.choice(SPEECH_PATHS)
+    headers, query = _credentials(world, chance)
+    text = chance.choice(TEXTS) * chance.choice([1, 1, 8])
+    body = json.dumps({"input": text, "text": text, "voice": "ada", "response_format": "pcm"}).encode()
+    if chance.random() < 0.1:
+        body = chance.choice([b"{", b"[]", b'{"input": 3, "text": 3}', b""])
+    sent = chance.choice([len(body), len(body), len(body), len(body) // 2])
+    lines = [f"POST {with_query(path, query)} HTTP/1.1", f"Host: {HOST}", *headers, f"Content-Length: {len(body)}"]
+    data = "\r\n".join([*lines, "Content-Type: application/json", "\r\n"]).encode() + body[:sent]
+    return f"{path}, {sent} of {len(body)} bytes" if await world.add_peer(Peer(data, "http"), chance) else ""
+
+
+@action(4)
+async def get_document(world: World, chance: random.Random) -> str:
+    """A peer reads a page or a document, several times over the same connection."""
+    path, count = chance.choice(READ_PATHS), chance.choice([1, 1, 40])
+    headers, query = _credentials(world, chance)
+    lines = [f"{chance.choice(['GET', 'HEAD', 'POST'])} {with_query(path, query)} HTTP/1.1", f"Host: {HOST}", *headers]
+    data = "\r\n".join([*lines, "Content-Length: 0", "\r\n"]).encode() * count
+    port = world.gateway.admin_port if chance.random() < 0.2 else None
+    return f"{count} x {lines[0]}" if await world.add_peer(Peer(data, "http"), chance, port) else ""
+
+
+@action(4)
+async def open_strangely(world: World, chance: random.Random) -> str:
+    """A peer sends nothing, half a head, or a head that no server understands."""
+    half = upgrade_request(HOST)[: chance.randrange(120)]
+    first = chance.choice([b"", half, *ODD_HEADS])
+    return repr(first[:60]) if await world.add_peer(Peer(first, "http"), chance, plain=chance.random() < 0.5) else ""
+
+
+@action(2)
+async def probe(world: World, chance: random.Random) -> str:  # noqa: ARG001 - as every action
+    """An orchestrator asks whether the gateway lives; it is owed an answer whatever the others do."""
+    if (port := world.gateway.admin_port) is None:
+        return ""
+    client = Probe()
+    world.probes.append(client)
+    await connect(client, port, tcp=world.setup.tcp)
+    return "asked"
+
+
+@action(1)
+async def ask_agent(world: World, chance: random.Random) -> str:
+    """A load balancer asks for the free capacity."""
+    port = world.gateway.haproxy_agent_port
+    return "asked" if port and await world.add_peer(Peer(b"", "http"), chance, port) else ""
+
+
+@action(16)
+async def speak(world: World, chance: random.Random) -> str:
+    """A peer starts some utterances, paced or not, with or without text, ended or not, read or not."""
+    if (peer := world.pick(chance, "native")) is None:
+        return ""
+    count = chance.choice([1, 2, 8])
+    pacing, text = chance.choice(["none", "playback"]), chance.choice(["", *TEXTS]) * chance.choice([1, 1, 10])
+    ended, reading = chance.random() < 0.7, chance.random() < 0.6
+    if not reading:
+        peer.stall()
+    for _ in range(count):
+        fields = {"utterance": f"u{peer.utterances}"}
+        peer.utterances += 1
+        words = chance.random() < 0.3
+        peer.write(text_frame(type="start", **fields, format={"codec": "pcm"}, pacing=pacing, words=words))
+        if text:
+            peer.write(text_frame(type="text", **fields, text=text))
+        if ended:
+            peer.write(text_frame(type="end", **fields))
+    return f"{count} x {len(text)} characters, pacing {pacing}{', ended' * ended}{', not read' * (not reading)}"
+
+
+@action(20)
+async def send_message(world: World, chance: random.Random) -> str:
+    """A peer sends messages of its protocol, whatever the moment."""
+    if (peer := world.pick(chance)) is None or peer.protocol == "http":
+        return ""
+    messages = [message(peer, chance) for _ in range(chance.choice([1, 1, 2, 4]))]
+    peer.write(b"".join(text_frame(**fields) for fields in messages))
+    return json.dumps(messages)[:200]
+
+
+@action(3)
+async def send_frame(world: World, chance: random.Random) -> str:
+    """A peer sends a frame that breaks a rule, or a control frame."""
+    if (peer := world.pick(chance)) is None or peer.protocol == "http":
+        return ""
+    name = chance.choice(list(ODD_FRAMES))
+    peer.write(ODD_FRAMES[name])
+    return name
+
+
+@action(16)
+async def flood(world: World, chance: random.Random) -> str:
+    """A peer sends the same frames many times without a pause."""
+    if (peer := world.pick(chance)) is None or peer.protocol == "http":
+        return ""
+    description, data = flood_of(peer, chance)
+    peer.write(data)
+    return description
+
+
+# The network
+
+
+@action(10)
+async def stall(world: World, chance: random.Random) -> str:
+    """A peer stops reading."""
+    if (peer := world.pick(chance)) is None:
+        return ""
+    peer.stall()
+    return "stopped reading"
+
+
+@action(3)
+async def resume(world: World, chance: random.Random) -> str:
+    """A peer that stopped reads again."""
+    stalled = [peer for peer in world.peers if peer.open and not peer.reading]
+    if not stalled:
+        return ""
+    chance.choice(stalled).resume()
+    return "reads again"
+
+
+@action(3)
+async def read_slowly(world: World, chance: random.Random) -> str:
+    """A peer reads a little at long intervals."""
+    if (peer := world.pick(chance)) is None:
+        return ""
+    peer.stall()
+    size, times, interval_s = chance.choice([1, 200, 4000]), chance.choice([5, 30]), chance.choice([0.1, 0.9, 2.5])
+    peer.sips += [world.loop.call_later(number * interval_s, peer.sip, size) for number in range(1, times + 1)]
+    return f"{size} bytes every {interval_s:g} s, {times} times"
+
+
+@action(3)
+async def half_close(world: World, chance: random.Random) -> str:
+    """A peer sends the end of its stream and goes on reading."""
+    if (peer := world.pick(chance)) is None:
+        return ""
+    peer.half_close()
+    return "sent its end"
+
+
+@action(4)
+async def reset(world: World, chance: random.Random) -> str:
+    """The connection of a peer is reset."""
+    if (peer := world.pick(chance)) is None:
+        return ""
+    peer.reset()
+    return "reset"
+
+
+@action(3)
+async def vanish(world: World, chance: random.Random) -> str:
+    """A peer closes its connection without a closing handshake."""
+    if (peer := world.pick(chance)) is None:
+        return ""
+    peer.vanish()
+    return "closed"
+
+
+# The engine
+
+
+@action(1.5)
+async def lose_engine(world: World, chance: random.Random) -> str:
+    """The engine dies, and perhaps its next start fails."""
+    if world.synthesizer.state is not EngineState.READY:
+        return ""
+    world.happened.add("engine lost")
+    if failing := chance.random() < 0.2:
+        world.script.start_failures.append(EngineLost("the start failed"))
+    world.synthesizer.lose()
+    return "lost" + ", the next start fails" * failing
+
+
+@action(1)
+async def lose_codec(world: World, chance: random.Random) -> str:
+    """The codec of one utterance fails, in a known way or not."""
+    speeches = list(world.synthesizer.open_speeches)
+    if not speeches:
+        return ""
+    world.happened.add("generation failed")
+    known = chance.random() < 0.7
+    chance.choice(speeches).lose(GenerationFailed("failed alone") if known else RuntimeError("failed alone"))
+    if not known:
+        world.happened.add("unexpected failure")
+    return "known" if known else "unexpected"
+
+
+@action(1)
+async def confirm_late(world: World, chance: random.Random) -> str:
+    """From now on the engine takes that long to confirm the end of a speech."""
+    world.script.close_s = chance.choice([0.0, 0.3, 2.0])
+    return f"after {world.script.close_s:g} s"
+
+
+@action(1)
+async def change_capacity(world: World, chance: random.Random) -> str:
+    """The engine measured that it carries more or fewer utterances."""
+    world.synthesizer.capacity = chance.randint(1, world.setup.slots)
+    return f"{world.synthesizer.capacity}"
+
+
+# The operator
+
+
+@action(2)
+async def reload(world: World, chance: random.Random) -> str:
+    """Keys and certificate are replaced, by good or unusable ones, and read again."""
+    keys, certificate = (
+        chance.choice(["first", "rotated", "removed", "broken"]),
+        chance.choice(["first", "second", "broken"]),
+    )
+    if world.setup.keys:
+        world.files.put_keys(keys)
+    if world.setup.tls:
+        world.files.put_certificate(certificate)
+    if "broken" in (keys, certificate):
+        world.happened.add("broken files")
+    world.gateway.reload()
+    return f"keys {keys}, certificate {certificate}"
+
+
+@action(0.5)
+async def drain(world: World, chance: random.Random) -> str:  # noqa: ARG001 - as every action
+    """The gateway is told to shut down."""
+    if world.drain is not None:
+        return ""
+    world.happened.add("drain")
+    world.drain = asyncio.create_task(world.gateway.drain())
+    return f"within {world.setup.shutdown_grace_s:g} s"
