@@ -375,6 +375,7 @@ def _describe_errors(invalid: ValidationError, places: Mapping[str, str]) -> lis
     for error in invalid.errors(include_url=False):
         key = str(error["loc"][0]) if error["loc"] else ""
         where = f"{key} in {places.get(key, 'the defaults')}: " if key else ""
-        value = f", got {json.dumps(error['input'], default=str)}" if key else ""
+        # A key in clear may stand where its hash belongs.
+        value = f", got {json.dumps(error['input'], default=str)}" if key and key != "keys" else ""
         lines.append(f"{where}{error['msg']}{value}")
     return lines

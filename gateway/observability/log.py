@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -45,6 +46,22 @@ def configure(level: str, style: str) -> None:
     logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))
 
 
+_SECRETS = re.compile(
+    r"(?<![\w-])vg_[\w-]{16,}"  # keys of `voxgate keys new`
+    r"|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"  # tokens
+    r"|(?<=[?&]token=)[^\s&\"']+|(?<=[?&]authorization=)[^\s&\"']+"
+    r"|(?i:(?<=bearer )|(?<=xi-api-key: ))[^\s\"',]{8,}"
+)
+
+
+def redact(text: str) -> str:
+    """The text without API keys and tokens.
+
+    The gateway logs none. This covers the messages of libraries, which quote requests that they cannot parse.
+    """
+    return _SECRETS.sub("***", text)
+
+
 class BoundedQueueHandler(QueueHandler):
     """Formats records and queues the lines without waiting or raising; counts those that find the queue full."""
 
@@ -55,6 +72,9 @@ class BoundedQueueHandler(QueueHandler):
         """Records that were not written and not reported yet."""
         # Not the handler's lock: `logging.shutdown` holds that one while it waits in `flush` for the writer.
         self._lost_lock = threading.Lock()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
 
     def enqueue(self, record: logging.LogRecord) -> None:
         try:

@@ -78,6 +78,14 @@ def test_error_names_the_option_and_the_place_that_set_it(
         assert part in str(refused.value)
 
 
+def test_error_quotes_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "voxgate.toml"
+    path.write_text('keys = "vg_secret-in-clear"')
+    with pytest.raises(SettingsError, match=r"keys in .*tuple") as refused:
+        settings_from({}, path, {})
+    assert "secret" not in str(refused.value)
+
+
 def test_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*none\.toml: No such file"):
         settings_from({}, tmp_path / "none.toml", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import ssl
@@ -16,6 +17,7 @@ from fakes.gateway.loopback import gateway, next_of
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from voxgate.gateway.access.keys import hash_key
+from voxgate.gateway.observability.events import Observer, UtteranceRecord
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings, SettingsError
 from websockets.asyncio.client import ClientConnection, connect
@@ -25,6 +27,16 @@ KEYS = (f"ada={hash_key('key-of-ada')}", f"bob={hash_key('key-of-bob')}")
 ADA = {"Authorization": "Bearer key-of-ada"}
 BOB = {"Authorization": "Bearer key-of-bob"}
 PAGE = "https://voice.example"
+
+
+class Recorder(Observer):
+    """Keeps the records of utterances, from which logs, metrics and traces are made."""
+
+    def __init__(self) -> None:
+        self.records: list[UtteranceRecord] = []
+
+    def utterance_ended(self, record: UtteranceRecord) -> None:
+        self.records.append(record)
 
 
 def dial(served: Gateway, headers: dict[str, str] | None = None, query: str = "", **options: Any) -> connect:
@@ -133,19 +145,50 @@ async def test_keys_are_reloaded_and_a_broken_file_changes_nothing(tmp_path: Pat
                 await next_of(socket, "session")
 
 
-async def test_no_credential_reaches_a_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="voxgate")
-    caplog.set_level(logging.INFO)
-    async with gateway(keys=KEYS) as served:
+UPGRADE = b"Host: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+MALFORMED = (
+    b"GET /v1/speech?token=key-of-ada x HTTP/1.1\r\n" + UPGRADE,
+    b"GET /v1/speech?token=key-of-ada HTTP/9.9\r\n" + UPGRADE,
+    b"GET //[?token=key-of-ada HTTP/1.1\r\n" + UPGRADE,
+    b"GET /v1/speech HTTP/1.1\r\nAuthorization Bearer key-of-ada\r\n" + UPGRADE,
+    b"GET /v1/speech HTTP/1.1\r\nAuthorization: Bearer key-of-ada\x01\r\n" + UPGRADE,
+    b"GET /v1/speech HTTP/1.1\r\nSec-WebSocket-Extensions: key-of-ada; ;=\r\n" + UPGRADE,
+    b"GET /v1/speech HTTP/1.1\r\nSec-WebSocket-Key: key-of-ada\r\n" + UPGRADE,
+    b"GET /v1/voices?token=key-of-ada x HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+    b"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization Bearer key-of-ada\r\n",
+    b"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer key-of-ada\r\nContent-Length: 1\r\n\r\n{",
+)
+
+
+async def test_no_credential_reaches_a_log_or_a_record(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="websockets")  # as `log.configure` sets it
+    caplog.set_level(logging.DEBUG)
+    recorder = Recorder()
+    synthesizer = ToneSynthesizer()
+    served = Gateway(Settings(port=0, keys=KEYS), synthesizer, FakeEncoder, [recorder])
+    await served.open()
+    await synthesizer.start()
+    try:
         async with dial(served, ADA) as socket:
-            await next_of(socket, "session")
+            for message in ({"type": "start"}, {"type": "text", "text": "Hm."}, {"type": "end"}):
+                await socket.send(json.dumps({"utterance": "u", **message}))
+            await next_of(socket, "done")
         for name in ("ada", "eve"):
             await refusal(served, query=f"?token=key-of-{name}")
         await refusal(served, {"Authorization": "Bearer key-of-eve"})
-    ours = [record for record in caplog.records if not record.name.startswith("websockets.client")]
-    assert ours
-    assert not [record for record in ours if "key-of-" in record.getMessage() + str(record.__dict__)]
-    assert any(getattr(record, "key", None) == "ada" for record in ours)
+        for head in MALFORMED:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(head + b"\r\n")
+            with contextlib.suppress(ConnectionError):
+                await reader.read(1)
+            writer.close()
+    finally:
+        await served.close()
+    formatter = logging.Formatter()
+    logged = [formatter.format(record) + str(record.__dict__) for record in caplog.records]
+    assert any("'key': 'ada'" in line for line in logged)
+    assert [record.key for record in recorder.records] == ["ada"]
+    assert not [text for text in (*logged, *map(repr, recorder.records)) if "key-of-" in text]
 
 
 def test_empty_key_file_does_not_disable_authentication(tmp_path: Path) -> None:

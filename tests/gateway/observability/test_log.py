@@ -54,6 +54,35 @@ def test_json_lines_carry_the_ids(capfd: pytest.CaptureFixture[str]) -> None:
     assert "ValueError: broken" in second["exception"]
 
 
+KEY = "vg_aVeryLongKey-with_43_characters-of-base64url"
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl-_"
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_keys_and_tokens_are_removed_from_messages_fields_and_tracebacks(
+    style: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log.configure("info", style)
+    logger = logging.getLogger("voxgate.test")
+    logger.info("GET /v1/speech?a=1&token=%s&b=2 HTTP/1.1", TOKEN)
+    logger.info("GET /v1/speech?authorization=own-key-of-a-user HTTP/1.1")
+    logger.info("a request", extra={"path": f"/v1/speech?token={KEY}", "headers": {"xi-api-key": KEY}})
+    try:
+        raise ValueError(f"invalid HTTP header: b'Authorization: Bearer {KEY}'")
+    except ValueError:
+        logger.exception("bad")
+    logger.info("Authorization: Bearer own-key-of-a-user")
+    lines = written(capfd)
+    assert not [secret for secret in (KEY, KEY[-8:], TOKEN, "own-key") if secret in lines]
+    assert lines.count("***") == 6
+    assert "&b=2 HTTP/1.1" in lines
+
+
+def test_other_text_is_not_redacted() -> None:
+    for text in ("a token was refused", "key of vg_x", "token=3 of 4", "the bearer of news", "session a-1.2 key=ada"):
+        assert log.redact(text) == text
+
+
 def test_text_lines_carry_the_ids_without_the_attributes_of_vllm(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "text")
     # Not by `extra`: a process that has imported vLLM refuses names that vLLM adds to its records.
