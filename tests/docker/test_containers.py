@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
+import resource
 import subprocess
+import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from fakes.waiting import DEADLINE_S
-from voxgate.benchmarks.fleet import balancer, free_port
-from voxgate.client import connect
+from voxgate.benchmarks.fleet import free_port
+from voxgate.client import Session, connect
 from voxgate.client.events import Audio, Done, Started
-from voxgate.gateway.ready_file import ReadyGateway
 
-from .checkers import ROOT, tool
+from .checkers import DOCKER, ROOT, tool
 
+HAPROXY_IMAGE = os.environ.get("VOXGATE_TEST_HAPROXY_IMAGE", "")
+"""Stands for the one that Compose names, where that cannot be pulled."""
 IMAGES = os.environ.get("VOXGATE_TEST_IMAGES", "").split()
 START_S = 300.0
 """Longest start of the demo voice in a container on a busy machine."""
@@ -52,38 +55,29 @@ def in_image(kind: str, program: str, *arguments: str, check: bool = True) -> st
 @dataclass(frozen=True)
 class Container:
     name: str
-    ready: ReadyGateway
+    url: str
 
     def exec(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return podman("exec", self.name, *command, check=check)
 
-    def state(self) -> dict[str, object]:
-        return dict(json.loads(podman("inspect", "--format={{json .State}}", self.name).stdout))
-
-
-@contextmanager
-def started(**environment: str) -> Iterator[str]:
-    """A confined container of the CPU image; yields its name."""
-    settings = [f"--env={name}={value}" for name, value in environment.items()]
-    name = podman("run", "--detach", *LIMITS, *CONFINED, *settings, "localhost/voxgate:cpu").stdout.strip()
-    try:
-        yield name
-    finally:
-        print(podman("logs", "--tail=30", name, check=False).stderr)
-        podman("rm", "--force", "--volumes", "--time=5", name)
+    def exit_code(self) -> int:
+        return int(podman("inspect", "--format={{.State.ExitCode}}", self.name).stdout)
 
 
 @asynccontextmanager
-async def gateway(admin_port: int = 8002) -> AsyncIterator[Container]:
-    """A gateway that speaks, at ports of this machine. The image's health check asks 8002."""
-    port, agent_port = free_port(), free_port()
-    settings = {"HOST": "127.0.0.1", "PORT": port, "HAPROXY_AGENT_PORT": agent_port, "ADMIN_PORT": admin_port}
-    with started(**{f"VOXGATE_{name}": str(value) for name, value in settings.items()}) as name:
+async def gateway() -> AsyncIterator[Container]:
+    """A confined container of the CPU image that speaks, at a port of this machine."""
+    port = free_port()
+    settings = ("--env=VOXGATE_HOST=127.0.0.1", f"--env=VOXGATE_PORT={port}")
+    name = podman("run", "--detach", *LIMITS, *CONFINED, *settings, "localhost/voxgate:cpu").stdout.strip()
+    try:
         async with asyncio.timeout(START_S):
-            while not await asyncio.to_thread(_is_ready, admin_port):
+            while not await asyncio.to_thread(_is_ready, port):
                 await asyncio.sleep(0.5)
-        url = f"http://127.0.0.1:{port}/"
-        yield Container(name, ReadyGateway(url, port, agent_port, 1, 0, admin_port))
+        yield Container(name, f"http://127.0.0.1:{port}")
+    finally:
+        print(podman("logs", "--tail=30", name, check=False).stderr)
+        podman("rm", "--force", "--volumes", "--time=5", name)
 
 
 def _is_ready(port: int) -> bool:
@@ -94,10 +88,10 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-async def speak(url: str, speaking: asyncio.Event | None = None) -> float:
+async def speak(session: Session, speaking: asyncio.Event | None = None) -> float:
     """Seconds of speech received for `TEXT`, which ended by itself with nothing missing."""
     samples = rate = 0
-    async with connect(url) as session, session.utterance() as utterance:
+    async with session.utterance() as utterance:
         await utterance.send(TEXT)
         await utterance.end()
         async for event in utterance.events():
@@ -150,22 +144,68 @@ async def test_container_speaks_confined_and_drains() -> None:
         for place in ("/opt/voxgate", "/etc", "/"):
             assert "Read-only file system" in container.exec("touch", f"{place}/x", check=False).stderr
         podman("healthcheck", "run", container.name)
-        assert await speak(container.ready.url) >= 10
+        async with connect(container.url) as session:
+            assert await speak(session) >= 10
+            speaking = asyncio.Event()
+            spoken = asyncio.create_task(speak(session, speaking))
+            async with asyncio.timeout(DEADLINE_S):
+                await speaking.wait()
+            await asyncio.to_thread(podman, "stop", f"--time={STOP_S}", container.name)
+            assert await spoken >= 10, "SIGTERM cut current speech"
+        assert container.exit_code() == 0
 
-        speaking = asyncio.Event()
-        spoken = asyncio.create_task(speak(container.ready.url, speaking))
+
+async def test_compose_serves_two_gateways_through_haproxy(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:8080"
+    with compose(tmp_path) as logs:
+        async with asyncio.timeout(START_S):
+            while len(set(re.findall(r"Server gateways/(\w+) is UP, ", logs("voxgate_haproxy_1")))) < 2:
+                await asyncio.sleep(0.5)
+        async with connect(url) as one, connect(url) as other:
+            # One after the other: a busy machine has room for one at a time.
+            assert await speak(one) >= 10
+            assert await speak(other) >= 10
+        sessions: list[str] = []
         async with asyncio.timeout(DEADLINE_S):
-            await speaking.wait()
-        await asyncio.to_thread(podman, "stop", f"--time={STOP_S}", container.name)
-        assert await spoken >= 10, "SIGTERM cut current speech"
-        assert container.state()["ExitCode"] == 0
+            while len(sessions) < 2:
+                log = await asyncio.to_thread(logs, "voxgate_haproxy_1")
+                sessions = re.findall(r" gateways/(\w+) .* 101 .* GET /v1/speech ", log)
+        assert len(set(sessions)) == 2
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            await asyncio.to_thread(urllib.request.urlopen, f"{url}/%6detrics")
 
 
-async def test_two_containers_serve_behind_haproxy(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        containers = [await stack.enter_async_context(gateway(free_port())) for _ in range(2)]
-        replicas = [each.ready for each in containers]
-        front = await stack.enter_async_context(balancer(tool("haproxy"), replicas, tmp_path))
-        assert all(seconds >= 10 for seconds in await asyncio.gather(*(speak(front.url) for _ in range(2))))
-        served = [int(server["stot"]) for server in (await front.servers()).values()]
-        assert served == [1, 1]
+@contextmanager
+def compose(folder: Path) -> Iterator[Callable[[str], str]]:
+    """docker/compose.yaml with the images built here; yields a function that returns the log of a container."""
+    files = int(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    services: dict[str, object] = {"gateway": {"image": "localhost/voxgate:cpu"}}
+    if HAPROXY_IMAGE:
+        services["haproxy"] = {"image": HAPROXY_IMAGE, "ulimits": {"nofile": min(files, 100_000)}}
+    override, configuration = folder / "override.yaml", folder / "containers.conf"
+    override.write_text(yaml.safe_dump({"services": services}), encoding="utf-8")
+    # Its name server answers with the address of every gateway.
+    configuration.write_text('[network]\nnetwork_backend = "netavark"\n', encoding="utf-8")
+    environment = {**os.environ, "CONTAINERS_CONF": str(configuration)}
+    limits = " ".join(each for each in LIMITS if "network" not in each)
+    command = [tool("podman-compose"), f"--podman-run-args={limits}", "-f", DOCKER / "compose.yaml", "-f", override]
+
+    def run(*words: str | Path, check: bool = True) -> str:
+        ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=START_S, check=False)
+        assert not check or ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    up = ("up", "--no-build", "--detach", "--scale", "gateway=2", "gateway", "haproxy")
+    podman_path = tool("podman")
+    try:
+        run(*command, *up)
+        yield lambda name: run(podman_path, "logs", name)
+    finally:
+        print(run(podman_path, "logs", "--tail=30", "voxgate_haproxy_1", check=False))
+        # podman-compose does not stop containers that --scale added.
+        for kind in (
+            ("pod", "rm", "pod_voxgate"),
+            ("network", "rm", "voxgate_default"),
+            ("volume", "rm", "voxgate_voices"),
+        ):
+            run(podman_path, *kind, "--force", check=False)
