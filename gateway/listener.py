@@ -213,7 +213,7 @@ class GatewayListener:
         def make_http(place: ConnectionPlace) -> asyncio.Protocol:
             return self._http.connection(place, make_websocket)
 
-        return ProtocolSniffer(self._pool, make_websocket, make_http)
+        return ProtocolSniffer(self._pool, make_websocket, make_http, self._read_budget)
 
     async def _serve_connection(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)

@@ -9,7 +9,7 @@ from ..access.auth import AccessControl
 from ..access.rights import PUBLIC
 from ..engine import EngineStatus
 from ..settings import SettingsError
-from ..transport.buffer_limits import ReadSizeLimit
+from ..transport.buffer_limits import ReadBudget, ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 from .application import HttpApplication, RouteGroup
 from .routes import metrics_route, probe_routes
@@ -42,6 +42,7 @@ class AdminListener:
         ]
         self._http = HttpApplication(groups, access, _BODY_BYTES)
         self._pool = ConnectionPool(ADMIN_CONNECTIONS, HEAD_TIMEOUT_S)
+        self._budget = ReadBudget()
         self._server: asyncio.Server | None = None
 
     @property
@@ -66,7 +67,7 @@ class AdminListener:
 
     def _connection(self) -> asyncio.Protocol:
         # There are no WebSocket routes here: a request for an upgrade is answered as any other.
-        return ProtocolSniffer(self._pool, self._http_connection, self._http_connection)
+        return ProtocolSniffer(self._pool, self._http_connection, self._http_connection, self._budget)
 
     def _http_connection(self, place: ConnectionPlace) -> asyncio.Protocol:
         return self._http.connection(place, _no_websocket)

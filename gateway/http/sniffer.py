@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
-from ..transport.buffer_limits import ReadSizeLimit
+from ..transport.buffer_limits import ReadBudget, ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 
 ServerFactory = Callable[[ConnectionPlace], asyncio.Protocol | ReadSizeLimit]
@@ -16,6 +17,8 @@ PROBE_PATHS = ("/healthz", "/readyz")
 """Paths of the probes, which the pool serves when it is full."""
 MAX_HEAD_BYTES = 16_384
 """Maximum size of a request head; the libraries have lower limits of their own."""
+FIRST_REQUEST_BYTES = 256
+"""What the first request of a connection counts in the budget of a turn: it takes as long as parsing so many bytes."""
 
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
@@ -30,11 +33,13 @@ class ProtocolSniffer(asyncio.Protocol):
     """Waits for the end of the request head, then hands the connection and the received bytes to its server.
 
     A connection has a place in `pool` from its accept on, which its server releases. A request that the pool cannot
-    serve is refused.
+    serve is refused. First requests share `budget` with what other connections send, because answering one takes long:
+    of many that arrive at once, some wait for later turns of the event loop.
     """
 
-    def __init__(self, pool: ConnectionPool, websocket: ServerFactory, http: ServerFactory) -> None:
+    def __init__(self, pool: ConnectionPool, websocket: ServerFactory, http: ServerFactory, budget: ReadBudget) -> None:
         self._pool = pool
+        self._budget = budget
         self._websocket = websocket
         self._http = http
         self._head = bytearray()
@@ -64,7 +69,19 @@ class ProtocolSniffer(asyncio.Protocol):
         elif not self._place.may_serve(probe=_PROBE.match(head) is not None):
             self._refuse(_FULL)
         else:
-            hand_over(self._transport, (self._websocket if upgrade else self._http)(self._place), bytes(self._head))
+            serve = self._websocket if upgrade else self._http
+            if self._budget.take(FIRST_REQUEST_BYTES):
+                self._serve_by(serve)
+            else:
+                self._transport.pause_reading()
+                self._budget.wait(FIRST_REQUEST_BYTES, partial(self._serve_later, serve))
+
+    def _serve_by(self, serve: ServerFactory) -> None:
+        hand_over(self._transport, serve(self._place), bytes(self._head))
+
+    def _serve_later(self, serve: ServerFactory) -> None:
+        if not self._transport.is_closing():
+            self._serve_by(serve)
 
     def _refuse(self, answer: bytes) -> None:
         self._transport.write(answer)

@@ -21,6 +21,7 @@ from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.messages import Flush
+from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 from voxgate.pipeline.errors import AtCapacity
 
@@ -79,7 +80,9 @@ async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator
     pool = ConnectionPool(connections, 5)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
-        lambda: ProtocolSniffer(pool, no_websocket, lambda place: service.connection(place, no_websocket)),
+        lambda: ProtocolSniffer(
+            pool, no_websocket, lambda place: service.connection(place, no_websocket), ReadBudget()
+        ),
         "127.0.0.1",
         0,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fakes.virtual_time import run
-from voxgate.gateway.http.sniffer import MAX_HEAD_BYTES, ProtocolSniffer, ServerFactory
+from fakes.virtual_time import run, turns
+from voxgate.gateway.http.sniffer import FIRST_REQUEST_BYTES, MAX_HEAD_BYTES, ProtocolSniffer, ServerFactory
+from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 
 DEADLINE_S = 5.0
@@ -32,6 +33,9 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         pass
+
+    def is_closing(self) -> bool:
+        return bool(self.closed)
 
     def close(self) -> None:
         self.closed = "closed"
@@ -62,8 +66,11 @@ def serve(name: str) -> ServerFactory:
     return make
 
 
-def arrive(transport: Transport, pool: ConnectionPool | None = None) -> ProtocolSniffer:
-    sniffer = ProtocolSniffer(pool or ConnectionPool(10, DEADLINE_S), serve("websocket"), serve("http"))
+def arrive(
+    transport: Transport, pool: ConnectionPool | None = None, budget: ReadBudget | None = None
+) -> ProtocolSniffer:
+    pool, budget = pool or ConnectionPool(10, DEADLINE_S), budget or ReadBudget()
+    sniffer = ProtocolSniffer(pool, serve("websocket"), serve("http"), budget)
     sniffer.connection_made(transport)
     return sniffer
 
@@ -176,5 +183,22 @@ def test_frames_before_the_handshake_answer_are_refused() -> None:
         assert transport.written.startswith(b"HTTP/1.1 400 ")
         assert transport.closed
         assert transport.protocol is None
+
+    run(scene())
+
+
+def test_first_requests_that_arrive_at_once_are_served_a_few_in_a_turn() -> None:
+    async def scene() -> None:
+        budget, pool = ReadBudget(2 * FIRST_REQUEST_BYTES), ConnectionPool(10, DEADLINE_S)
+        transports = [Transport() for _ in range(7)]
+        for transport in transports:
+            arrive(transport, pool, budget).data_received(SOCKET)
+        transports[2].abort()  # while it waits
+        served = []
+        for _ in range(4):
+            served.append(sum(transport.protocol is not None for transport in transports))
+            await turns(1)
+        assert served == [2, 3, 5, 6]
+        assert transports[2].protocol is None
 
     run(scene())
