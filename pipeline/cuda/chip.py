@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from voxgate.codecs.neural.cuda.tiles import ANY_CHIP, ChipLimits
@@ -17,8 +18,9 @@ def chip_limits(device: torch.device | int | None = None) -> ChipLimits:
     """The limits of a GPU, by default the current one; `ANY_CHIP` without a GPU. Raises EngineError as `lowered`."""
     if not torch.cuda.is_available():
         return ANY_CHIP
-    shared: int = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-    return lowered(ChipLimits(torch.cuda.get_device_capability(device), shared), os.environ.get(LIMITS_VARIABLE))
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's types lack the field
+    chip = ChipLimits((properties.major, properties.minor), properties.shared_memory_per_block_optin)
+    return lowered(chip, os.environ.get(LIMITS_VARIABLE))
 
 
 def lowered(chip: ChipLimits, limits: str | None) -> ChipLimits:

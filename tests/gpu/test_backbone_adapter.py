@@ -126,7 +126,7 @@ def test_layers_that_equal_those_of_vllm_pass(
 def test_layers_that_differ_from_those_of_vllm_fail(
     device: torch.device, batch: AttentionBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adapter = adapted(QwenModel(device, error=0.2), batch, monkeypatch)
+    adapter = adapted(QwenModel(device, error=1.0), batch, monkeypatch)
     assert adapter.self_test(lambda: step(adapter, device)) == "self-test differs from vLLM"
 
 

@@ -17,8 +17,12 @@ from .compat import ATTENTION_BACKEND, attention_batch
 
 TEST_LAYERS = 2
 """Layers of the self-test: the least in which one layer reads what another has computed."""
-TOLERANCE = 0.02
-"""Largest relative difference from vLLM's layers, of states and of cache, that the self-test accepts."""
+TOLERANCE = 0.1
+"""Largest relative difference from vLLM's layers, of states and of cache, that the self-test accepts.
+
+vLLM rounds queries, keys and residual sums to half precision where these layers do not, which is some percent at most;
+a cache in another layout differs by as much as it holds.
+"""
 
 
 class BackboneAdapter:
@@ -98,7 +102,7 @@ class BackboneAdapter:
 
     def _equals_vllm(self, embedded: Tensor, rows: BatchRows) -> bool:
         """Whether both implementations of the first layers give the same states and cache, over a random cache."""
-        model, pages = self._model, rows.pages.unique().long()
+        model, pages = self._model, torch.unique(rows.pages).long()  # type: ignore[no-untyped-call]  # torch has no types for it
         caches = [attention.kv_cache for attention in self._attention[:TEST_LAYERS]]
         pasts = [RandomInputs(number).normal(*cache[pages].shape).to(cache) for number, cache in enumerate(caches)]
         results = []
