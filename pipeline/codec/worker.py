@@ -91,7 +91,9 @@ def _load(channel: socket.socket, options: CodecWorkerOptions) -> CpuBatchDecode
     try:
         return _load_on_cpu(options) if options.device == "cpu" else _load_on_gpu(options)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
-        reason = str(error).encode()
+        # CUDA's message has a paragraph on its allocator's settings.
+        text = "the GPU's memory ran out" if isinstance(error, torch.OutOfMemoryError) else str(error)
+        reason = text.encode()
         channel.sendall(ANSWER_HEADER.pack(AnswerKind.FAILED, 0, 0, len(reason)) + reason)
         return None
 

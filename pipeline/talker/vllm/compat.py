@@ -92,7 +92,7 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
     "front": (
         _Owner(
             "vllm.engine.arg_utils:AsyncEngineArgs",
-            "additional_config attention_backend compilation_config distributed_executor_backend enable_prefix_caching "
+            "additional_config compilation_config distributed_executor_backend enable_prefix_caching "
             "gpu_memory_utilization kv_cache_memory_bytes max_num_batched_tokens max_num_seqs scheduler_cls "
             "skip_tokenizer_init use_tqdm_on_load worker_cls",
         ),
@@ -148,6 +148,7 @@ _NAMES: Mapping[str, Sequence[_Owner]] = {
     # The worker and its model state are subclassed; the sampler and the attention layers are replaced.
     "gpu": (
         _Owner("vllm.config.compilation:CUDAGraphMode", "FULL"),
+        _Owner("vllm.engine.arg_utils:AsyncEngineArgs", "attention_backend"),
         _Owner("vllm.forward_context", "get_forward_context"),
         _Owner("vllm.forward_context:ForwardContext", "attn_metadata"),
         _Owner("vllm.model_executor.models.qwen2:Qwen2MLP", "down_proj gate_up_proj"),
