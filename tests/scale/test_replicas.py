@@ -118,7 +118,7 @@ async def test_drained_replica_loses_no_session(tmp_path: Path) -> None:
             later.append(asyncio.create_task(listen(front.url, 1.0, newcomers)))
             await asyncio.sleep(0.1)
         await asyncio.gather(*tasks, *later)
-        assert await served[0].gone() == 0
+        assert await served[0].exit_status() == 0
         everyone = heard + newcomers
         assert [each.lost for each in everyone] == [None] * len(everyone)
         assert all(each.done is not None and each.samples == each.done.samples for each in everyone)
