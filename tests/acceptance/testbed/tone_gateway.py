@@ -19,6 +19,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from voxgate.cli import main as cli
 from voxgate.cli import serve as command
 from voxgate.pipeline.checkpoint.voice_config import load_voice_config
+from voxgate.pipeline.gc_freeze import freeze_gc
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.text.text_turns import PendingText, TextTurns
 from voxgate.pipeline.text.tokenizer import load_tokenizer
@@ -59,6 +60,7 @@ class InstrumentedToneSynthesizer(ToneSynthesizer):
 
     async def start(self) -> None:
         await super().start()
+        freeze_gc()  # as the real one does
         self._answering = self._answering or asyncio.create_task(self._answer())
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
