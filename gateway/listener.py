@@ -186,6 +186,7 @@ class GatewayListener:
         if self._server is not None:
             self._server.close(code=CloseCode.RESTARTING, reason="shutting down")
         await self._http.close()
+        self._pool.close_idle()
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINAL_GRACE_S):

@@ -23,6 +23,8 @@ from ..session.utterance import ServerUtterance
 
 _MAX_BACKLOG = 64
 """Effects that may wait for a slow reader before its own messages are left unread."""
+_CLOSE_DEADLINE_S = 60.0
+"""Seconds for the end of a speech; the pipeline's own deadlines are shorter. Only a defect reaches this one."""
 _BLOCKED_POLL_S = 0.5
 """Interval at which the session judges a client while a write to it is blocked."""
 
@@ -242,10 +244,11 @@ class SpeechCloser:
 
     async def _close(self, utterance: ServerUtterance, speech: Speech, reader: asyncio.Task[None] | None) -> None:
         try:
-            if reader is not None:
-                reader.cancel()
-                await asyncio.wait([reader])
-            await speech.aclose()
+            async with asyncio.timeout(_CLOSE_DEADLINE_S):
+                if reader is not None:
+                    reader.cancel()
+                    await asyncio.wait([reader])
+                await speech.aclose()
         except Exception:
             log.exception("closing a speech failed", extra={"utterance": utterance.id})
         finally:

@@ -104,12 +104,16 @@ class ConnectionPool:
             self._remove_idle(place)
         self._open -= 1
 
+    def close_idle(self) -> None:
+        """Closes every idle connection."""
+        for place in [place for idle in self._idle.values() for place in idle]:
+            _close(place)
+
     def _evict_one(self) -> None:
         """Closes the longest idle connection of the caller that has most of them, if there is one."""
         if self._idle:
-            place = next(iter(max(self._idle.values(), key=len)))
-            place.release()
-            place.transport.abort()
+            busiest: dict[ConnectionPlace, None] = max(self._idle.values(), key=len)
+            _close(next(iter(busiest)))
 
     def _end_serving(self, place: ConnectionPlace) -> None:
         place.serving = False
@@ -127,6 +131,11 @@ class ConnectionPool:
         del idle[place]
         if not idle:
             del self._idle[place.caller]
+
+
+def _close(place: ConnectionPlace) -> None:
+    place.release()
+    place.transport.abort()
 
 
 class ConnectionPlace:

@@ -55,5 +55,8 @@ class HAProxyAgent:
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(agent_line(self._state()).encode())
             writer.close()
-            async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                await writer.wait_closed()
+            try:
+                async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                    await writer.wait_closed()
+            finally:
+                writer.transport.abort()

@@ -88,6 +88,8 @@ async def test_health_voices_and_limits_are_served() -> None:
             "description": "another tone",
             "instructions": True,
             "cloned": False,
+            "is_owner": False,
+            "shared": False,
         }
         async with dial(served):
             limits = json.loads((await get(served.port, "/v1/limits?x=1"))[2])
@@ -126,6 +128,15 @@ async def test_full_gateway_answers_probes_and_refuses_other_requests() -> None:
             for path in ("/healthz", "/readyz"):
                 assert (await get(served.port, path))[0] == 200
         await until(lambda: not served._listener._pool.open)
+
+
+async def test_close_cuts_connections_without_a_request() -> None:
+    async with gateway() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        await until(lambda: served._listener._pool.open)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await reader.read() == b""
+    writer.close()
 
 
 @pytest.mark.parametrize("start", [b"", b"\r\n\r\n", b"GET /healthz HTTP/1.1\r\n"])

@@ -136,7 +136,7 @@ async def test_small_unsent_rest_does_not_keep_a_closed_connection() -> None:
 @pytest.mark.parametrize(("slow_consumer_timeout_ms", "least_s"), [(3000, WRITE_TIMEOUT_S), (20_000, 201)])
 async def test_session_times_out_before_its_connection(slow_consumer_timeout_ms: int, least_s: float) -> None:
     async with gateway(slow_consumer_timeout_ms=slow_consumer_timeout_ms) as served:
-        place = served._listener._pool.add(asyncio.Transport())
+        place = served._listener._pool.add(Transport())
         connection = served._listener._http.connection(place, lambda _: asyncio.Protocol())
         assert isinstance(connection, WriteTimeout)
         assert connection._deadline._limit_s >= least_s

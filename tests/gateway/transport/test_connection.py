@@ -284,3 +284,17 @@ def test_finish_waits_at_most_its_timeout() -> None:
         assert admission.active == 1
 
     run(scene())
+
+
+def test_ticket_is_released_when_a_speech_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        admission = AdmissionQueue(lambda: 1, 0, 0)
+        speech_closer = SpeechCloser(admission)
+        speech_closer.close(await open_utterance(admission, ToneSynthesizer(ToneScript(close_s=1000))), None)
+        await asyncio.sleep(59)
+        assert admission.active == 1
+        await asyncio.sleep(2)
+        assert (admission.active, speech_closer.closing) == (0, 0)
+
+    run(scene())
+    assert [record.getMessage() for record in caplog.records] == ["closing a speech failed"]

@@ -96,6 +96,19 @@ def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
     in_loop(scene)
 
 
+def test_idle_connections_are_closed_on_request() -> None:
+    def scene() -> None:
+        clients = Clients(10)
+        serving = clients.request("192.0.2.1")
+        idle = clients.connect("192.0.2.1", 3) + clients.connect("192.0.2.2", 3)
+        clients.pool.close_idle()
+        assert serving is not None
+        assert closed([serving, *idle]) == [False] + [True] * 6
+        assert clients.pool.open == 1
+
+    in_loop(scene)
+
+
 def test_full_pool_serves_probes_only() -> None:
     def scene() -> None:
         clients = Clients(5)
