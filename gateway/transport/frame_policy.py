@@ -7,6 +7,8 @@ from ..access.usage import TokenBucket
 CONTROL_FRAMES_PER_S = 20.0
 """Rate of pings and unsolicited pongs: the library answers each ping at the gateway's expense, and a pong that answers
 no ping serves only to keep the gateway busy."""
+MESSAGE_FRAMES = 256
+"""Frames of one message: 256 bytes each in the largest message. Empty ones would take memory without limit."""
 PENDING_FRAMES = 10
 """Frames of a first message with the key, and control frames before it."""
 
@@ -18,6 +20,8 @@ class FramePolicy:
         self._frames = TokenBucket(frames_per_s)
         self._control_frames = TokenBucket(CONTROL_FRAMES_PER_S)
         self._pending_left: int | None = None
+        self._message_frames = 0
+        """Frames of a message that has not ended."""
 
     def restrict(self) -> None:
         """The client has to show its key with the next frames: it may send `PENDING_FRAMES` at most."""
@@ -27,8 +31,15 @@ class FramePolicy:
         """The client has sent its first message."""
         self._pending_left = None
 
-    def violation(self, now_s: float, *, control: bool) -> str | None:
-        """Counts a frame, a ping or an unsolicited pong if `control`; returns why the client is disconnected, if so."""
+    def violation(self, now_s: float, *, control: bool = False, fin: bool | None = None) -> str | None:
+        """Counts a frame, a ping or an unsolicited pong if `control`; returns why the client is disconnected, if so.
+
+        `fin`: whether a frame of a message is its last; None for other frames.
+        """
+        if fin is not None:
+            self._message_frames = 0 if fin else self._message_frames + 1
+            if self._message_frames >= MESSAGE_FRAMES:
+                return f"a message has more than {MESSAGE_FRAMES} frames"
         if self._pending_left is not None:
             self._pending_left -= 1
             if self._pending_left < 0:

@@ -139,7 +139,9 @@ class BoundedConnection(ServerConnection):
             super().process_event(event)
             return
         unsolicited = event.opcode is Opcode.PONG and bytes(event.data) not in self.pending_pings
-        violation = self._frame_policy.violation(self.loop.time(), control=unsolicited or event.opcode is Opcode.PING)
+        control = unsolicited or event.opcode is Opcode.PING
+        fin = event.fin if event.opcode in DATA_OPCODES else None
+        violation = self._frame_policy.violation(self.loop.time(), control=control, fin=fin)
         super().process_event(event)
         if violation is not None:
             self._disconnect(violation)

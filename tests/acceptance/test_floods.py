@@ -12,7 +12,7 @@ from fakes.waiting import DEADLINE_S, until
 from .testbed.gateway_process import tone_gateway
 from .testbed.listeners import UNLIMITED, compare_with_disturbance
 from .testbed.measuring import Figures, nightly
-from .testbed.raw_websocket import PING, TEXT, connect, connect_many, frame, upgrade_request
+from .testbed.raw_websocket import PING, PONG, TEXT, connect, connect_many, frame, upgrade_request
 
 CONTINUATION = 0
 POLICY_VIOLATION, TOO_BIG = 1008, 1009
@@ -166,6 +166,7 @@ FLOODS = {
     "messages": frame(TEXT, b'{"type":"ping"}'),
     "unknown": frame(TEXT, b'{"type":"text","utterance":"x","text":"y"}'),
     "pings": frame(PING, b"x"),
+    "pongs": frame(PONG, b"x"),
     "fragments": frame(CONTINUATION, b" ", last=False),
     "empty fragments": frame(CONTINUATION, b"", last=False),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from voxgate.gateway.transport.frame_policy import CONTROL_FRAMES_PER_S, PENDING_FRAMES, FramePolicy
+from voxgate.gateway.transport.frame_policy import CONTROL_FRAMES_PER_S, MESSAGE_FRAMES, PENDING_FRAMES, FramePolicy
 
 
 def frames_until_violation(policy: FramePolicy, rate_per_s: float, *, control: bool) -> tuple[int, str]:
@@ -39,3 +39,12 @@ def test_client_with_key_has_the_ordinary_rates() -> None:
     policy.violation(0.0, control=False)
     policy.lift()
     assert frames_until_violation(policy, 100, control=False)[1] == ""
+
+
+def test_a_message_has_a_bounded_number_of_frames() -> None:
+    policy = FramePolicy(frames_per_s=10_000)
+    for _ in range(2):  # frames in between belong to no message
+        assert [policy.violation(0.0, fin=False) for _ in range(MESSAGE_FRAMES - 1)] == [None] * (MESSAGE_FRAMES - 1)
+        assert policy.violation(0.0) is None
+        assert policy.violation(0.0, fin=True) is None
+    assert [policy.violation(0.0, fin=False) for _ in range(MESSAGE_FRAMES)][-1] is not None
