@@ -24,8 +24,8 @@ PATIENCE_S = 75.0
 """Time in which the gateway must have ended what its limits do not allow to go on: the longest one is 60 s."""
 SETTLE_S = 12.0
 """Time in which everything is released once all peers have left."""
-POLL_INTERVAL_S = 1.0
-"""As `gateway.engine.POLL_INTERVAL_S`, but four times as long: in a quiet minute nothing else takes time."""
+POLL_INTERVAL_S = 5.0
+"""As `gateway.engine.POLL_INTERVAL_S`, but longer: in a quiet minute little else takes processor time."""
 READY_S = 130.0
 """Time in which a lost engine is back."""
 

@@ -112,8 +112,9 @@ class Peer(RawWebSocket):
     def half_close(self) -> None:
         """Sends the end of the stream and goes on reading."""
         if self.transport.can_write_eof() and not self.transport.is_closing():
-            self.transport.write_eof()
             self._half_closed = True
+            with contextlib.suppress(OSError):  # the gateway closed the connection, which the peer has not seen yet
+                self.transport.write_eof()
 
     def reset(self) -> None:
         """Aborts the connection with a TCP reset."""

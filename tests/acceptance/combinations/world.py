@@ -64,6 +64,7 @@ class Files:
         return self.folder / "certificate.pem"
 
     def put_keys(self, name: str) -> None:
+        """Puts a key file in place."""
         shutil.copyfile(self.folder / f"{name}.toml", self.keys)
 
     def put_certificate(self, name: str) -> None:
@@ -127,7 +128,8 @@ class World:
             keys_file=files.keys if setup.keys else None,
             tls_certificate=files.certificate if setup.tls else None,
         )
-        files.put_keys("first")
+        if setup.keys:
+            files.put_keys("first")
         if setup.tls:
             files.put_certificate("first")
         self.gateway = Gateway(settings, self.synthesizer, PacketEncoder)
