@@ -61,7 +61,7 @@ async def test_closing_before_start_is_allowed(synthesizer: QwenSynthesizer) -> 
 @pytest.mark.parametrize(
     ("request_", "error", "named"),
     [
-        (SpeechRequest(voice="nobody"), UnknownVoice, "slt"),
+        (SpeechRequest(voice="nobody"), UnknownVoice, "nobody"),
         (SpeechRequest(voice="slt", language="klingon"), UnknownLanguage, "english"),
         (SpeechRequest(voice="slt", instructions="Whisper."), UnsupportedOption, "instructions"),
     ],

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GB = 10**9
 MAX_SLOTS = 1600
 """Slots of a GPU with memory for more: above 1,400 listeners an H200 cannot keep up (`docs/benchmarks.md`)."""
+SLOT_GRANULE = 16
+"""The number of slots is a multiple of it: Triton compiles kernels once more for sizes that are not."""
 SLOT_POSITIONS = 512
 """Cached positions of each slot that decide how many slots there are: some 38 seconds of speech in all at once."""
 CACHED_POSITIONS = 768
@@ -31,6 +33,8 @@ CODEC_STREAMS = 2
 """Codec streams per slot: one plays its last audio while the next utterance begins."""
 BUFFER_BYTES = 2_000_000_000
 """Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together."""
+SLOT_BUFFER_BYTES = 3_600_000
+"""What every slot adds to the buffers: 7.7 GB were measured with 1,600 slots on an H200."""
 GRAPH_BYTES = 500_000_000
 """The part of `BUFFER_BYTES` that is taken after the cache: graphs of the backbone."""
 
@@ -59,9 +63,9 @@ class MemoryNeeds:
         return cls(files * item_bytes // 2 + projected, position, max_positions, BUFFER_BYTES + copies)
 
     @property
-    def codec_bytes(self) -> int:
-        """Codec streams of one slot."""
-        return CODEC_STREAMS * CODEC_STREAM_BYTES
+    def slot_bytes(self) -> int:
+        """What one slot takes besides its part of the cache."""
+        return CODEC_STREAMS * CODEC_STREAM_BYTES + SLOT_BUFFER_BYTES
 
     @property
     def least_cache(self) -> int:
@@ -71,21 +75,19 @@ class MemoryNeeds:
     @property
     def least(self) -> int:
         """The least memory with which the engine speaks: with one slot."""
-        return self.model + self.buffers + self.codec_bytes + self.least_cache
+        return self.model + self.buffers + self.slot_bytes + self.least_cache
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemoryPlan:
     """The division of a GPU's memory, in bytes.
 
-    `share`: of all its memory, what vLLM may count as its own. `cache`: at most, if that much is free. `kept_free`: not
-    used.
+    `cache`: at most, if that much is free. `kept_free`: not used.
     """
 
     slots: int
     cache: int
     kept_free: int
-    share: float
     needs: MemoryNeeds
 
     @classmethod
@@ -110,7 +112,7 @@ class GpuMemoryPlan:
 
     def describe(self, cache: int, taken: int) -> str:
         """One line for the log: where the memory went; `taken`: bytes that are in use besides `cache`."""
-        model, codec = self.needs.model, self.slots * self.needs.codec_bytes
+        model, codec = self.needs.model, self.slots * CODEC_STREAMS * CODEC_STREAM_BYTES
         seconds = cache / self.needs.position / self.slots * FRAME_MS / 1000
         buffers = max(0, taken - model - codec)
         return (
@@ -133,19 +135,19 @@ def plan_for(
         copies=packed_bytes(checkpoint.talker) if packed else 0,
     )
     memory = query_device_memory()
-    return plan_gpu_memory(memory.free, memory.total, options.gpu.memory_share, needs, slots, options.kv_cache_bytes)
+    return plan_gpu_memory(memory.free, options.gpu.memory_share, needs, slots, options.kv_cache_bytes)
 
 
 def plan_gpu_memory(
-    free: int, total: int, max_share: float, needs: MemoryNeeds, slots: int | None = None, cache: int | None = None
+    free: int, max_share: float, needs: MemoryNeeds, slots: int | None = None, cache: int | None = None
 ) -> GpuMemoryPlan:
     """Plans `slots`, or as many as fit, and a cache of `cache` bytes, or what the slots usually need.
 
-    All of it takes at most `max_share` of `free`, the free bytes of `total`. Raises EngineError, with the gigabytes
-    that are missing, when the engine cannot start.
+    All of it takes at most `max_share` of the `free` bytes. Raises EngineError, with the gigabytes that are missing,
+    when the engine cannot start.
     """
     usable = int(free * max_share)
-    least = needs.least if slots is None else needs.least + (slots - 1) * needs.codec_bytes
+    least = needs.least if slots is None else needs.least + (slots - 1) * needs.slot_bytes
     if usable < least:
         wanted = "the model" if slots is None else f"the model with {slots} slots"
         raise EngineError(
@@ -156,9 +158,11 @@ def plan_gpu_memory(
     if slots is None:
         for_slots = usable - needs.model - needs.buffers
         positions = min(SLOT_POSITIONS, needs.max_positions)
-        slots = max(1, min(MAX_SLOTS, for_slots // (needs.codec_bytes + positions * needs.position)))
+        slots = max(1, min(MAX_SLOTS, for_slots // (needs.slot_bytes + positions * needs.position)))
+        if slots > SLOT_GRANULE:
+            slots -= slots % SLOT_GRANULE
     usual = max(slots * min(CACHED_POSITIONS, needs.max_positions), needs.max_positions) * needs.position
-    return GpuMemoryPlan(slots, cache or usual, free - usable, usable / total, needs)
+    return GpuMemoryPlan(slots, cache or usual, free - usable, needs)
 
 
 def _gb(size: int, *, up: bool = False) -> str:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MEMORY_UTILIZATION = 0.01
+"""Share of the GPU's memory that vLLM wants to see free at its start, to no effect besides: this project sets the size
+of the cache, from what is free, and other programs may hold the rest."""
 MAX_BATCHED_TOKENS = 2048
 """Positions of prompts and frames that one step computes on a GPU: the prompts of a few hundred utterances."""
 
@@ -123,7 +126,7 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
         },
         "attention_backend": compat.ATTENTION_BACKEND if asks else None,
         "kv_cache_memory_bytes": config.memory.cache,
-        "gpu_memory_utilization": config.memory.share,
+        "gpu_memory_utilization": MEMORY_UTILIZATION,
         "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, 2 * config.shape.rows),
     }
 
