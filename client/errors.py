@@ -67,6 +67,7 @@ class SpeechError(ClientError):
         param: str | None = None,
         retry_after_ms: int | None = None,
         partial_audio: bool = False,
+        characters: int | None = None,
     ) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
@@ -77,3 +78,5 @@ class SpeechError(ClientError):
         self.retry_after_ms = retry_after_ms
         self.partial_audio = partial_audio
         """Whether audio of the utterance was sent before the error."""
+        self.characters = characters
+        """Text that the gateway had accepted when it refused a message: what follows is missing."""

@@ -245,6 +245,7 @@ def _error(message: Message) -> SpeechError:
         param=message.get("param"),
         retry_after_ms=message.get("retry_after_ms"),
         partial_audio=bool(message.get("partial_audio")),
+        characters=message.get("characters"),
     )
 
 

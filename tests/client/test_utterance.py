@@ -185,13 +185,14 @@ async def test_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> 
 
 
 async def test_refused_message_stops_the_speech(gateway: FakeGateway) -> None:
-    gateway.script["x"] = [error_message("rate_limited", retryable=True, retry_after_ms=50)]
+    gateway.script["x"] = [error_message("rate_limited", retryable=True, retry_after_ms=50, characters=3)]
     async with connect(gateway.url) as session:
         async with session.utterance() as utterance:
             await utterance.send("x")
-            with pytest.raises(SpeechError, match="rate_limited"):
+            with pytest.raises(SpeechError, match="rate_limited") as refused:
                 async for _ in utterance.audio():
                     pass
+            assert refused.value.characters == 3
         async with session.utterance() as following:  # the gateway has read all earlier messages
             await following.feed("y")
             async for _ in following.audio():
