@@ -198,9 +198,11 @@ class ToneEngine(VoiceModel):
             raise EngineNotReady("it does not run")
         if not self._free:
             raise AtCapacity("every slot is taken")
-        slot, codec = self._free.pop(), self._codec_free.pop()
+        # A lease that outlives the engine returns its codec slot to that engine, not to the next one.
+        codec_free = self._codec_free
+        slot, codec = self._free.pop(), codec_free.pop()
         lease = self._leases[slot] = TalkerSlotLease(slot, self)
-        return SlotLease(lease, codec, lambda: self._codec_free.append(codec))
+        return SlotLease(lease, codec, lambda: codec_free.append(codec))
 
     # The interface of slot leases
 
