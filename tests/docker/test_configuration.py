@@ -13,7 +13,7 @@ import yaml
 from fakes.gateway.records import RECORD, STATE
 from prometheus_client.parser import text_string_to_metric_families
 from voxgate.gateway.observability.metrics import Metrics
-from voxgate.gateway.settings import PREFIX, Settings
+from voxgate.gateway.settings import Settings, settings_from
 
 from .checkers import DOCKER, accepts, tool
 
@@ -156,8 +156,7 @@ def test_grafana_has_no_account() -> None:
 
 def check_environment(environment: dict[str, str]) -> None:
     """Assert that every VOXGATE_ variable is a setting with a valid value."""
-    names = {name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)}
-    Settings.model_validate(names)
+    settings_from({}, None, environment)
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
