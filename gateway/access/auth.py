@@ -236,12 +236,13 @@ class AccessControl:
     def issue_token(self, grant: Grant, ttl_s: int) -> tuple[str, datetime]:
         """A token in the name of the grant's key, and the time of its expiry.
 
-        Raises Unauthorized without a key, and ValueError for a `ttl_s` outside 1 to MAX_TTL_S seconds.
+        Raises Unauthorized without a key, or if it was replaced since the grant, and ValueError for a `ttl_s` outside
+        1 to MAX_TTL_S seconds.
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
             raise ValueError(f"ttl_s must be between 1 and {MAX_TTL_S}, got {ttl_s}")
-        key = self._ring.named(grant.caller.name) if grant.key_hash is not None else None
-        if key is None:
+        key = self._ring.named(grant.caller.name)
+        if key is None or self.is_revoked(grant):
             raise Unauthorized("an API key is required to issue tokens")
         return self._signer.issue(key, ttl_s, self._clock())
 

@@ -285,6 +285,14 @@ def test_no_token_is_issued_without_keys() -> None:
         access.issue_token(grant(access), 60)
 
 
+def test_no_token_is_issued_to_the_holder_of_a_replaced_key() -> None:
+    access = Door(ADA).access
+    held = grant(access, "a")
+    access.replace_keys(KeyRing([ApiKey("ada", hash_key("new"))]))
+    with pytest.raises(Unauthorized):
+        access.issue_token(held, 60)
+
+
 @pytest.mark.parametrize("ttl_s", [-1, 0, 3601, 10**9])
 def test_token_lifetime_is_bounded(ttl_s: int) -> None:
     access = Door(ADA).access
