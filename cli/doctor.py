@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..pipeline.talker.vllm.versions import installed_version as installed
-from ..pipeline.talker.vllm.versions import refusal
+from ..pipeline.talker.vllm.proven import installed_version as installed
+from ..pipeline.talker.vllm.proven import refusal
 from .failure import install_advice
 from .player import find_player
 

@@ -7,7 +7,7 @@ import pytest
 from voxgate.cli import doctor
 from voxgate.cli.doctor import Finding
 from voxgate.cli.failure import install_advice
-from voxgate.pipeline.talker.vllm.versions import PROVEN
+from voxgate.pipeline.talker.vllm.proven import PROVEN
 
 CUDA = {"torch": "2.14.0+cu130", "vllm": "0.33.0", "triton": "3.8.0"}
 

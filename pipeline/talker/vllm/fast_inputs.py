@@ -22,8 +22,8 @@ from .compat import (
     CUDAGraphMode,
     InputBatch,
     UvaBufferPool,
-    vllm_version,
 )
+from .proven import vllm_version
 
 _STEPS_IN_FLIGHT = 4
 """Steps whose row numbers the device may still have to read; vLLM has two in flight."""

@@ -29,9 +29,9 @@ from .compat import (
     get_num_sampled_and_rejected,
     missing_names,
     run_requests,
-    vllm_version,
 )
 from .config import EngineConfig
+from .proven import vllm_version
 from .start_notes import Note, failures_noted, write_note
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm import compat
-from voxgate.pipeline.talker.vllm.source_names import SourceTree
-from voxgate.pipeline.talker.vllm.versions import PROVEN
+from voxgate.pipeline.talker.vllm.proven import PROVEN, RequiredNames, SourceTree
 
 ROOT = Path(__file__).parents[4]
 COMPAT = "pipeline/talker/vllm/compat.py"
@@ -24,7 +23,7 @@ INTERNAL_ATTRIBUTES = {"_all_token_ids", "_output_token_ids", "cudagraph_manager
 
 FILES = sorted(
     path
-    for package in ("gateway", "pipeline", "codecs", "cli", "harnessmarks", "loadtest")
+    for package in ("gateway", "pipeline", "codecs", "cli", "benchmarks", "loadtest")
     for path in (ROOT / package).rglob("*.py")
     if path.relative_to(ROOT).as_posix() != COMPAT
 )
@@ -120,7 +119,7 @@ def test_gpu_names_are_needed_on_a_gpu_only(
     monkeypatch.setattr(
         compat,
         "_NAMES",
-        dict.fromkeys(compat._NAMES, ()) | {"gpu": [compat._Owner(f"{tmp_path.name}.worker:Worker", "model_runner")]},
+        dict.fromkeys(compat._NAMES, ()) | {"gpu": [RequiredNames(f"{tmp_path.name}.worker:Worker", "model_runner")]},
     )
     if missing:
         with pytest.raises(EngineError, match=r"has no \S+\.worker\.Worker\.model_runner, which"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm import compat
-from voxgate.pipeline.talker.vllm.versions import PROVEN, PROVEN_CUDA, refusal
+from voxgate.pipeline.talker.vllm.proven import PROVEN, PROVEN_CUDA, refusal
 
 REQUIREMENTS = Path(__file__).parents[4] / "requirements"
 
