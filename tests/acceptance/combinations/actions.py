@@ -199,12 +199,14 @@ async def send_frame(world: World, chance: random.Random) -> str:
 
 @action(16)
 async def flood(world: World, chance: random.Random) -> str:
-    """A peer sends the same frames many times without a pause."""
+    """A peer sends the same frames many times without a pause, and perhaps reads nothing from now on."""
     if (peer := world.pick(chance)) is None or peer.protocol == "http":
         return ""
     description, data = flood_of(peer, chance)
+    if not (reading := chance.random() < 0.6):
+        peer.stall()
     peer.write(data)
-    return description
+    return description + ", not read" * (not reading)
 
 
 # The network

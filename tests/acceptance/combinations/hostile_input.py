@@ -189,7 +189,7 @@ def flood_of(peer: Peer, chance: random.Random) -> tuple[str, bytes]:
     """Up to three kinds of frames in turn, many times: a description, and the bytes."""
     frames = _FLOODS[""] | _FLOODS[peer.protocol]
     weights = [3 if name in _OFTEN else 1 for name in frames]
-    names = chance.choices(list(frames), weights, k=chance.choice([1, 1, 2, 3]))
+    names = chance.choices(list(frames), weights, k=chance.choice([1, 2, 2, 3]))
     count = chance.choices(BOUNDS, BOUND_WEIGHTS)[0] + chance.randint(1, 7)
     first = frame(TEXT, b" ", last=False) if "fragments" in " ".join(names) else b""
     return f"{count} x {', '.join(names)}", first + b"".join(frames[name] for name in names) * count
