@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from aiohttp.web_app import _cached_build_middleware
 from voxgate.gateway import engine
+from voxgate.gateway.transport import handshake
 
 from . import clock
 from .actions import ACTIONS
@@ -26,6 +27,8 @@ SETTLE_S = 12.0
 """Time in which everything is released once all peers have left."""
 POLL_INTERVAL_S = 5.0
 """As `gateway.engine.POLL_INTERVAL_S`, but longer: in a quiet minute little else takes processor time."""
+MAX_PENDING = 3
+"""As `gateway.transport.handshake.MAX_PENDING`, but few: with the usual number none would ever be evicted."""
 READY_S = 130.0
 """Time in which a lost engine is back."""
 
@@ -50,6 +53,7 @@ class Outcome:
 def execute(program: Program, files: Files) -> Outcome:
     """Runs a program in an event loop of its own."""
     engine.POLL_INTERVAL_S = POLL_INTERVAL_S
+    handshake.MAX_PENDING = MAX_PENDING
     random.seed(program.seed)  # the gateway spreads the closing of idle sockets at random
     outcome, root = Outcome(program), logging.getLogger()
     handlers, level = root.handlers, root.level
