@@ -60,11 +60,14 @@ def action(weight: float) -> Callable[[Perform], Perform]:
 
 # Clients that keep the rules
 
+MAX_UTTERANCES = 6
+"""Utterances of a listener at once: less than a socket may have."""
+
 
 @action(6)
 async def listen(world: World, chance: random.Random) -> str:
-    """A listener asks for speech on its socket."""
-    if world.listener.closed.done():
+    """A listener asks for speech on its socket, within the limits that it was told."""
+    if world.listener.closed.done() or sum(not each.over.done() for each in world.utterances) >= MAX_UTTERANCES:
         return ""
     text = chance.choice(TEXTS)
     world.say(world.listener, text)
