@@ -28,6 +28,7 @@ from .errors import CheckpointError
 from .interface import SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Generation, Sampling
 from .talker.vllm.config import GpuOptions
+from .talker.vllm.proven import CPU_HEAD_DIMS
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
@@ -35,11 +36,17 @@ from .utterance import UtteranceCodec, UtterancePlan, UtteranceSpeech
 from .voices import ModelVoices
 
 
-def check_files(checkpoint: TalkerCheckpoint) -> None:
-    """Checks that the files of talker and codec are complete and fit each other. Raises CheckpointError.
+def check_files(checkpoint: TalkerCheckpoint, device: str) -> None:
+    """Checks that the files of talker and codec are complete, fit each other and can be run on `device`.
 
-    It reads no weights, and takes milliseconds.
+    Raises CheckpointError. It reads no weights, and takes milliseconds.
     """
+    head_dim = checkpoint.talker.head_dim
+    if device == "cpu" and head_dim not in CPU_HEAD_DIMS:
+        raise CheckpointError(
+            f"{checkpoint.folder / 'config.json'}: talker_config.head_dim must be one of "
+            f"{', '.join(map(str, CPU_HEAD_DIMS))} on a CPU, got {head_dim}"
+        )
     check_weights(checkpoint)
     folder = checkpoint.codec_folder
     try:
@@ -107,7 +114,7 @@ class VoiceModel:
         if self._checkpoint.model_type == "custom_voice" and not self._checkpoint.speakers:
             raise CheckpointError(f"{folder} names no speakers")
         self._options = options
-        check_files(self._checkpoint)
+        check_files(self._checkpoint, options.device)
         try:
             self._rules = load_voice_config(folder)
             self._tokenizer: TextTokenizer = load_tokenizer(folder)

@@ -74,8 +74,45 @@ def _positive(value: N) -> N:
     return value
 
 
+def differences(section: Mapping[str, Any], required: Mapping[str, Any]) -> list[str]:
+    """Describes the values of `section` that differ from the required ones; absent values and null do not."""
+    return [
+        f"{name} must be {value!r}, got {section[name]!r}"
+        for name, value in required.items()
+        if section.get(name) is not None and section[name] != value
+    ]
+
+
+def rope_differences(section: Mapping[str, Any], head_dim: int) -> list[str]:
+    """Describes what `section` says of the rotary embedding that is not the ordinary one over `head_dim` channels.
+
+    Sections of M-RoPE change nothing, because all three positions are equal; they must only cover the head.
+    """
+    problems = differences(section, {"partial_rotary_factor": 1})
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = section.get(name)
+        if rope is None:
+            continue
+        if not isinstance(rope, Mapping):
+            problems.append(f"{name} must be an object or null, got {rope!r}")
+            continue
+        # "type" is the older name, which the reference implementation prefers.
+        kind = rope.get("type") or rope.get("rope_type") or "default"
+        if kind != "default":
+            problems.append(f"{name} must have the rope_type 'default', got {kind!r}")
+        if rope.get("rope_theta", section.get("rope_theta")) != section.get("rope_theta"):
+            problems.append(f"{name}.rope_theta must equal rope_theta, got {rope['rope_theta']!r}")
+        sections = rope.get("mrope_section")
+        if sections is not None and not rope.get("interleaved") and 2 * sum(sections) != head_dim:
+            problems.append(f"{name}.mrope_section must add up to half of head_dim {head_dim}, got {sections!r}")
+    return problems
+
+
 Shape = tuple[int, ...]
 """Shape of a tensor."""
+
+STORED_DTYPES = ("BF16", "F16", "F32", "F64")
+"""Of weights that are read; those of quantised checkpoints need scales, which nothing applies."""
 
 
 def find_tensors(
@@ -86,16 +123,18 @@ def find_tensors(
 ) -> dict[Path, list[str]]:
     """Returns the files that hold the tensors under `prefix`, with their names without it; reads headers only.
 
-    Raises CodecFormatError listing the missing, surplus and wrongly shaped names.
+    Raises CodecFormatError listing the missing, surplus, wrongly shaped and quantised names.
     """
     files: dict[Path, list[str]] = {}
     shapes: dict[str, Shape] = {}
+    dtypes: dict[str, str] = {}
     for path in weight_files(folder, prefix):
         with _opened(path) as shard:
             for name in shard.keys():  # noqa: SIM118 - a safe_open handle is not a mapping
                 short = name.removeprefix(prefix)
                 if name.startswith(prefix) and not is_ignored(short):
-                    shapes[short] = tuple(shard.get_slice(name).get_shape())
+                    stored = shard.get_slice(name)
+                    shapes[short], dtypes[short] = tuple(stored.get_shape()), stored.get_dtype()
                     files.setdefault(path, []).append(short)
     if not shapes:
         raise CodecFormatError(f"the weights in {folder} have no tensors named {prefix}...")
@@ -110,6 +149,8 @@ def find_tensors(
         if name in expected and shape != expected[name]
     ]:
         problems.append(f"wrong shape: {_shorten(misshapen)}")
+    if quantised := [f"{prefix}{name} {dtype}" for name, dtype in dtypes.items() if dtype not in STORED_DTYPES]:
+        problems.append(f"dtype must be one of {', '.join(STORED_DTYPES)}: {_shorten(quantised)}")
     if problems:
         raise CodecFormatError(f"the weights in {folder} do not fit: {'; '.join(problems)}")
     return files

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..pcm import SAMPLE_RATE_HZ
-from .checkpoint import CodecFormatError, config_section, config_values, read_codec_config
+from .checkpoint import (
+    CodecFormatError,
+    config_section,
+    config_values,
+    differences,
+    read_codec_config,
+    rope_differences,
+)
+
+TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
+"""`model_type` of the codec, and `tokenizer_type` of the talkers that speak its codes."""
 
 CodecMode = Literal["stateful", "overlap"]
 """How streams are decoded chunk by chunk; see `streaming.py`."""
@@ -75,6 +85,7 @@ class DecoderConfig:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecoderConfig:
         """Reads the parsed document. Raises CodecFormatError naming every missing or unsupported value."""
+        _refuse_other_codecs(document)
         section = config_section(document, "decoder_config")
         missing = [f.name for f in fields(cls) if f.name not in section]
         if missing:
@@ -84,8 +95,9 @@ class DecoderConfig:
         return config
 
     def _refuse_unsupported(self, document: Mapping[str, Any], section: Mapping[str, Any]) -> None:
-        problems = _differences(section, {"hidden_act": "silu", "attention_bias": False})
-        problems += _differences(
+        problems = differences(section, {"hidden_act": "silu", "attention_bias": False})
+        problems += rope_differences(section, self.head_dim)
+        problems += differences(
             document, {"output_sample_rate": SAMPLE_RATE_HZ, "decode_upsample_rate": self.frame_samples}
         )
         if self.num_attention_heads % self.num_key_value_heads:
@@ -151,6 +163,7 @@ class EncoderConfig:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> EncoderConfig:
         """Reads the parsed document. Raises CodecFormatError naming every unsupported value."""
+        _refuse_other_codecs(document)
         section = config_section(document, "encoder_config")
         values = config_values("encoder_config", section, cls)
         if "encoder_valid_num_quantizers" in document:
@@ -169,9 +182,13 @@ class EncoderConfig:
             "attention_bias": False,
             "num_key_value_heads": self.num_attention_heads,
             "vector_quantization_hidden_dimension": self.codebook_dim,
+            "sampling_rate": SAMPLE_RATE_HZ,
+            "frame_rate": SAMPLE_RATE_HZ / self.frame_samples,
+            "_frame_rate": SAMPLE_RATE_HZ / self.frame_samples,
         }
-        problems = _differences(section, required)
-        problems += _differences(
+        problems = differences(section, required)
+        problems += rope_differences(section, self.head_dim)
+        problems += differences(
             document, {"input_sample_rate": SAMPLE_RATE_HZ, "encode_downsample_rate": self.frame_samples}
         )
         if section.get("head_dim") not in (None, self.head_dim) or self.hidden_size % (2 * self.num_attention_heads):
@@ -184,10 +201,7 @@ class EncoderConfig:
             raise CodecFormatError(f"unsupported codec encoder: {'; '.join(problems)}")
 
 
-def _differences(section: Mapping[str, Any], required: Mapping[str, Any]) -> list[str]:
-    """Describes the values of `section` that differ from the required ones; absent values do not."""
-    return [
-        f"{name} must be {value!r}, got {section[name]!r}"
-        for name, value in required.items()
-        if section.get(name, value) != value
-    ]
+def _refuse_other_codecs(document: Mapping[str, Any]) -> None:
+    """Raises CodecFormatError for the configuration of another codec, such as that of 25 Hz."""
+    if problems := differences(document, {"model_type": TOKENIZER_TYPE}):
+        raise CodecFormatError(f"unsupported codec: {problems[0]}")

@@ -13,6 +13,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from voxgate.codecs.neural.checkpoint import differences, rope_differences
+from voxgate.codecs.neural.config import TOKENIZER_TYPE
+
 from ..errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -113,6 +116,7 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
     config = _Fields(folder / "config.json")
     talker = config.sub("talker_config")
     predictor = talker.sub("code_predictor_config")
+    _refuse_unsupported(config, talker, predictor)
     model_type = config.get("tts_model_type", str)
     checkpoint = TalkerCheckpoint(
         folder=folder,
@@ -156,6 +160,30 @@ def load_checkpoint(folder: Path) -> TalkerCheckpoint:
     if predictor.get("num_code_groups", int, checkpoint.groups) != checkpoint.groups:
         raise CheckpointError(f"{folder / 'config.json'}: talker and code predictor must have the same num_code_groups")
     return checkpoint
+
+
+def _refuse_unsupported(config: _Fields, talker: _Fields, predictor: _Fields) -> None:
+    """Raises CheckpointError naming every field whose value the reference implementation would honour and this does
+    not."""
+    problems = config.differences({"model_type": "qwen3_tts", "tokenizer_type": TOKENIZER_TYPE})
+    problems += talker.differences({"model_type": "qwen3_tts_talker"})
+    problems += predictor.differences({"model_type": "qwen3_tts_talker_code_predictor"})
+    problems += config.differences({"quantization_config": {}})
+    for transformer in (talker, predictor):
+        problems += transformer.differences(_SUPPORTED)
+        problems += transformer.rope_differences()
+    if problems:
+        raise CheckpointError(f"{config.path}: unsupported values: {'; '.join(problems)}")
+
+
+_SUPPORTED = {
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+    "quantization_config": {},
+}
+"""Of fields of talker and code predictor that have no place in `TransformerSize`."""
 
 
 def _size(fields: _Fields) -> TransformerSize:
@@ -202,7 +230,13 @@ def _check(checkpoint: TalkerCheckpoint) -> None:
             )
     if any(not 0 <= token < checkpoint.text_vocab for token in astuple(checkpoint.text_ids)):
         raise CheckpointError(f"{where}: text ids must lie in [0, {checkpoint.text_vocab})")
+    if checkpoint.groups < 2:
+        raise CheckpointError(f"{where}: num_code_groups must be at least 2, got {checkpoint.groups}")
     for size in (checkpoint.talker, checkpoint.predictor):
+        if min(size.hidden, size.intermediate, size.layers, size.heads) < 1:
+            raise CheckpointError(f"{where}: sizes must be positive, got {size}")
+        if size.head_dim < 1 or size.head_dim % 2:
+            raise CheckpointError(f"{where}: head_dim must be positive and even, got {size.head_dim}")
         if size.kv_heads < 1:
             raise CheckpointError(f"{where}: num_key_value_heads must be positive, got {size.kv_heads}")
         if size.heads % size.kv_heads:
@@ -219,7 +253,7 @@ class _Fields:
     """A JSON object; reading a missing or mistyped field raises CheckpointError with the field's path."""
 
     def __init__(self, path: Path, values: dict[str, Any] | None = None, prefix: str = "") -> None:
-        self._path, self._prefix = path, prefix
+        self.path, self._prefix = path, prefix
         self._values = read_json_object(path) if values is None else values
 
     def get(self, name: str, kind: type[T], default: T = _REQUIRED) -> T:
@@ -229,9 +263,9 @@ class _Fields:
         if kind is float and type(value) is int:
             value = float(value)
         if value is _REQUIRED:
-            raise CheckpointError(f"{self._path}: {self._prefix}{name} is missing")
+            raise CheckpointError(f"{self.path}: {self._prefix}{name} is missing")
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self._path}: {self._prefix}{name} must be {kind.__name__}, got {value!r}")
+            raise CheckpointError(f"{self.path}: {self._prefix}{name} must be {kind.__name__}, got {value!r}")
         return value
 
     def rows(self, name: str, *, optional: bool = False) -> dict[str, int]:
@@ -241,8 +275,20 @@ class _Fields:
         table = self.sub(name)
         return {key.lower(): table.get(key, int) for key in table._values}
 
+    def differences(self, required: Mapping[str, Any]) -> list[str]:
+        """Describes the fields that differ from the required values, by their paths; absent fields and null do not."""
+        return [self._prefix + problem for problem in differences(self._values, required)]
+
+    def rope_differences(self) -> list[str]:
+        """Describes what the fields say of the rotary embedding that is not the ordinary one; `layer_types` too."""
+        problems = rope_differences(self._values, self.get("head_dim", int))
+        layer_types = self._values.get("layer_types")
+        if layer_types is not None and set(layer_types) - {"full_attention"}:
+            problems.append(f"layer_types must all be 'full_attention', got {layer_types!r}")
+        return [self._prefix + problem for problem in problems]
+
     def sub(self, name: str) -> _Fields:
-        return _Fields(self._path, self.get(name, dict), f"{self._prefix}{name}.")
+        return _Fields(self.path, self.get(name, dict), f"{self._prefix}{name}.")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -167,6 +167,22 @@ def test_invalid_voice_file_is_named(demo_folder: Path, tmp_path: Path) -> None:
             QwenSynthesizer(folder, SynthesizerOptions())
 
 
+def test_head_that_the_attention_of_a_cpu_refuses_is_named(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "heads", "custom_voice")
+    config = json.loads((folder / "config.json").read_text())
+    config["talker_config"]["head_dim"] = 48
+    rewrite(folder / "config.json", config)
+    with pytest.raises(CheckpointError, match=r"talker_config\.head_dim must be one of 32, .* on a CPU, got 48"):
+        QwenSynthesizer(folder, SynthesizerOptions())
+
+
+def test_codec_of_25_hz_is_named(demo_folder: Path, tmp_path: Path) -> None:
+    folder = kind(demo_folder, tmp_path / "slow", "custom_voice")
+    rewrite(folder / "speech_tokenizer" / "config.json", {"model_type": "qwen3_tts_tokenizer_25hz"})
+    with pytest.raises(CheckpointError, match="model_type must be 'qwen3_tts_tokenizer_12hz', got 'qwen3_tts_token"):
+        QwenSynthesizer(folder, SynthesizerOptions())
+
+
 def test_codec_must_match_the_talker(demo_folder: Path, tmp_path: Path) -> None:
     folder = kind(demo_folder, tmp_path / "other", "custom_voice")
     path = folder / "speech_tokenizer" / "config.json"

@@ -27,6 +27,9 @@ PROVEN = (
     f"vLLM {PROVEN_CUDA['vllm']} with torch {PROVEN_CUDA['torch']} and Triton {PROVEN_CUDA['triton']} on a GPU"
 )
 
+CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Channels per head that vLLM's attention takes on a CPU; it refuses others when the model is built, in a traceback."""
+
 
 def installed_version(distribution: str) -> str | None:
     """The version of an installed distribution, or None."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from voxgate.codecs.neural.checkpoint import CodecFormatError
-from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.config import DecoderConfig, EncoderConfig
 
 from .conftest import DEMO, SMALL, minimal_document
 
@@ -44,11 +44,33 @@ def test_every_field_is_required(name: str) -> None:
         ({"attention_bias": True}, "attention_bias"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
         ({"decoder_dim": 40}, "decoder_dim"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling must have .* got 'linear'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1, got 0.5"),
     ],
 )
 def test_unsupported_value_is_named(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(CodecFormatError, match=complaint):
         DecoderConfig.from_document(minimal_document(**change))
+
+
+@pytest.mark.parametrize("config", [DecoderConfig, EncoderConfig])
+def test_another_codec_is_refused_by_name(config: type[DecoderConfig | EncoderConfig]) -> None:
+    document = {"model_type": "qwen3_tts_tokenizer_25hz"}
+    with pytest.raises(CodecFormatError, match="must be 'qwen3_tts_tokenizer_12hz', got 'qwen3_tts_tokenizer_25hz'"):
+        config.from_document(document)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sampling_rate": 16_000},
+        {"_frame_rate": 25.0},
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    ],
+)
+def test_unsupported_value_of_the_encoder_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(CodecFormatError, match=next(iter(change))):
+        EncoderConfig.from_document({"encoder_config": change})
 
 
 @pytest.mark.parametrize("key", ["output_sample_rate", "decode_upsample_rate"])

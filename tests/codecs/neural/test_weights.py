@@ -53,6 +53,14 @@ def test_missing_surplus_and_misshapen_tensors_are_named(tmp_path: Path) -> None
     assert "decoder.decoder.6.conv.bias [5] instead of [1]" in message
 
 
+def test_quantised_weights_are_refused_by_name(tmp_path: Path) -> None:
+    tensors = stored()
+    tensors["decoder.pre_conv.conv.bias"] = tensors["decoder.pre_conv.conv.bias"].to(torch.int8)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(CodecFormatError, match=r"F32, F64: decoder\.pre_conv\.conv\.bias I8"):
+        load_tensors(tmp_path, SMALL)
+
+
 @pytest.mark.parametrize("content", [None, b"not safetensors"])
 def test_absent_or_broken_weights_are_named(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:

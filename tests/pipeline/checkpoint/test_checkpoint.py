@@ -242,6 +242,96 @@ def test_inconsistent_configuration_is_refused(
     assert complaint in caught.value.message
 
 
+PREDICTOR = "talker_config.code_predictor_config"
+UNSUPPORTED = [
+    ("model_type", "qwen3_omni", "'qwen3_tts'"),
+    ("tokenizer_type", "qwen3_tts_tokenizer_25hz", "'qwen3_tts_tokenizer_12hz'"),
+    ("quantization_config", {"quant_method": "fp8"}, "{}"),
+    *(
+        (f"{part}.{field}", value, supported)
+        for part in ("talker_config", PREDICTOR)
+        for field, value, supported in (
+            ("model_type", "llama", "'qwen3_tts_talker"),
+            ("hidden_act", "gelu", "'silu'"),
+            ("attention_bias", True, "False"),
+            ("use_sliding_window", True, "False"),
+            ("tie_word_embeddings", True, "False"),
+            ("quantization_config", {"quant_method": "fp8"}, "{}"),
+            ("partial_rotary_factor", 0.5, "1"),
+            ("layer_types", ["full_attention", "sliding_attention"], "'full_attention'"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "supported"), UNSUPPORTED)
+def test_value_that_would_not_be_honoured_is_refused_by_name(
+    write: Callable[..., Path], field: str, value: object, supported: str
+) -> None:
+    folder = write({field: value})
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    message = caught.value.message
+    assert message.startswith(f"{folder / 'config.json'}: unsupported values: {field} must ")
+    assert supported in message
+    assert message.endswith(f", got {value!r}")
+
+
+@pytest.mark.parametrize("part", ["talker_config", PREDICTOR])
+@pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("rope", "complaint"),
+    [
+        ({"rope_type": "linear", "factor": 2.0}, " must have the rope_type 'default', got 'linear'"),
+        ({"type": "yarn"}, " must have the rope_type 'default', got 'yarn'"),
+        ({"rope_theta": 5e5}, ".rope_theta must equal rope_theta, got 500000.0"),
+        ({"mrope_section": [4, 4, 4]}, ".mrope_section must add up to half of head_dim 128, got [4, 4, 4]"),
+        (["linear"], " must be an object or null, got ['linear']"),
+    ],
+)
+def test_other_rotary_embedding_is_refused(
+    write: Callable[..., Path], part: str, field: str, rope: object, complaint: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(write({f"{part}.{field}": rope}))
+    assert caught.value.message.endswith(f"unsupported values: {part}.{field}{complaint}")
+
+
+def test_all_unsupported_values_are_named_at_once(write: Callable[..., Path]) -> None:
+    changes = {"talker_config.hidden_act": "relu", f"{PREDICTOR}.rope_scaling": {"type": "linear", "factor": 2.0}}
+    with pytest.raises(CheckpointError, match=r"hidden_act must be 'silu', got 'relu'; .* got 'linear'"):
+        load_checkpoint(write(changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"talker_config.sliding_window": 4096, "talker_config.use_sliding_window": False},
+        {"talker_config.attention_dropout": 0.1, "torch_dtype": "float32"},
+        {"talker_config.layer_types": ["full_attention"] * 28, f"{PREDICTOR}.rope_scaling": None},
+        {"talker_config.rope_scaling": {"type": "default", "interleaved": True, "mrope_section": [24, 20, 20]}},
+        {"talker_config.rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000}},
+        {"talker_config.hidden_act": None, "quantization_config": None},
+    ],
+)
+def test_values_without_effect_are_accepted(write: Callable[..., Path], changes: dict[str, Any]) -> None:
+    load_checkpoint(write(changes))
+
+
+@pytest.mark.parametrize("part", ["talker_config", PREDICTOR])
+@pytest.mark.parametrize("width", [0, 63, -2])
+def test_head_without_pairs_of_channels_is_refused(write: Callable[..., Path], part: str, width: int) -> None:
+    with pytest.raises(CheckpointError, match=rf"head_dim must be positive and even, got {width}"):
+        load_checkpoint(write({f"{part}.head_dim": width}))
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+def test_frame_of_a_single_code_is_refused(write: Callable[..., Path], groups: int) -> None:
+    changes = {"talker_config.num_code_groups": groups, f"{PREDICTOR}.num_code_groups": groups}
+    with pytest.raises(CheckpointError, match=f"num_code_groups must be at least 2, got {groups}"):
+        load_checkpoint(write(changes))
+
+
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"])
 def test_invalid_json_is_named(write: Callable[..., Path], name: str, content: bytes) -> None:

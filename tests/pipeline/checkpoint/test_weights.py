@@ -75,6 +75,14 @@ def test_missing_surplus_and_misshapen_tensors_are_named(small: TalkerCheckpoint
     assert "talker.codec_head.weight [5, 24] instead of [40, 24]" in caught.value.message
 
 
+def test_quantised_weights_are_refused_by_name(small: TalkerCheckpoint) -> None:
+    tensors = stored(small)
+    tensors["talker.codec_head.weight"] = tensors["talker.codec_head.weight"].to(torch.float8_e4m3fn)
+    save_file(tensors, small.folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"F32, F64: talker\.codec_head\.weight F8_E4M3"):
+        check_weights(small)
+
+
 def test_projection_is_expected_only_between_different_widths(small: TalkerCheckpoint) -> None:
     same = replace(small, talker=replace(small.talker, hidden=small.predictor.hidden))
     name = "code_predictor.small_to_mtp_projection.weight"

