@@ -101,7 +101,7 @@ def gemm_tile(rows: int, inner: int, width: int, epilogue: Epilogue, chip: ChipL
 def skinny_tile(height: int, inner: int, width: int, chip: ChipLimits) -> SkinnyTile:
     """The tile of a product of at most `SKINNY_ROWS` rows; with fewer rows than `height` where a chip holds no more.
 
-    Fewer warps add in another order: on a chip of 99 KB, batches of 9 to 16 rows round otherwise than on larger ones.
+    Fewer warps add in another order: on a chip of 99 KB, products of 9 to 16 rows round otherwise than on larger ones.
     """
     if inner <= 1024:
         columns, warps = (32 if width >= 4096 else COLUMNS), 4

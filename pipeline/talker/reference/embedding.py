@@ -79,6 +79,7 @@ def _project_text(weights: Mapping[str, Tensor]) -> Tensor:
     )
     projected = embedding.new_empty(len(embedding), len(down))
     # In pieces: the intermediate results of all ids would take more memory than the model leaves on a small GPU.
-    for ids, rows in zip(embedding.split(PROJECTED_IDS), projected.split(PROJECTED_IDS), strict=True):
-        rows.copy_(F.linear(F.silu(F.linear(ids, up, up_bias)), down, down_bias))
+    for begin in range(0, len(embedding), PROJECTED_IDS):
+        ids = slice(begin, begin + PROJECTED_IDS)
+        projected[ids] = F.linear(F.silu(F.linear(embedding[ids], up, up_bias)), down, down_bias)
     return projected

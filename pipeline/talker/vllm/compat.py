@@ -394,7 +394,7 @@ def set_token_ids(request: Request, token_id: int) -> None:
 
 def free_pages(scheduler: Scheduler) -> int:
     """Pages of the cache that no request holds."""
-    return scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return int(scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 def preempt(scheduler: Scheduler, request: Request, now_s: float) -> None:
