@@ -102,7 +102,7 @@ class BackboneAdapter:
 
     def _equals_vllm(self, embedded: Tensor, rows: BatchRows) -> bool:
         """Whether both implementations of the first layers give the same states and cache, over a random cache."""
-        model, pages = self._model, torch.unique(rows.pages).long()  # type: ignore[no-untyped-call]  # torch has no types for it
+        model, pages = self._model, torch.unique(rows.pages).long()
         caches = [attention.kv_cache for attention in self._attention[:TEST_LAYERS]]
         pasts = [RandomInputs(number).normal(*cache[pages].shape).to(cache) for number, cache in enumerate(caches)]
         results = []

@@ -297,7 +297,8 @@ def next_position(request: Request) -> int:
 
     A preempted request has no computed positions; the step that repeats all of them is the next.
     """
-    return request.num_computed_tokens or request.num_tokens - 1
+    position: int = request.num_computed_tokens or request.num_tokens - 1
+    return position
 
 
 def may_step(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:

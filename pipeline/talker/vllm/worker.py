@@ -57,7 +57,8 @@ class TalkerWorker(Worker):
             torch.cuda.empty_cache()
             free, _ = torch.cuda.mem_get_info()
             self.cache_config.kv_cache_memory_bytes = memory.cache_from(free)
-            return super().determine_available_memory()
+            available: int = super().determine_available_memory()
+            return available
 
     def initialize_from_config(self, *args: Any, **more: Any) -> None:
         """Allocates the cache as vLLM does."""
