@@ -209,7 +209,7 @@ class GatewayListener:
                 frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
                 **options,
             )
-            return ReadSizeLimit(websocket, self._read_budget)
+            return ReadSizeLimit(websocket, self._read_budget, lambda: websocket.caller_name)
 
         def make_http(place: ConnectionPlace) -> asyncio.Protocol:
             return self._http.connection(place, make_websocket)

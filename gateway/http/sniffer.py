@@ -66,7 +66,7 @@ class ProtocolSniffer(asyncio.Protocol):
         upgrade = _UPGRADE.search(head) is not None
         if upgrade and more:
             self._refuse(_EARLY)
-        elif not self._place.may_serve(probe=_PROBE.match(head) is not None):
+        elif not self._place.may_serve(probe=not upgrade and _PROBE.match(head) is not None):
             self._refuse(_FULL)
         else:
             serve = self._websocket if upgrade else self._http
@@ -74,7 +74,7 @@ class ProtocolSniffer(asyncio.Protocol):
                 self._serve_by(serve)
             else:
                 self._transport.pause_reading()
-                self._budget.wait(FIRST_REQUEST_BYTES, partial(self._serve_later, serve))
+                self._budget.wait(FIRST_REQUEST_BYTES, partial(self._serve_later, serve), self._place.caller)
 
     def _serve_by(self, serve: ServerFactory) -> None:
         hand_over(self._transport, serve(self._place), bytes(self._head))

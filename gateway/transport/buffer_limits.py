@@ -31,11 +31,15 @@ _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == 
 
 
 class ReadBudget:
-    """Bytes that all connections of an event loop may parse in one of its turns; what exceeds them waits its turn."""
+    """Bytes that all connections of an event loop may parse in one of its turns; what exceeds them waits its turn.
+
+    Callers with waiting connections take turns, so that one with hundreds of them does not delay the others.
+    """
 
     def __init__(self, bytes_per_turn: int = TURN_BYTES) -> None:
         self._bytes_per_turn = self._left = bytes_per_turn
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
+        """What waits, by caller; the order of the dict is the order of turns."""
         self._next_turn: asyncio.Handle | None = None
 
     def take(self, nbytes: int) -> bool:
@@ -46,10 +50,10 @@ class ReadBudget:
         self._left -= nbytes
         return True
 
-    def wait(self, nbytes: int, parse: Callable[[], None]) -> None:
-        """Calls `parse` in a later turn that has budget left, after all that wait already."""
+    def wait(self, nbytes: int, parse: Callable[[], None], caller: str) -> None:
+        """Calls `parse` in a later turn that has budget left, when it is the turn of `caller`."""
         self._schedule()
-        self._waiting.append((nbytes, parse))
+        self._waiting.setdefault(caller, deque()).append((nbytes, parse))
 
     def _schedule(self) -> None:
         if self._next_turn is None:
@@ -59,7 +63,11 @@ class ReadBudget:
         self._next_turn = None
         self._left = self._bytes_per_turn
         while self._waiting and self._left > 0:
-            nbytes, parse = self._waiting.popleft()
+            caller = next(iter(self._waiting))
+            queue = self._waiting.pop(caller)
+            nbytes, parse = queue.popleft()
+            if queue:
+                self._waiting[caller] = queue
             self._left -= nbytes
             self._schedule()
             parse()
@@ -68,8 +76,9 @@ class ReadBudget:
 class ReadSizeLimit(asyncio.BufferedProtocol):
     """Passes a connection on to `protocol`, little at a time; pauses reading while the `budget` is used up."""
 
-    def __init__(self, protocol: asyncio.Protocol, budget: ReadBudget) -> None:
-        self._protocol, self._budget = protocol, budget
+    def __init__(self, protocol: asyncio.Protocol, budget: ReadBudget, caller: Callable[[], str]) -> None:
+        """`caller` returns the name of the client's caller, which is known better after its handshake."""
+        self._protocol, self._budget, self._caller = protocol, budget, caller
         # A memoryview, because TLS reads into slices of the buffer, and slices of a bytearray are copies.
         self._buffer = memoryview(bytearray(READ_SIZE_BYTES))
         self._held = b""
@@ -95,7 +104,7 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
         else:
             self._held = data
             self._transport.pause_reading()
-            self._budget.wait(nbytes, self._parse_held)
+            self._budget.wait(nbytes, self._parse_held, self._caller())
 
     def data_received(self, data: bytes) -> None:
         """Accepts data; also called directly with what was read before this protocol took over."""

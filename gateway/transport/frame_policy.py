@@ -11,6 +11,8 @@ MESSAGE_FRAMES = 256
 """Frames of one message: 256 bytes each in the largest message. Empty ones would take memory without limit."""
 PENDING_FRAMES = 10
 """Frames of a first message with the key, and control frames before it."""
+PENDING_BYTES = 8192
+"""Bytes that are read of a first message with the key. What follows it at once may be longer: it waits for the key."""
 
 
 class FramePolicy:
@@ -20,16 +22,24 @@ class FramePolicy:
         self._frames = TokenBucket(frames_per_s)
         self._control_frames = TokenBucket(CONTROL_FRAMES_PER_S)
         self._pending_left: int | None = None
+        self._pending_bytes_left = PENDING_BYTES
         self._message_frames = 0
         """Frames of a message that has not ended."""
 
     def restrict(self) -> None:
-        """The client has to show its key with the next frames: it may send `PENDING_FRAMES` at most."""
+        """The client has to show its key with the next frames: at most `PENDING_FRAMES`, of `PENDING_BYTES`."""
         self._pending_left = PENDING_FRAMES
 
     def lift(self) -> None:
         """The client has sent its first message."""
         self._pending_left = None
+
+    def too_many_bytes(self, nbytes: int) -> bool:
+        """Counts bytes of which none ends the first message; whether they are too many without a key."""
+        if self._pending_left is None:
+            return False
+        self._pending_bytes_left -= nbytes
+        return self._pending_bytes_left < 0
 
     def violation(self, now_s: float, *, control: bool = False, fin: bool | None = None) -> str | None:
         """Counts a frame, a ping or an unsolicited pong if `control`; returns why the client is disconnected, if so.

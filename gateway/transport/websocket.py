@@ -27,8 +27,6 @@ from .sessions import ConnectionSlot
 
 SEND_BUFFER_BYTES = 16_384
 """Requested size of the kernel's send buffer, in bytes: a few seconds of Opus, so that a slow consumer blocks soon."""
-PENDING_MESSAGE_BYTES = 8192
-"""Maximum size of the first message of a client that sends its key in it."""
 ABORT_ABOVE_BYTES = 131_072
 """Write buffer above which a connection is aborted, in bytes.
 
@@ -83,9 +81,13 @@ class BoundedConnection(ServerConnection):
         super().__init__(*args, **options)
         self._place = place
         self._frame_policy = FramePolicy(frames_per_s)
-        self._max_message_bytes = self.protocol.max_message_size
         self._write_deadline = WriteDeadline(write_timeout_s)
         self._close_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def caller_name(self) -> str:
+        """Name of the caller; until its key is known, of the caller that its connection counts for."""
+        return self._place.caller if self.slot is None else self.slot.grant.caller.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -126,6 +128,8 @@ class BoundedConnection(ServerConnection):
         super().data_received(data)
         if self.state is State.OPEN and self.transport.get_write_buffer_size() > ABORT_ABOVE_BYTES:
             self.transport.abort()
+        elif self._frame_policy.too_many_bytes(len(data)):
+            self._disconnect("too many bytes before the API key", CloseCode.MESSAGE_TOO_BIG)
         elif self.state is State.CLOSING:
             self._limit_close()
 
@@ -150,10 +154,10 @@ class BoundedConnection(ServerConnection):
             self._frame_policy.lift()
             self.transport.pause_reading()
 
-    def _disconnect(self, reason: str) -> None:
+    def _disconnect(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         """Closes the socket because of a policy, and reads nothing more."""
         if self.state is State.OPEN:
-            self.protocol.fail(CloseCode.POLICY_VIOLATION, reason)
+            self.protocol.fail(code, reason)
             self.send_data()
             self.transport.pause_reading()
             self._limit_close()
@@ -162,13 +166,11 @@ class BoundedConnection(ServerConnection):
         """Restricts the client until it has shown its key in its first message, which `reader` finds there."""
         self.first_message_key = reader
         self._frame_policy.restrict()
-        self.protocol.max_message_size = PENDING_MESSAGE_BYTES
 
     def accept_first(self, message: str | bytes) -> None:
         """Ends the restrictions of `require_first_message`; `receive` returns `message` once more."""
         self.first_message_key = None
         self._first_message = message
-        self.protocol.max_message_size = self._max_message_bytes
         if not self.recv_messages.paused and not self.transport.is_closing():
             self.transport.resume_reading()
 

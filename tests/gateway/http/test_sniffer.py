@@ -187,6 +187,18 @@ def test_frames_before_the_handshake_answer_are_refused() -> None:
     run(scene())
 
 
+def test_upgrade_at_the_path_of_a_probe_takes_no_place_of_probes() -> None:
+    async def scene() -> None:
+        pool = ConnectionPool(1, DEADLINE_S)
+        arrive(Transport(), pool).data_received(SOCKET)
+        transport = Transport()
+        arrive(transport, pool).data_received(SOCKET.replace(b"/v1/speech", b"/healthz"))
+        assert transport.written.startswith(b"HTTP/1.1 503 ")
+        assert pool.serving == 1
+
+    run(scene())
+
+
 def test_first_requests_that_arrive_at_once_are_served_a_few_in_a_turn() -> None:
     async def scene() -> None:
         budget, pool = ReadBudget(2 * FIRST_REQUEST_BYTES), ConnectionPool(10, DEADLINE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fakes.virtual_time import run, settle
 from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, TURN_BYTES, ReadBudget, ReadSizeLimit
@@ -61,7 +62,7 @@ def connect(count: int, data: bytes, pause_at: int | None = None) -> list[tuple[
     budget, connections = ReadBudget(), []
     for _ in range(count):
         transport, receiver = Transport(data), Receiver(pause_at)
-        limit = ReadSizeLimit(receiver, budget)
+        limit = ReadSizeLimit(receiver, budget, lambda: "alice")
         limit.connection_made(transport)
         connections.append((transport, receiver, limit))
     return connections
@@ -91,6 +92,23 @@ def test_connections_that_wait_for_the_budget_take_turns() -> None:
             await asyncio.sleep(0)
             read = [len(receiver.received) for _, receiver, _ in connections]
             assert max(read) - min(read) <= 3 * READ_SIZE_BYTES
+
+    run(scene())
+
+
+def test_callers_that_wait_for_the_budget_take_turns() -> None:
+    """A caller with one connection does not wait for the hundred of another."""
+
+    async def scene() -> None:
+        budget, parsed = ReadBudget(READ_SIZE_BYTES), list[str]()
+        assert budget.take(READ_SIZE_BYTES)
+        for caller in ["alice"] * 100 + ["bob"] + ["alice"]:
+            assert not budget.take(READ_SIZE_BYTES)
+            budget.wait(READ_SIZE_BYTES, partial(parsed.append, caller), caller)
+        while len(parsed) < 102:
+            await asyncio.sleep(0)
+        assert parsed.index("bob") == 1
+        assert parsed.count("alice") == 101
 
     run(scene())
 
@@ -126,7 +144,7 @@ def test_slice_of_the_buffer_is_no_copy() -> None:
 
     async def scene() -> None:
         received = Receiver()
-        limit = ReadSizeLimit(received, ReadBudget())
+        limit = ReadSizeLimit(received, ReadBudget(), lambda: "alice")
         buffer = limit.get_buffer(-1)
         buffer[:3] = b"one"
         rest = buffer[3:]

@@ -9,11 +9,11 @@ import pytest
 from fakes.gateway.memory_websocket import client_frame, open_websocket
 from fakes.virtual_time import run, settle
 from voxgate.gateway.protocols.endpoint import FirstMessageKey
+from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES
 from voxgate.gateway.transport.connection import SocketClosed
-from voxgate.gateway.transport.frame_policy import PENDING_FRAMES
+from voxgate.gateway.transport.frame_policy import PENDING_BYTES, PENDING_FRAMES
 from voxgate.gateway.transport.websocket import (
     CLOSE_TIMEOUT_S,
-    PENDING_MESSAGE_BYTES,
     BoundedConnection,
     frame_head,
 )
@@ -161,8 +161,37 @@ def test_first_message_with_the_key_is_small() -> None:
     async def scene() -> None:
         websocket, transport = await open_websocket(max_size=65_536)
         websocket.require_first_message(KEY_READER)
-        websocket.data_received(client_frame(Opcode.TEXT, bytes(PENDING_MESSAGE_BYTES + 1)))
+        for data in pieces(client_frame(Opcode.TEXT, bytes(2 * PENDING_BYTES))):
+            assert transport.reads
+            websocket.data_received(data)
+            if not transport.reads:
+                break
         assert (1009).to_bytes(2) in transport.written
+        transport.lose(None)
+
+    run(scene())
+
+
+def pieces(data: bytes) -> list[bytes]:
+    """What `ReadSizeLimit` passes on at once."""
+    return [data[at : at + READ_SIZE_BYTES] for at in range(0, len(data), READ_SIZE_BYTES)]
+
+
+def test_long_text_may_follow_the_first_message_at_once() -> None:
+    """Both begin in the same read, so that the second one is parsed before the key is checked."""
+
+    async def scene() -> None:
+        websocket, transport = await open_websocket(max_size=65_536)
+        websocket.require_first_message(KEY_READER)
+        key, text = client_frame(Opcode.TEXT, b"key"), client_frame(Opcode.TEXT, bytes(60_000))
+        first, *rest = pieces(key + text)
+        websocket.data_received(first)
+        assert not transport.reads
+        websocket.accept_first(await websocket.receive())
+        for data in rest:
+            websocket.data_received(data)
+        assert await websocket.receive() == "key"
+        assert len(await websocket.receive()) == 60_000
         transport.lose(None)
 
     run(scene())
