@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -26,6 +25,7 @@ from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
+from .text.token_queue import TokenQueue
 from .text.utterance_text import SpeechToken, UtteranceText
 
 log = logging.getLogger(__name__)
@@ -75,66 +75,6 @@ class UtterancePlan:
         """Returns the most frames of a generation of `tokens` tokens, after `before` frames of earlier generations."""
         cap = self.rules.limits.max_frames(tokens)
         return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """In the token queue: the tokens before it are spoken to their end."""
-
-
-class TokenQueue:
-    """An utterance's tokens that wait for the talker, cut into generations. Synchronous.
-
-    It is cut where it is flushed, at the first end of a sentence after `segment_tokens` tokens (0: nowhere), and where
-    a generation has no more room.
-    """
-
-    def __init__(self, segment_tokens: int) -> None:
-        self._segment_tokens = segment_tokens
-        self._queue: deque[SpeechToken | _Cut] = deque()
-        self.ended = False
-        """Whether no more tokens come."""
-        self.last: SpeechToken | None = None
-        """The last token that was handed out."""
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def add(self, tokens: Sequence[SpeechToken]) -> None:
-        self._queue.extend(tokens)
-
-    def cut(self) -> None:
-        """Ends a generation with the tokens added so far."""
-        self._queue.append(_Cut())
-
-    def has_text(self) -> bool:
-        """Returns whether a token waits to begin the next generation; drops cuts with nothing before them."""
-        while self._queue and isinstance(self._queue[0], _Cut):
-            self._queue.popleft()
-        return bool(self._queue)
-
-    def next(self, taken: int, room: int) -> tuple[list[int], bool]:
-        """Returns the token ids that wait for a generation, and whether it is closed with them.
-
-        `taken`: tokens that the generation has; `room`: tokens that still fit.
-        """
-        ids: list[int] = []
-        closed = False
-        while self._queue and not closed:
-            item = self._queue[0]
-            if isinstance(item, _Cut):
-                closed = True
-            elif len(ids) >= room:
-                # No sentence ended within a full slot: cutting here loses no text.
-                closed = True
-                break
-            else:
-                ids.append(item.id)
-                self.last = item
-                limit = self._segment_tokens
-                closed = bool(limit) and item.sentence_end and taken + len(ids) >= limit
-            self._queue.popleft()
-        return ids, closed or (self.ended and not self._queue)
 
 
 class UtteranceCodec(Protocol):
@@ -204,6 +144,8 @@ class UtteranceSpeech:
         """Begun so far."""
         self._text_closed = False
         """Whether the generation in progress gets no more text."""
+        self._dropping = False
+        """Whether text is dropped because its generation ended early."""
         self._decoded = False
         """Whether the first chunk was decoded."""
         self._length_reached = False
@@ -256,7 +198,7 @@ class UtteranceSpeech:
 
     def _flush_now(self) -> None:
         self._add_tokens(self._text.flush())
-        if self._generation is not None or self._tokens:
+        if self._generation is not None or self._tokens or self._dropping:
             self._tokens.cut()
         self._feed_generation()
 
@@ -297,8 +239,7 @@ class UtteranceSpeech:
         generation.feed(ids, last=last)
         if ids and self.milestones.first_token_s is None:
             self.milestones.first_token_s = asyncio.get_running_loop().time()
-        if self._tokens.last is not None:
-            self._timing.push_text(self._text.source, self._tokens.last.source_end)
+        self._announce_text()
 
     # Playback and credit
 
@@ -412,10 +353,41 @@ class UtteranceSpeech:
                 first = frames.generated == frames.before + 1
                 self._codec.push(codes[None], decoded=self._generation.decoded and first)
             self._length_reached |= self._generation.finish_reason is FinishReason.LENGTH
-            assert self._tokens.last is not None  # a generation begins with a token
-            self._word_feed.on_segment_end(self._tokens.last.source_end)
+            ended_early = not (self._text_closed or self._length_reached)
+            taken, room = self._generation.tokens, self._generation.text_room
+            if ended_early:
+                self._dropping = True
+            else:
+                self._end_segment()
         finally:
             await self._leave_generation()
+        if ended_early:
+            await self._drop_text(taken, room)
+
+    async def _drop_text(self, taken: int, room: int) -> None:
+        """Takes the text up to the cut of a generation that ended before, so that it does not matter when text comes.
+
+        `taken`: tokens that the generation got; `room`: tokens that still fitted. Its slot is free meanwhile.
+        """
+        closed = False
+        while not closed:
+            ids, closed = self._tokens.next(taken, room)
+            taken, room = taken + len(ids), room - len(ids)
+            self._announce_text()
+            if not closed:
+                self._wakeup.clear()
+                await self._wakeup.wait()
+        self._dropping = False
+        self._end_segment()
+
+    def _end_segment(self) -> None:
+        assert self._tokens.last is not None  # a generation begins with a token
+        self._word_feed.on_segment_end(self._tokens.last.source_end)
+
+    def _announce_text(self) -> None:
+        """Tells the word timing which text was given to the talker."""
+        if self._tokens.last is not None:
+            self._timing.push_text(self._text.source, self._tokens.last.source_end)
 
     async def _leave_generation(self) -> None:
         generation, self._generation, self._text_closed = self._generation, None, False

@@ -34,6 +34,7 @@ class EchoEngine:
         tail: int = 2,
         frame_s: float = 0.0,
         decodes_first: bool = False,
+        early_end: int | None = None,
     ) -> None:
         self.tables, _ = SlotTables.create(TableShape(slots, 16 + text, text, frames, GROUPS, 8))
         self.free_slots = list(range(slots))
@@ -42,7 +43,7 @@ class EchoEngine:
         self.texts: list[list[int]] = []
         """Text tokens of each finished generation."""
         self.dead = False
-        self._tail = tail
+        self._tail, self._early_end = tail, early_end
         self._frame_s, self._decodes_first = frame_s, decodes_first
         self._news = asyncio.Event()
 
@@ -106,6 +107,8 @@ class EchoEngine:
         await self._news.wait()
 
     def _flags(self, frame: int, row: np.ndarray) -> int:
+        if frame == self._early_end:
+            return int(RecordFlag.END)
         if not row[Field.CLOSED]:
             return 0
         if frame >= max(2, row[Field.TEXT_LEN] + self._tail):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable
 
 import pytest
 from fakes.pipeline.echo_engine import EchoEngine
-from fakes.pipeline.speech_bench import STORY, SpeechBench
+from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle
 from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.interface import FinishReason
@@ -81,6 +83,54 @@ def test_flush_without_text_has_no_effect(bench: Callable[..., SpeechBench]) -> 
             b.speech.end()
             await b.listen()
             assert b.segments() == ["one two"]
+
+    run(scene())
+
+
+PARTS = ("one two three four", " five six seven.", " eight nine", None, " ten eleven twelve")
+"""A text with a flush in it (None)."""
+SPOKEN = [(0, "one two three ten eleven twelve"), (4, "one two three eight nine ten eleven twelve")]
+"""What generations of three frames speak of it, by `segment_tokens`."""
+
+
+@pytest.mark.parametrize("pauses", itertools.product([False, True], repeat=len(PARTS)))
+@pytest.mark.parametrize(("segment_tokens", "spoken"), SPOKEN)
+def test_speech_that_ends_early_does_not_depend_on_when_text_arrives(
+    bench: Callable[..., SpeechBench], pauses: tuple[bool, ...], segment_tokens: int, spoken: str
+) -> None:
+    """The rest of a generation's text is not spoken, as if all of it had come before the end."""
+
+    async def scene() -> None:
+        async with bench(engine=EchoEngine(early_end=3), rules=TextRules(segment_tokens=segment_tokens)) as b:
+            listening = asyncio.create_task(b.listen())
+            for part, pause in zip(PARTS, pauses, strict=True):
+                if part is None:
+                    b.speech.flush()
+                else:
+                    b.speech.push_text(part)
+                if pause:
+                    await settle()
+            b.speech.end()
+            chunks = await listening
+            words = " ".join(word.text for chunk in chunks for word in chunk.words)
+            assert b.tokenizer.tokenizer.decode(b.spoken()).strip() == spoken
+            assert words == "one two three four five six seven. eight nine ten eleven twelve"
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+def test_slot_is_free_while_text_behind_an_early_end_is_awaited(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(engine=EchoEngine(early_end=2)) as b:
+            b.speech.push_text("one two three four")
+            listening = asyncio.create_task(b.listen())
+            await settle()
+            assert not b.speech.holds_slot
+            assert b.speech.waiting_for_text
+            assert not listening.done()
+            b.speech.end()
+            assert len(audio_frames(await listening)) == 2
 
     run(scene())
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from voxgate.pipeline.text.token_queue import TokenQueue
 from voxgate.pipeline.text.utterance_text import SpeechToken
-from voxgate.pipeline.utterance import TokenQueue
 
 
 def tokens(first: int, last: int, *, ends: int | None = None) -> list[SpeechToken]:

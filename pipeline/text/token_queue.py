@@ -1,0 +1,69 @@
+"""Tokens of an utterance that wait for the talker, and where one generation ends and the next begins."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .utterance_text import SpeechToken
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """In the token queue: the tokens before it are spoken to their end."""
+
+
+class TokenQueue:
+    """An utterance's tokens that wait for the talker, cut into generations. Synchronous.
+
+    It is cut where it is flushed, at the first end of a sentence after `segment_tokens` tokens (0: nowhere), and where
+    a generation has no more room.
+    """
+
+    def __init__(self, segment_tokens: int) -> None:
+        self._segment_tokens = segment_tokens
+        self._queue: deque[SpeechToken | _Cut] = deque()
+        self.ended = False
+        """Whether no more tokens come."""
+        self.last: SpeechToken | None = None
+        """The last token that was handed out."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, tokens: Sequence[SpeechToken]) -> None:
+        self._queue.extend(tokens)
+
+    def cut(self) -> None:
+        """Ends a generation with the tokens added so far."""
+        self._queue.append(_Cut())
+
+    def has_text(self) -> bool:
+        """Returns whether a token waits to begin the next generation; drops cuts with nothing before them."""
+        while self._queue and isinstance(self._queue[0], _Cut):
+            self._queue.popleft()
+        return bool(self._queue)
+
+    def next(self, taken: int, room: int) -> tuple[list[int], bool]:
+        """Returns the token ids that wait for a generation, and whether it is closed with them.
+
+        `taken`: tokens that the generation has; `room`: tokens that still fit.
+        """
+        ids: list[int] = []
+        closed = False
+        while self._queue and not closed:
+            item = self._queue[0]
+            if isinstance(item, _Cut):
+                closed = True
+            elif len(ids) >= room:
+                # No sentence ended within a full slot: cutting here loses no text.
+                closed = True
+                break
+            else:
+                ids.append(item.id)
+                self.last = item
+                limit = self._segment_tokens
+                closed = bool(limit) and item.sentence_end and taken + len(ids) >= limit
+            self._queue.popleft()
+        return ids, closed or (self.ended and not self._queue)
