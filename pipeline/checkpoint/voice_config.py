@@ -20,6 +20,8 @@ class TextRules(_ConfigSection):
     """Language in which numbers and symbols are spelled out before the tokenizer."""
     closing_mark: str = ""
     """Appended to a text that does not end in one of . ? !"""
+    trim: bool = True
+    """Whether white space at both ends of a text is dropped; the reference implementation keeps it."""
     segment_tokens: int = Field(default=0, ge=0)
     """Tokens after which a new generation begins at the next end of a sentence; 0: never."""
 

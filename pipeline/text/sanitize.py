@@ -21,11 +21,12 @@ class Sanitizer:
 
     Surrogate halves are joined across fragments; a half without the other becomes U+FFFD. Control characters are
     dropped, except that those which are white space become blanks. A written control token, such as `<|im_end|>`,
-    becomes a blank; a suffix that could become one is held back. Leading white space is dropped, and runs of more than
-    `MAX_RUN` characters of one kind are split.
+    becomes a blank; a suffix that could become one is held back. Leading white space is dropped, or held back until a
+    character follows, and runs of more than `MAX_RUN` characters of one kind are split.
     """
 
-    def __init__(self, control_tokens: Iterable[str]) -> None:
+    def __init__(self, control_tokens: Iterable[str], *, trim: bool = True) -> None:
+        """`trim`: drop all leading white space; otherwise only that up to its last line break."""
         tokens = frozenset(token for token in control_tokens if token)
         self._tokens = tokens
         self._first_characters = frozenset(token[0] for token in tokens)
@@ -43,6 +44,9 @@ class Sanitizer:
         self._pending: list[tuple[str, int]] = []
         """Held-back characters with their ends: the longest suffix that is a prefix of a control token."""
         self._at_start = True
+        self._trim = trim
+        self._leading: list[tuple[str, int]] = []
+        """White space that begins the text, with its ends, unless it is dropped."""
 
     def push(self, fragment: str) -> SourceMappedText:
         """Accept a fragment, which may contain half a surrogate pair; returns the output that is final."""
@@ -67,11 +71,12 @@ class Sanitizer:
         return self._out.take()
 
     def _is_plain(self, fragment: str) -> bool:
-        """Whether the fragment needs no change but for leading blanks, as most fragments do."""
+        """Whether the fragment needs no change but for leading blanks to drop, as most fragments do."""
         return (
             fragment.isascii()
             and fragment.isprintable()
             and not (self._high or self._pending)
+            and (self._trim or not self._at_start)
             and self._run + len(fragment) <= MAX_RUN
             and self._first_characters.isdisjoint(fragment)
         )
@@ -98,6 +103,7 @@ class Sanitizer:
         self._pending.clear()
         self._marks = 0
         self._at_start = True
+        self._leading.clear()
         return self._out.take()
 
     def _lone_high(self, end: int) -> None:
@@ -157,9 +163,20 @@ class Sanitizer:
     def _emit(self, char: str, end: int) -> None:
         if self._at_start:
             if char.isspace():
+                self._hold_leading(char, end)
                 return
             self._at_start = False
+            for blank, blank_end in self._leading:
+                self._out.add(blank, blank_end)
+            self._leading.clear()
         self._out.add(char, end)
+
+    def _hold_leading(self, char: str, end: int) -> None:
+        if char in "\r\n":
+            # The tokenizer would join it to the line break that precedes the text in the prompt.
+            self._leading.clear()
+        elif not self._trim:
+            self._leading.append((char, end))
 
 
 def _kind(char: str) -> str:

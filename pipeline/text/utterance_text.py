@@ -40,7 +40,8 @@ class UtteranceText:
     ) -> None:
         """`normalise`: language in which to spell out numbers and the like, unless the voice has a spoken form."""
         self.max_characters = max_characters
-        self._sanitizer = Sanitizer(tokenizer.control_tokens)
+        self._sanitizer = Sanitizer(tokenizer.control_tokens, trim=rules.trim)
+        self._trim = rules.trim
         self._form = _make_form(rules, normalise)
         self._tokenizer = IncrementalTokenizer(tokenizer)
         self._fragments: list[str] = []
@@ -75,7 +76,7 @@ class UtteranceText:
     def flush(self) -> list[SpeechToken]:
         """Return the tokens of all text accepted so far, closing mark included; later text begins a new text."""
         rest = self._keep(self._form.push(self._sanitizer.flush())) + self._keep(self._form.flush())
-        return self._speech_tokens(self._tokenizer.push(rest) + self._tokenizer.flush(trim=True))
+        return self._speech_tokens(self._tokenizer.push(rest) + self._tokenizer.flush(trim=self._trim))
 
     def end(self) -> list[SpeechToken]:
         """End the text; returns the remaining tokens. Raises EmptyText when the utterance has no tokens at all."""

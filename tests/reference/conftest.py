@@ -84,7 +84,7 @@ class LocalModel:
 
     def tokens(self, text: str) -> list[int]:
         """Token ids of a text, made in the way of a client's text."""
-        utterance = UtteranceText(TextRules(), self.tokenizer, 1000)
+        utterance = UtteranceText(TextRules(trim=False), self.tokenizer, 1000)
         return [token.id for token in [*utterance.push(text), *utterance.end()]]
 
 

@@ -9,6 +9,8 @@ from small_family import CODEBOOK, GROUPS, VARIANTS, Variant
 
 SHORT = "Hello world."
 LONG = "the train leaves at nine, and it rained all night."
+BLANKS = " \t Hello world. \n "
+"""White space at both ends, which the reference speaks; in the other layout it changes the first frame."""
 REFERENCE_TEXT = "The voice, calm."
 
 
@@ -55,6 +57,8 @@ class ReferenceCase:
 SPOKEN = (
     ReferenceCase("0b6-custom_voice", speaker="ryan"),
     ReferenceCase("0b6-custom_voice", LONG, "english", speaker="ryan", penalty=1.3),
+    ReferenceCase("0b6-custom_voice", BLANKS, speaker="ryan", penalty=1.3),
+    ReferenceCase("1b7-custom_voice", BLANKS, "english", speaker="ryan", penalty=1.3),
     # The reference drops instructions of small models.
     ReferenceCase("1b7-custom_voice", LONG, "english", speaker="ryan", instructions="speak softly.", penalty=1.3),
     ReferenceCase("1b7-custom_voice", speaker="eric", max_new_tokens=5),
@@ -111,5 +115,6 @@ TOKENIZED = (
     "a/b\n/c (quoted) \u201cquotes\u201d \U0001f600\u200d",
     "THE TRAIN LEAVES aT nInE",
     "\u0928\u092e\u0938\u094d\u0924\u0947 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    BLANKS,
 )
 """Texts that the two patterns split differently, and some that both split alike."""

@@ -18,6 +18,8 @@ from .conftest import LocalModel, ReferenceRecording
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.asyncio(loop_scope="module")]
 
 UNGUARDED = """
+[text]
+trim = false
 [limits]
 frames_per_token = 0
 silent_frames = 0

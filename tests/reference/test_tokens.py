@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from family_cases import TOKENIZED
 from small_tokenizer import write_tokenizer
+from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.text.incremental_tokenizer import IncrementalTokenizer
 from voxgate.pipeline.text.tokenizer import Pattern, TextTokenizer, load_tokenizer
+from voxgate.pipeline.text.utterance_text import UtteranceText
 
 from .conftest import ReferenceRecording
 
@@ -62,6 +64,15 @@ def test_tokens_of_text_in_pieces_equal_the_reference(
             at += step
         tokens += incremental.flush()
         assert [token.id for token in tokens] == expected
+
+
+@pytest.mark.parametrize("number", range(len(TOKENIZED)))
+def test_tokens_of_a_client_s_text_equal_the_reference(
+    recorded: Callable[[str], ReferenceRecording], tokenizer: TextTokenizer, pattern: Pattern, number: int
+) -> None:
+    expected = recorded("tokens")[f"{pattern}/{number}"].tolist()[3:-5]
+    text = UtteranceText(TextRules(trim=False), tokenizer, 1000)
+    assert [token.id for token in [*text.push(TOKENIZED[number]), *text.end()]] == expected
 
 
 def test_tokens_of_the_two_settings_differ(recorded: Callable[[str], ReferenceRecording]) -> None:

@@ -10,8 +10,8 @@ from voxgate.pipeline.text.sanitize import MAX_MARKS, MAX_RUN, Sanitizer
 TOKENS = ("<|im_end|>", "<|im_start|>", "<tts_pad>")
 
 
-def clean(*fragments: str) -> str:
-    sanitizer = Sanitizer(TOKENS)
+def clean(*fragments: str, trim: bool = True) -> str:
+    sanitizer = Sanitizer(TOKENS, trim=trim)
     return "".join(sanitizer.push(fragment).text for fragment in fragments) + sanitizer.flush().text
 
 
@@ -40,6 +40,34 @@ def clean(*fragments: str) -> str:
 def test_text_is_cleaned(text: str, want: str) -> None:
     assert clean(text) == want
     assert clean(*text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("  lead", "  lead"),
+        ("\t \x0blead", "\t  lead"),
+        # A line break before the text would be one token with the line break of the prompt.
+        (" \n\r\n lead", " lead"),
+        (" \n", ""),
+        ("  ", ""),
+        ("<|im_end|> b", "  b"),
+        ("a \n", "a \n"),
+    ],
+)
+def test_leading_white_space_is_kept_on_request(text: str, want: str) -> None:
+    assert clean(text, trim=False) == want
+    assert clean(*text, trim=False) == want
+
+
+def test_kept_white_space_has_its_place_in_the_source() -> None:
+    sanitizer = Sanitizer(TOKENS, trim=False)
+    assert sanitizer.push("\n ").text == ""
+    taken = sanitizer.push(" a")
+    assert (taken.text, taken.ends) == ("  a", (2, 3, 4))
+    assert sanitizer.push(" b").text == " b"
+    sanitizer.flush()
+    assert sanitizer.push("  c").text == "  c"
 
 
 def test_no_control_token_remains_in_random_text() -> None:

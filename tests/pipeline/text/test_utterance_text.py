@@ -66,7 +66,15 @@ def spoken(rules: TextRules, tokenizer: TextTokenizer, *fragments: str) -> list[
     return tokens
 
 
-@pytest.mark.parametrize(("name", "rules"), [("demo", ENGLISH), ("qwen2", TextRules()), ("mistral", ENGLISH)])
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("demo", ENGLISH),
+        ("qwen2", TextRules()),
+        ("mistral", ENGLISH),
+        ("qwen2", TextRules(trim=False)),
+    ],
+)
 def test_tokens_do_not_depend_on_fragments(tokenizers: dict[str, TextTokenizer], name: str, rules: TextRules) -> None:
     tokenizer = tokenizers[name]
     rng = random.Random(f"{name} {FRAGMENTATIONS}")
@@ -104,6 +112,23 @@ def test_voice_without_rules_receives_unchanged_text(tokenizers: dict[str, TextT
     qwen2 = tokenizers["qwen2"]
     want = qwen2.tokenizer.encode("It costs $4.50", add_special_tokens=False).ids
     assert [token.id for token in spoken(TextRules(), qwen2, "It costs", " $4.50 \n")] == want
+
+
+def test_white_space_at_both_ends_is_kept_on_request(tokenizers: dict[str, TextTokenizer]) -> None:
+    qwen2, source = tokenizers["qwen2"], "  it is \n "
+    want = qwen2.tokenizer.encode(source, add_special_tokens=False).ids
+    kept = spoken(TextRules(trim=False), qwen2, *source)
+    assert [token.id for token in kept] == want
+    assert kept[-1].source_end == len(source)
+    assert len(spoken(TextRules(), qwen2, source)) < len(want)
+
+
+@pytest.mark.parametrize("source", ["", "  \n", "\n  ", "<|im_end|>"])
+def test_kept_white_space_alone_is_no_text(tokenizers: dict[str, TextTokenizer], source: str) -> None:
+    text = UtteranceText(TextRules(trim=False), tokenizers["qwen2"], 1000)
+    assert text.push(source) + text.flush() == []
+    with pytest.raises(EmptyText):
+        text.end()
 
 
 def test_tokens_are_returned_when_final(tokenizers: dict[str, TextTokenizer]) -> None:
