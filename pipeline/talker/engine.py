@@ -109,7 +109,7 @@ class TalkerEngine:
     async def start(self) -> None:
         """Loads the model; returns when the engine can generate. Raises EngineError, and no process is left then.
 
-        Cancelling it stops the engine's process too, once vLLM's own start-up call has returned.
+        Cancelling it kills the engine's process, too.
         """
         try:
             await self._start()

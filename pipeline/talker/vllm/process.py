@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 HANG_S = 5.0
 """Seconds without an answer, beyond what the slowest step can take, after which the engine counts as dead."""
+KILL_INTERVAL_S = 0.25
+"""Seconds between looks at whether a start that was cancelled has made another process."""
 HEARTBEAT_INTERVAL_S = 0.25
 """Seconds between looks at whether the engine answers."""
 
@@ -55,21 +59,18 @@ class EngineProcess:
     async def start(self, load: Callable[[], AsyncLLM], timeout_s: float) -> None:
         """Runs `load`, which blocks until the model is loaded, in a thread. Raises TimeoutError and what `load` raises.
 
-        Cancelling it stops the engine's process too, once `load` has returned.
+        Cancelling it kills the engine's process, also one that `load` makes later, and does not wait for the thread.
         """
+        before = set(multiprocessing.active_children())
         # The thread cannot be interrupted: after a cancellation its result must still be shut down.
-        loading = asyncio.get_running_loop().run_in_executor(None, self._load, load)
+        loading = _run_in_daemon_thread(load)
         try:
             self.llm = await asyncio.wait_for(asyncio.shield(loading), timeout_s)
         except (TimeoutError, asyncio.CancelledError):
             loading.add_done_callback(_shut_down_late)
+            _kill_children_until(loading, before)
             raise
-
-    def _load(self, load: Callable[[], AsyncLLM]) -> AsyncLLM:
-        before = set(multiprocessing.active_children())
-        llm = load()
         self._processes = set(multiprocessing.active_children()) - before
-        return llm
 
     async def serve(self, max_tokens: int, end_token: int) -> None:
         """Accepts requests from now on, which end after `max_tokens` tokens or with `end_token`, and watches."""
@@ -155,6 +156,33 @@ class EngineProcess:
                 self.send_marker(HEARTBEAT_MARKER)
             planned_s = now_s + HEARTBEAT_INTERVAL_S
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+
+
+def _run_in_daemon_thread(load: Callable[[], AsyncLLM]) -> asyncio.Future[AsyncLLM]:
+    """Runs `load` in a thread that the end of the process does not wait for, as it would for one of the executor's."""
+    loop = asyncio.get_running_loop()
+    loading: asyncio.Future[AsyncLLM] = loop.create_future()
+
+    def run() -> None:
+        try:
+            answer = partial(loading.set_result, load())
+        except BaseException as error:
+            answer = partial(loading.set_exception, error)
+        # The loop is closed when the process ends meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(answer)
+
+    threading.Thread(target=run, name="engine-start", daemon=True).start()
+    return loading
+
+
+def _kill_children_until(loading: asyncio.Future[AsyncLLM], before: set[BaseProcess]) -> None:
+    """Kills child processes that are not among `before`, also later ones, until `loading` is done."""
+    if loading.done():
+        return
+    for process in set(multiprocessing.active_children()) - before:
+        process.kill()
+    asyncio.get_running_loop().call_later(KILL_INTERVAL_S, _kill_children_until, loading, before)
 
 
 def _shut_down_late(loading: asyncio.Future[AsyncLLM]) -> None:

@@ -115,6 +115,34 @@ async def test_engine_loaded_after_timeout_is_shut_down(monkeypatch: pytest.Monk
     assert await asyncio.wait_for(shut_down, DEADLINE_S) is loaded
 
 
+async def test_cancelled_start_kills_processes_that_appear_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a gateway must not wait until vLLM, imported meanwhile, has loaded a model."""
+    killed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    class Child:
+        def kill(self) -> None:
+            if not killed.done():
+                killed.set_result(None)
+
+    children: list[Child] = []
+    monkeypatch.setattr("multiprocessing.active_children", lambda: children)
+    may_fail = threading.Event()
+
+    def load() -> object:
+        may_fail.wait(DEADLINE_S)
+        raise RuntimeError("Engine core initialization failed")
+
+    process = EngineProcess(lambda: 0.0, lambda _: None)
+    starting = asyncio.create_task(process.start(load, 300.0))  # type: ignore[arg-type] # a fake
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    children.append(Child())
+    await asyncio.wait_for(killed, DEADLINE_S)
+    may_fail.set()
+
+
 async def test_asking_without_process_raises() -> None:
     process = EngineProcess(lambda: 0.0, lambda _: None)
     with pytest.raises(EngineLost, match="not running"):
