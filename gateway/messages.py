@@ -483,11 +483,12 @@ class AudioHeader:
 
 
 class CloseCode(IntEnum):
-    """WebSocket close codes of the gateway (RFC 6455, section 7.4; 4001 is in the private range)."""
+    """WebSocket close codes of the gateway (RFC 6455, section 7.4, and its registry; 4001 is in the private range)."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
     NOT_ACCEPTABLE = 1003
     POLICY = 1008
     RESTARTING = 1012
+    TRY_AGAIN_LATER = 1013
     SLOW_CONSUMER = 4001

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from voxgate.codecs.format import FORMATS
-from voxgate.pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
+from voxgate.pipeline.errors import AtCapacity, BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import SpeechChunk
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import ClientGone, Draining, Unauthorized, UtteranceEnded, UtteranceTimeout
+from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Unauthorized, UtteranceEnded, UtteranceTimeout
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
@@ -54,6 +54,11 @@ REVOKED = Ending(lambda: Unauthorized("this API key was revoked"), CloseCode.POL
 EXPIRED = Ending(lambda: Unauthorized("this API key or token has expired"), CloseCode.POLICY, "key or token expired")
 LIFETIME = Ending(
     lambda: Draining("the socket has reached its longest life: connect again"), CloseCode.GOING_AWAY, "longest life"
+)
+CROWDED = Ending(
+    lambda: AtCapacity("other callers need the socket", retry_after_ms=SOCKETS_RETRY_MS),
+    CloseCode.TRY_AGAIN_LATER,
+    "other callers need the socket",
 )
 
 
@@ -106,6 +111,11 @@ class ServerSession:
     def active(self) -> tuple[ServerUtterance, ...]:
         """Active utterances, queued ones included."""
         return self._utterances.active
+
+    @property
+    def speaks(self) -> bool:
+        """Whether an utterance has a talker slot, waits for one, or has audio that was not sent yet."""
+        return any(utterance.ticket is not None for utterance in self._utterances.active)
 
     @property
     def closing(self) -> bool:

@@ -21,7 +21,7 @@ from ..errors import SOCKETS_RETRY_MS, Draining
 from ..observability.events import Observer
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
-from ..session.session import EXPIRED, LIFETIME, REVOKED, ServerSession
+from ..session.session import CROWDED, EXPIRED, LIFETIME, REVOKED, ServerSession
 from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser
@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 class Sessions:
     """Open sessions, at most `Settings.sockets` at once, over WebSockets and plain HTTP alike.
 
-    While several callers are present, each gets at most `Settings.caller_share` of them. With a `shared_usage`, both
-    limits hold for all processes that share it.
+    While several callers are present, each gets at most `Settings.caller_share` of them. When all are in use, the
+    newest one without speech of the caller that has most makes room for a caller with fewer. With a `shared_usage`,
+    both limits hold for all processes that share it; room is made by sockets of this process.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Sessions:
     def check_capacity(self) -> None:
         """Raises Draining, AtCapacity."""
         self._check_accepting()
-        if self.total_open >= (limit := self._factory.settings.sockets):
+        if self.total_open >= (limit := self._factory.settings.sockets) and self._find_spare(0) is None:
             raise _at_capacity(limit)
 
     def reserve_slot(self, grant: Grant) -> ConnectionSlot:
@@ -108,9 +109,7 @@ class Sessions:
         try:
             self._check_accepting()
             self._check_share(caller, limit, now_s())
-            shared = self._shared_usage
-            free = len(self._slots) < limit if shared is None else shared.acquire_socket(limit)
-            if not free:
+            if not self._acquire_place(limit) and not (self._close_spare(caller) and self._acquire_place(limit)):
                 raise _at_capacity(limit)
         except VoxgateError as error:
             caller.release_socket(now_s())
@@ -129,6 +128,33 @@ class Sessions:
         slot = ConnectionSlot(grant, now_s(), on_release)
         self._slots[slot] = None
         return slot
+
+    def _acquire_place(self, limit: int) -> bool:
+        """Counts one more socket, of all processes; False when there are `limit`."""
+        return len(self._slots) < limit if self._shared_usage is None else self._shared_usage.acquire_socket(limit)
+
+    def _close_spare(self, caller: Caller) -> bool:
+        """Closes a socket to make room for one of `caller`; returns whether there was one that may be closed."""
+        slot = self._find_spare(self._share.held(caller.name))
+        if slot is None or slot.session is None:
+            return False
+        log.info("a socket makes room for another caller", extra={"session": slot.session.name})
+        slot.session.abort(CROWDED)
+        slot.release()
+        return True
+
+    def _find_spare(self, held: int) -> ConnectionSlot | None:
+        """The newest socket without speech of the caller that has most, for a caller that holds `held` sockets.
+
+        That caller will have no more than the one that gives its socket.
+        """
+
+        def count(slot: ConnectionSlot) -> int:
+            return self._share.held(slot.grant.caller.name)
+
+        crowded = (slot for slot in reversed(self._slots) if count(slot) > held + 1)
+        spare = (slot for slot in crowded if slot.session is not None and not slot.session.speaks)
+        return max(spare, key=count, default=None)
 
     def _check_share(self, caller: Caller, limit: int, now_s: float) -> None:
         """Raises AtCapacity when the caller, whose new socket is counted, exceeds its share."""

@@ -183,6 +183,51 @@ def test_caller_gets_at_most_its_share_of_the_sockets_while_another_is_present()
     in_loop(scene, sockets=4)
 
 
+def test_full_gateway_closes_a_socket_without_speech_for_a_caller_with_fewer() -> None:
+    """An utterance without text is no speech: otherwise it would keep the socket of a client that says nothing."""
+
+    async def main() -> None:
+        async with InProcessGateway(sockets=4) as gateway:
+            sessions = Sessions(gateway.factory, gateway.admission, gateway.speech_closer, Observer())
+            sockets: list[FakeSocket] = []
+            running: list[asyncio.Task[None]] = []
+
+            def open_socket(name: str) -> FakeSocket:
+                slot = sessions.reserve_slot(grant_of(name))
+                sockets.append(FakeSocket())
+                running.append(asyncio.create_task(sessions.run(sockets[-1], slot, NativeProtocol())))
+                return sockets[-1]
+
+            idle, opened, *speaking = [open_socket("ada") for _ in range(4)]
+            opened.put(type="start", utterance="a", format={"codec": "pcm"})
+            opened.put(type="ping")
+            for socket in speaking:
+                socket.put(type="start", utterance="a", format={"codec": "pcm"})
+                socket.put(type="text", utterance="a", text="Text without an end.")
+                await socket.until("started")
+            await opened.until("pong")
+            with pytest.raises(AtCapacity):
+                sessions.reserve_slot(grant_of("ada"))
+            sessions.check_capacity()
+            open_socket("bob")
+            assert await opened.hung_up() == 1013
+            assert opened.of("error")[-1]["code"] == "at_capacity"
+            assert not idle.closed
+            open_socket("carl")
+            assert await idle.hung_up() == 1013
+            for name in ("bob", "carl", "dora"):  # ada speaks on both of her sockets
+                with pytest.raises(AtCapacity, match="all 4 sockets"):
+                    sessions.reserve_slot(grant_of(name))
+            assert sessions.total_open == 4
+            assert not any(socket.closed for socket in speaking)
+            for socket in sockets:
+                socket.disconnect()
+            await asyncio.gather(*running)
+            assert sessions.total_open == 0
+
+    run(main())
+
+
 def test_share_of_a_caller_holds_over_all_processes() -> None:
     ours = SharedUsage.create()
     other = SharedUsage.attach(ours.path, 1)
