@@ -18,7 +18,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.client import connect
 from voxgate.gateway.ready_file import ReadyGateway, wait_until_ready
 from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
-from voxgate.pipeline.talker.vllm.temporary_folder import FOLDER_PREFIX
+from voxgate.pipeline.ipc.temporary_folder import FOLDER_PREFIX
 
 from .serving import ENGINE_START_S
 

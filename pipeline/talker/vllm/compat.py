@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM as AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError as EngineDeadError
     from vllm.v1.request import Request as Request
+    from vllm.v1.worker.cpu_worker import CPUWorker as CPUWorker
     from vllm.v1.worker.gpu.buffer_utils import UvaBufferPool as UvaBufferPool
     from vllm.v1.worker.gpu.input_batch import InputBatch as InputBatch
     from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected as get_num_sampled_and_rejected
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "AsyncLLM": "vllm.v1.engine.async_llm:AsyncLLM",
     "AsyncScheduler": "vllm.v1.core.sched.async_scheduler:AsyncScheduler",
+    "CPUWorker": "vllm.v1.worker.cpu_worker:CPUWorker",
     "CUDAGraphMode": "vllm.config.compilation:CUDAGraphMode",
     "DefaultModelState": "vllm.v1.worker.gpu.model_states.default:DefaultModelState",
     "EngineDeadError": "vllm.v1.engine.exceptions:EngineDeadError",
@@ -68,7 +70,6 @@ ATTENTION_BACKEND = "FLASH_ATTN"
 
 UNIPROC_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """For `distributed_executor_backend`: the short name starts a pair of busy-waiting processes on a CPU."""
-
 
 _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     # The process that starts the engine.
@@ -125,7 +126,7 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     ),
     # `talker/cpu/vllm_ops.py` replaces these layers.
     "cpu": (
-        RequiredNames("vllm.v1.worker.cpu_worker:CPUWorker"),
+        RequiredNames("vllm.v1.worker.cpu_worker:CPUWorker", "determine_available_memory load_model vllm_config"),
         RequiredNames("vllm.model_executor.layers.activation:SiluAndMul", "register_oot"),
         RequiredNames("vllm.model_executor.layers.layernorm:RMSNorm", "register_oot variance_epsilon weight"),
         RequiredNames("vllm.platforms.interface:Platform", "import_kernels is_cpu"),

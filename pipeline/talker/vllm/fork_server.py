@@ -14,7 +14,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
-from .temporary_folder import tmpdir_for_children
+from ...ipc.temporary_folder import tmpdir_for_children
 
 _started_with: dict[str, str] | None = None
 """Environment settings of the fork server, which its children inherit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import tempfile
 import threading
@@ -11,16 +12,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from ...checkpoint.checkpoint import TalkerCheckpoint
-from ...checkpoint.weights import check_weights
+from ...checkpoint.weights import check_weights, tensor_shapes
 from ...cuda.capability import check_capability
 from ...errors import EngineError
+from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
 from . import compat
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
-from .start_notes import Note, read_note
-from .temporary_folder import process_temporary_folder, tmpdir_for_children
+from .start_notes import Note, failure_of_start, read_note
 
 if TYPE_CHECKING:
     from .compat import AsyncLLM
@@ -62,6 +65,8 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
     options = config.options
     cpu = options.device == "cpu"
     compat.check(options.device)
+    if cpu:
+        check_host_memory(checkpoint, config, host_memory_bytes())
     environment = _environment(options.device, options.threads)
     _set_environment(environment)
     _import_vllm()
@@ -79,7 +84,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
             # Equal token ids are not equal content: a token id is a slot.
             enable_prefix_caching=False,
             scheduler_cls=f"{__package__}.scheduler.{'CreditScheduler' if cpu else 'CreditAsyncScheduler'}",
-            worker_cls="auto" if cpu else f"{__package__}.worker.TalkerWorker",
+            worker_cls=f"{__package__}.{'cpu_worker.CpuTalkerWorker' if cpu else 'worker.TalkerWorker'}",
             distributed_executor_backend=compat.UNIPROC_EXECUTOR if cpu else None,
             additional_config=config.as_additional_config(),
             disable_log_stats=True,
@@ -94,7 +99,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
             try:
                 llm = compat.AsyncLLM.from_engine_args(arguments)
             except Exception as error:
-                if (reason := read_note(Path(folder), Note.FAILURE)) is not None:
+                if (reason := failure_of_start(Path(folder), error)) is not None:
                     raise EngineError(reason) from error
                 raise
         for note in (Note.MEMORY, Note.FAST_PATHS):
@@ -211,3 +216,34 @@ def check_descriptor_limit(needed: int = DESCRIPTORS_NEEDED) -> None:
                 opened.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise EngineError(f"too many files are open to start the talker's engine: {error.strerror}") from error
+
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Memory of the container, in bytes, or "max"."""
+
+
+def host_memory_bytes(cgroup_limit: Path = CGROUP_LIMIT) -> int:
+    """Memory that this machine has free, at most what its container may use at all."""
+    free: int = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):  # no container, or no limit
+        free = min(free, int(cgroup_limit.read_text(encoding="ascii")))
+    return free
+
+
+def check_host_memory(checkpoint: TalkerCheckpoint, config: EngineConfig, free: int) -> None:
+    """Raises EngineError when the engine on a CPU cannot start with `free` bytes; it may need more than is counted."""
+    size, cache = checkpoint.talker, config.options.kv_cache_bytes or 0
+    # In float32.
+    position = 2 * size.layers * size.kv_heads * size.head_dim * 4
+    if cache < (least := config.shape.max_positions * position):
+        raise EngineError(
+            f"a cache of {cache / 1e6:.0f} MB is too small: one utterance can take {least / 1e6:.0f} MB, "
+            "set a larger --kv-cache-mb or none"
+        )
+    weights = 4 * sum(map(math.prod, tensor_shapes(checkpoint).values()))
+    if weights + cache > free:
+        raise EngineError(
+            f"memory is {(weights + cache - free) / 1e9:.1f} GB short: the talker needs {weights / 1e9:.1f} GB for its "
+            f"weights and {cache / 1e9:.1f} GB for its cache, and {free / 1e9:.1f} GB are free; "
+            "set fewer --slots, or free memory that other programs hold"
+        )

@@ -9,21 +9,25 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 import torch
 
-from ...errors import EngineError
+from ...errors import VoxgateError
 
 
 class Note(StrEnum):
     """Name of a note's file.
 
-    `FAILURE`: why the engine cannot start. `MEMORY`: how it divides the GPU's memory. `FAST_PATHS`: which it uses.
+    `FAILURE`: why the engine cannot start. `STEP`: what it does, of `START_STEPS`. `MEMORY`: how it divides the GPU's
+    memory. `FAST_PATHS`: which it uses.
     """
 
     FAILURE = "note-failure"
+    STEP = "note-step"
     MEMORY = "note-memory"
     FAST_PATHS = "note-fast-paths"
 
@@ -41,23 +45,76 @@ def read_note(folder: Path, note: Note) -> str | None:
         return None
 
 
+START_STEPS = {
+    "load_model": "loading the model",
+    "determine_available_memory": "running the model for the first time",
+    "initialize_from_config": "allocating the cache of keys and values",
+    "compile_or_warm_up_model": "warming up",
+}
+"""Methods of a worker of vLLM's in the order of their calls, and what they do."""
+
+W = TypeVar("W", bound=type)
+
+
+def notes_its_start(worker: W) -> W:
+    """Has a worker class of vLLM's leave a note of each of `START_STEPS`, and of its failure (`failures_noted`)."""
+    for name, doing in START_STEPS.items():
+        setattr(worker, name, _noted(getattr(worker, name), doing))
+    return worker
+
+
+def _noted(method: Callable[..., Any], doing: str) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(self: Any, *args: Any, **more: Any) -> Any:
+        folder = Path(self.vllm_config.model_config.model)
+        write_note(folder, Note.STEP, doing)
+        with failures_noted(folder, doing):
+            return method(self, *args, **more)
+
+    return noted
+
+
 @contextmanager
 def failures_noted(folder: Path, doing: str, end_process: Callable[[int], Any] = os._exit) -> Iterator[None]:
-    """Ends the process with status 1 and a note when the GPU's memory ends or an EngineError is raised while `doing`.
+    """Ends the process with status 1 and a note when memory ends or a VoxgateError is raised while `doing`.
 
     Nothing else reads a traceback of the engine's process; other errors keep theirs, because they are unexpected.
     """
     try:
         yield
-    except (EngineError, torch.OutOfMemoryError) as error:
-        reason = str(error) if isinstance(error, EngineError) else _out_of_memory(doing)
+    except (VoxgateError, MemoryError, RuntimeError) as error:
+        if (reason := _reason(error, doing)) is None:
+            raise
         write_note(folder, Note.FAILURE, reason)
         end_process(1)
 
 
-def _out_of_memory(doing: str) -> str:
-    free, total = torch.cuda.mem_get_info()
+def failure_of_start(folder: Path, error: Exception) -> str | None:
+    """Why the engine's process ended, given vLLM's `error`; None when it had not begun to load the model."""
+    if (reason := read_note(folder, Note.FAILURE)) is not None:
+        return reason
+    if (doing := read_note(folder, Note.STEP)) is None:
+        return None
+    if "': -9" in str(error):  # vLLM gives the exit status of its process in its message only
+        return f"the talker's engine was killed while {doing}, most likely because memory ran out: set fewer --slots"
+    return f"the talker's engine failed while {doing}; its own messages say why"
+
+
+def _reason(error: Exception, doing: str) -> str | None:
+    if isinstance(error, VoxgateError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        free, total = torch.cuda.mem_get_info()
+        return _out_of_memory("GPU memory", doing, free, total)
+    # PyTorch has no type for the end of host memory; the message begins with the place in its source.
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        memory = psutil.virtual_memory()
+        return _out_of_memory("memory", doing, memory.available, memory.total)
+    return None
+
+
+def _out_of_memory(what: str, doing: str, free: int, total: int) -> str:
     return (
-        f"GPU memory ran out while {doing}: {free / 1e9:.1f} of {total / 1e9:.1f} GB are free; "
+        f"{what} ran out while {doing}: {free / 1e9:.1f} of {total / 1e9:.1f} GB are free; "
         "set fewer --slots or free memory that other programs hold"
     )

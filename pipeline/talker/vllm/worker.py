@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +31,7 @@ from .compat import (
 )
 from .config import EngineConfig
 from .proven import vllm_version
-from .start_notes import Note, failures_noted, write_note
+from .start_notes import Note, notes_its_start, write_note
 
 log = logging.getLogger(__name__)
 
@@ -40,41 +39,27 @@ TEST_REQUESTS = (StepRequest(33, 1), StepRequest(20, 5), StepRequest(0, 18))
 """A step of the self-test of the layers: one more position, part of a prompt, and a prompt, over several pages."""
 
 
+@notes_its_start
 class TalkerWorker(Worker):
     """Created by vLLM where its `worker_cls` names it."""
 
-    def load_model(self, *args: Any, **more: Any) -> Any:
-        """Loads the model as vLLM does; the codec with it."""
-        with self._failures_noted("loading the model"):
-            return super().load_model(*args, **more)
-
     def determine_available_memory(self) -> int:
         """Takes the cache from what is free, now that model and codec are loaded."""
-        with self._failures_noted("running the model for the first time"):
-            memory = EngineConfig.of(self.vllm_config).memory
-            assert memory is not None
-            gc.collect()
-            torch.cuda.empty_cache()
-            free, _ = torch.cuda.mem_get_info()
-            self.cache_config.kv_cache_memory_bytes = memory.cache_from(free)
-            available: int = super().determine_available_memory()
-            return available
-
-    def initialize_from_config(self, *args: Any, **more: Any) -> None:
-        """Allocates the cache as vLLM does."""
-        with self._failures_noted("allocating the cache of keys and values"):
-            super().initialize_from_config(*args, **more)
+        memory = EngineConfig.of(self.vllm_config).memory
+        assert memory is not None
+        gc.collect()
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info()
+        self.cache_config.kv_cache_memory_bytes = memory.cache_from(free)
+        available: int = super().determine_available_memory()
+        return available
 
     def compile_or_warm_up_model(self) -> Any:
         """Warms up as vLLM does; tests this project's layers before it, and fast input preparation behind it."""
-        with self._failures_noted("capturing CUDA graphs"):
-            times = self._warm_up()
-            self._note_memory()
-            write_note(Path(self.vllm_config.model_config.model), Note.FAST_PATHS, summary(outcomes()))
+        times = self._warm_up()
+        self._note_memory()
+        write_note(Path(self.vllm_config.model_config.model), Note.FAST_PATHS, summary(outcomes()))
         return times
-
-    def _failures_noted(self, doing: str) -> AbstractContextManager[None]:
-        return failures_noted(Path(self.vllm_config.model_config.model), doing)
 
     def _note_memory(self) -> None:
         memory, cache = EngineConfig.of(self.vllm_config).memory, self.cache_config.kv_cache_memory_bytes

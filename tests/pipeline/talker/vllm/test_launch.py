@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,8 @@ from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
 from voxgate.pipeline.talker.vllm.launch import (
     DESCRIPTORS_NEEDED,
     check_descriptor_limit,
+    check_host_memory,
+    host_memory_bytes,
     preload_modules,
     write_engine_folder,
 )
@@ -108,3 +111,36 @@ def test_too_few_descriptors_raise_engine_error() -> None:
     with pytest.raises(EngineError, match="too many files are open"):
         check_descriptor_limit()
     assert set(open_files()) <= before
+
+
+def with_cache(checkpoint: TalkerCheckpoint, cache: int) -> EngineConfig:
+    config = config_of(checkpoint)
+    return replace(config, options=replace(config.options, kv_cache_bytes=cache))
+
+
+def test_memory_that_suffices_is_accepted(checkpoint: TalkerCheckpoint) -> None:
+    check_host_memory(checkpoint, with_cache(checkpoint, 100_000_000), 8 * 10**9)
+
+
+def test_missing_memory_of_the_machine_is_told_in_one_sentence(checkpoint: TalkerCheckpoint) -> None:
+    with pytest.raises(EngineError) as caught:
+        check_host_memory(checkpoint, with_cache(checkpoint, 9 * 10**9), 8 * 10**9)
+    assert re.fullmatch(
+        r"memory is 1\.\d GB short: the talker needs 0\.\d GB for its weights and 9\.0 GB for its cache, "
+        r"and 8\.0 GB are free; set fewer --slots, or free memory that other programs hold",
+        caught.value.message,
+    )
+
+
+def test_cache_without_room_for_one_utterance_is_refused(checkpoint: TalkerCheckpoint) -> None:
+    with pytest.raises(EngineError, match=r"a cache of 1 MB is too small: one utterance can take 6 MB, set a larger"):
+        check_host_memory(checkpoint, with_cache(checkpoint, 1 << 20), 8 * 10**9)
+
+
+def test_limit_of_the_container_counts(tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+    free = host_memory_bytes(limit)
+    limit.write_text("max\n")
+    assert host_memory_bytes(limit) > free / 2
+    limit.write_text("1000000\n")
+    assert host_memory_bytes(limit) == 1_000_000

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from ...errors import EngineError
+from ..errors import EngineError
 
 FOLDER_PREFIX = "voxgate-vllm-"
 MAX_PARENT_BYTES = 48

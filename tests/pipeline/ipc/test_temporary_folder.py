@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from voxgate.pipeline.errors import EngineError
-from voxgate.pipeline.talker.vllm.temporary_folder import (
+from voxgate.pipeline.ipc.temporary_folder import (
     MAX_PARENT_BYTES,
     make_temporary_folder,
     process_temporary_folder,
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
-from voxgate.pipeline.talker.vllm.temporary_folder import make_temporary_folder
+from voxgate.pipeline.ipc.temporary_folder import make_temporary_folder
 folder = make_temporary_folder(Path(sys.argv[1]))
 (folder / "socket").touch()
 print(folder, flush=True)
@@ -104,6 +104,6 @@ def test_folder_locked_by_another_start_is_abandoned(monkeypatch: pytest.MonkeyP
 def test_missing_temporary_folder_raises_engine_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     # Within what a name may have, whatever pytest's own folder is called.
-    monkeypatch.setattr("voxgate.pipeline.talker.vllm.temporary_folder.MAX_PARENT_BYTES", 4096)
+    monkeypatch.setattr("voxgate.pipeline.ipc.temporary_folder.MAX_PARENT_BYTES", 4096)
     with pytest.raises(EngineError, match="temporary folder"):
         process_temporary_folder.__wrapped__()
