@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
@@ -122,6 +122,7 @@ class Session:
         words: bool = False,
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
+        markup: Sequence[str] | None = None,
     ) -> AsyncIterator[Utterance]:
         """Starts an utterance; text can be sent at once. The gateway chooses options left out (docs/protocol.md).
 
@@ -142,6 +143,7 @@ class Session:
             "words": words or None,
             "normalise": normalise,
             "pacing": pacing,
+            "markup": None if markup is None else list(markup),
         }
         start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}
         self._utterances[utterance.id] = utterance

@@ -15,7 +15,7 @@ import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, VoxgateError
-from voxgate.pipeline.interface import SamplingOptions, SpeechRequest, TextLayout, WordTime
+from voxgate.pipeline.interface import MarkupDialect, SamplingOptions, SpeechRequest, TextLayout, WordTime
 
 from .errors import QUOTED_CHARACTERS
 
@@ -77,6 +77,16 @@ class SamplingFields(_Message):
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 
+Markup = tuple[MarkupDialect, ...]
+
+DEFAULT_MARKUP: Markup = tuple(
+    dialect for dialect in MarkupDialect if dialect not in (MarkupDialect.ELEVENLABS, MarkupDialect.RIME)
+)
+"""Markup that is recognised unless a client chooses: all that prose does not contain. `[word]` and `<750>` may be."""
+MARKUP_IGNORED = "markup_ignored"
+"""Code of the warning that a control in the text is not honoured."""
+
+
 class Start(_ClientMessage):
     """Begins an utterance; its text follows in `Text` messages."""
 
@@ -93,6 +103,7 @@ class Start(_ClientMessage):
     normalise: bool | None = None
     words: bool = False
     pacing: Literal["playback", "none"] = "playback"
+    markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
 
     def request(self, default_voice: str, *, normalise: bool = False) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
@@ -109,6 +120,7 @@ class Start(_ClientMessage):
             words=self.words,
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",
+            markup=DEFAULT_MARKUP if self.markup is None else self.markup,
         )
 
 

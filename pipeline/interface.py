@@ -34,6 +34,19 @@ class TextLayout(StrEnum):
     """All of it before the first frame: speech begins when the text has ended."""
 
 
+class MarkupDialect(StrEnum):
+    """Markup that is recognised in the text (docs/text.md, "Markup")."""
+
+    SSML = "ssml"
+    ELEVENLABS = "elevenlabs"
+    DEEPGRAM = "deepgram"
+    CARTESIA = "cartesia"
+    RIME = "rime"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    THINK = "think"
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """One utterance as requested; its text follows through `Speech.push_text`."""
@@ -54,6 +67,8 @@ class SpeechRequest:
     """Expands numbers, dates, money and the like to words of `language`, if the voice has no spoken form of its own."""
     paced: bool = True
     """Whether the audio is played as it is made; other speech, such as a file's, gives way to it."""
+    markup: tuple[MarkupDialect, ...] = ()
+    """Markup of the text that is not read aloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +132,23 @@ class WordTime:
 
 @dataclass(frozen=True, slots=True)
 class SpeechChunk:
-    """A run of whole frames.
+    """A run of whole frames, or a part of a pause.
 
-    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono. `first_frame` counts without gaps from the utterance's start.
+    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono; of a pause, any number of zeros. `first_frame` counts the
+    talker's frames without gaps from the utterance's start.
     """
 
     pcm: Pcm
     first_frame: int
     words: Sequence[WordTime] = ()
+    notices: Sequence[str] = ()
+    """What the text asked for and the speech does not do, in words; each is given once."""
+    pause: bool = False
 
     @property
     def frames(self) -> int:
-        return len(self.pcm) // FRAME_SAMPLES
+        """Frames of the talker."""
+        return 0 if self.pause else len(self.pcm) // FRAME_SAMPLES
 
 
 @dataclass(slots=True)

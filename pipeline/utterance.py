@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 
 from .alignment.word_timing import WordTiming, WordTimingFeed
-from .checkpoint.voice_config import VoiceConfig
 from .credit import CreditRounds
-from .errors import GenerationFailed, TextTooLong, VoxgateError
-from .interface import FinishReason, Milestones, SpeechChunk
+from .errors import EmptyText, GenerationFailed, TextTooLong, VoxgateError
+from .interface import FinishReason, Milestones, SpeechChunk, WordTime
+from .pauses import SAMPLES_PER_MS, InsertedPauses
 from .silence import LeadingSilence, SilenceRun
-from .talker.generation import Generation, Sampling
-from .talker.prompt import Prompt
+from .talker.generation import Generation
+from .text.markup.filter import MarkupFilter
+from .text.markup.writer import Pause, Piece
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.token_queue import TokenQueue
 from .text.utterance_text import SpeechToken, UtteranceText
+from .utterance_plan import UtterancePlan
 
 log = logging.getLogger(__name__)
 
@@ -39,44 +41,6 @@ CLOSE_DEADLINE_S = 30.0
 """How long `aclose` waits for the engine; longer than the engine's watchdogs take to find that it hangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class UtterancePlan:
-    """How one utterance is spoken; everything but its text."""
-
-    prompt: Prompt
-    sampling: Sampling
-    max_frames: int | None
-    lookahead_frames: int
-    """How far generation may run ahead of playback."""
-    rules: VoiceConfig
-    paced: bool = True
-    """Whether the audio is played as it is made; otherwise it is only stored, as fast as it comes."""
-    trim_silence: bool = False
-    """Whether silence before the first word is cut off."""
-    initial_burst_frames: int | None = None
-    """Frames of the lookahead that are generated at once; each frame heard then adds one. None: all of them."""
-    frames_before_first_pcm: int | None = None
-    """Frames generated before the first is decoded. Where talker and codec share a device, more would delay it."""
-
-    def lookahead(self, heard: int, *, decoded: bool) -> int:
-        """Returns how far generation may run ahead once `heard` frames were heard.
-
-        `decoded`: whether the first chunk was. The first seconds of all utterances, generated at full speed, would
-        delay the first audio of new ones; so where steps are quick the lookahead grows with playback, and generation
-        runs at twice the speed of speech.
-        """
-        if not decoded and self.frames_before_first_pcm is not None:
-            return self.frames_before_first_pcm
-        if self.initial_burst_frames is None or not self.paced:
-            return self.lookahead_frames
-        return min(self.lookahead_frames, self.initial_burst_frames + heard)
-
-    def frame_cap(self, tokens: int, before: int) -> int:
-        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of earlier generations."""
-        cap = self.rules.limits.max_frames(tokens)
-        return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
-
-
 class UtteranceCodec(Protocol):
     """What an utterance needs of its codec stream; see `codec.stream.CodecStream`."""
 
@@ -85,6 +49,7 @@ class UtteranceCodec(Protocol):
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None: ...
     def push_pcm(self, pcm: Pcm) -> None: ...
     def finish(self) -> None: ...
+    def wake(self) -> None: ...
     def advance(self, frames_heard: int) -> None: ...
     async def __anext__(self) -> Pcm: ...
     async def aclose(self) -> None: ...
@@ -119,10 +84,12 @@ class UtteranceSpeech:
         on_end: Callable[[UtteranceSpeech], None],
         after_close: Callable[[], Awaitable[None]] | None = None,
         text_turns: TextTurns | None = None,
+        markup: MarkupFilter | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
         `after_close`: awaited at the end of `aclose`. `text_turns`: the budget for text that all utterances share.
+        `markup`: the filter of its text; None for text without markup.
         """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
@@ -136,6 +103,7 @@ class UtteranceSpeech:
         self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
+        self._markup, self._pauses = markup or MarkupFilter(), InsertedPauses()
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
         self._frames = _FrameCounts()
@@ -156,6 +124,10 @@ class UtteranceSpeech:
         self._closed = False
         self._wakeup = asyncio.Event()
         """Set when there is text, or an end, for the task to look at."""
+        self._rest: Pcm | None = None
+        """Speech behind a pause."""
+        self._audio_ended = False
+        """Whether the codec has no more speech."""
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
         self._silence = SilenceRun(plan.rules.limits.silent_frames)
         self._speaking = asyncio.create_task(self._speak(), name="utterance")
@@ -163,7 +135,7 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self._tokens.ended or self._tokens or self._text_closed or self._pending:
+        if self._tokens.ended or self._tokens or self._text_closed or self._pending or self._pauses:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -191,20 +163,40 @@ class UtteranceSpeech:
         self._pending.end()
 
     def _push_now(self, fragment: str) -> None:
-        if not self._text.characters and len(fragment) > FIRST_CHARACTERS:
-            self._add_tokens(self._text.push(fragment[:FIRST_CHARACTERS]))
-            fragment = fragment[FIRST_CHARACTERS:]
-        self._add_tokens(self._text.push(fragment))
+        pieces = self._markup.push(fragment)
+        # Text that the filter had held back costs this turn as much as new text.
+        released = sum(len(piece) for piece in pieces if isinstance(piece, str)) - len(fragment)
+        self._text_turns.spend(max(0, released))
+        self._take(pieces)
+
+    def _take(self, pieces: Sequence[Piece]) -> None:
+        """Takes text without markup, and pauses."""
+        for piece in pieces:
+            if isinstance(piece, Pause):
+                self._cut(piece)
+            else:
+                first = len(piece) if self._text.characters else FIRST_CHARACTERS
+                for part in filter(None, (piece[:first], piece[first:])):
+                    self._add_tokens(self._text.append(part))
+
+    def _cut(self, pause: Pause | None = None) -> None:
+        """Has the text so far spoken to its end, and `pause` follow."""
+        self._add_tokens(self._text.flush())
+        if self._generation is not None or self._tokens or self._dropping or pause is not None:
+            self._tokens.cut(pause)
+        self._feed_generation()
 
     def _flush_now(self) -> None:
-        self._add_tokens(self._text.flush())
-        if self._generation is not None or self._tokens or self._dropping:
-            self._tokens.cut()
-        self._feed_generation()
+        self._take(self._markup.flush())
+        self._cut()
 
     def _end_now(self) -> None:
         try:
+            self._take(self._markup.flush())
             self._add_tokens(self._text.end())
+        except EmptyText:
+            if not self._markup.paused:
+                raise
         finally:
             self._end_tokens()
 
@@ -244,7 +236,8 @@ class UtteranceSpeech:
     # Playback and credit
 
     def advance(self, frames: int) -> None:
-        self._pass_frames(frames + self._leading.frames)
+        speech = self._pauses.speech_samples(frames * FRAME_SAMPLES) // FRAME_SAMPLES
+        self._pass_frames(speech + self._leading.frames)
 
     def catch_up(self) -> bool:
         if self._text_turns.left <= 0:
@@ -253,7 +246,8 @@ class UtteranceSpeech:
         return self._timing.catch_up()
 
     def spoken_until(self, played_ms: int) -> int:
-        return self._timing.spoken_until(played_ms)
+        speech_ms = self._pauses.speech_samples(played_ms * SAMPLES_PER_MS) // SAMPLES_PER_MS
+        return self._markup.spans.boundary(self._timing.spoken_until(speech_ms))
 
     def _pass_frames(self, frames: int) -> None:
         """Moves the playback position to `frames` generated frames, and lets generation follow."""
@@ -299,6 +293,7 @@ class UtteranceSpeech:
         """Waits for a generation that was begun, or a token to begin one with; False when none will come."""
         while self._generation is None and self._begin_error is None:
             text = self._tokens.has_text()
+            self._place_pauses()
             if self._at_max_frames and (text or self._length_reached):
                 self._length_reached = True
                 return False
@@ -307,6 +302,12 @@ class UtteranceSpeech:
             self._wakeup.clear()
             await self._wakeup.wait()
         return True
+
+    def _place_pauses(self) -> None:
+        """Places pauses of the text behind the frames generated so far; no generation is in progress."""
+        if pauses := self._tokens.take_pauses():
+            self._pauses.place(pauses, self._frames.generated)
+            self._codec.wake()
 
     @property
     def _at_max_frames(self) -> bool:
@@ -322,6 +323,8 @@ class UtteranceSpeech:
 
     def _begin_generation(self) -> None:
         """Opens the next generation with the text that waits."""
+        if self._tokens.has_text():
+            self._place_pauses()
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
         sampling = replace(self._plan.sampling, seed=(self.seed + self._generations) % 2**63)
         self._generations += 1
@@ -402,37 +405,60 @@ class UtteranceSpeech:
 
     async def __anext__(self) -> SpeechChunk:
         """Returns the next chunk; the last may have no audio, and hold the last words."""
-        first = self._frames.delivered
-        pcm = await self._next_pcm()
-        if not len(pcm):
-            if self._error is not None:
-                raise self._error
-            return self._last_words(first)
-        if not first:
+        while True:
+            first = self._frames.delivered
+            ended = self._audio_ended and self._rest is None
+            silence = self._pauses.take(None if ended else first + self._leading.frames, first * FRAME_SAMPLES)
+            if len(silence):
+                return self._chunk(silence, first, pause=True)
+            if ended:
+                if self._error is not None:
+                    raise self._error
+                return self._last_words(first)
+            pcm = await self._next_pcm()
+            if len(pcm):
+                self._frames.delivered += len(pcm) // FRAME_SAMPLES
+                self._word_feed.on_audio(pcm, first + self._leading.frames)
+                return self._chunk(pcm, first)
+
+    def _chunk(self, pcm: Pcm, first: int, *, pause: bool = False) -> SpeechChunk:
+        if self.milestones.first_pcm_s is None:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
-        self._frames.delivered += len(pcm) // FRAME_SAMPLES
-        self._word_feed.on_audio(pcm, first + self._leading.frames)
-        return SpeechChunk(pcm, first, self._timing.take_words())
+        return SpeechChunk(pcm, first, self._take_words(), self._markup.take_notices(), pause)
+
+    def _take_words(self) -> list[WordTime]:
+        """Returns new words with their place in the client's text and their times in its audio."""
+        return self._markup.spans.locate(self._pauses.delay(self._timing.take_words()))
 
     async def _next_pcm(self) -> Pcm:
-        """Returns the next audio to play; empty at the end."""
-        while True:
-            try:
-                pcm = await self._codec.__anext__()
-            except StopAsyncIteration:
-                return self._leading.rest()
-            if not self._decoded:
-                self._decoded = True
-                self._grant_credit()
-            if self._silence.push(pcm):
-                self._end_in_silence()
-            trimmed = self._leading.frames
-            pcm = self._leading.cut(pcm)
-            if self._leading.frames > trimmed:
-                # Frames that are cut off are not played, so they must not count as ahead of playback.
-                self._pass_frames(self._leading.frames)
-            if len(pcm):
-                return pcm
+        """Returns the next speech up to a pause; empty where a pause may be due, or at the end."""
+        pcm, self._rest = self._rest, None
+        if pcm is None:
+            pcm = await self._next_speech()
+        before, rest = self._pauses.split(pcm, self._frames.delivered + self._leading.frames)
+        self._rest = rest if len(rest) else None
+        return before
+
+    async def _next_speech(self) -> Pcm:
+        """Returns the codec's next audio that is not cut off; empty where nothing is there yet, or at the end."""
+        try:
+            pcm = await self._codec.__anext__()
+        except StopAsyncIteration:
+            self._audio_ended = True
+            return self._leading.rest()
+        if not len(pcm):
+            return pcm
+        if not self._decoded:
+            self._decoded = True
+            self._grant_credit()
+        if self._silence.push(pcm):
+            self._end_in_silence()
+        trimmed = self._leading.frames
+        pcm = self._leading.cut(pcm)
+        if self._leading.frames > trimmed:
+            # Frames that are cut off are not played, so they must not count as ahead of playback.
+            self._pass_frames(self._leading.frames)
+        return pcm
 
     def _end_in_silence(self) -> None:
         """Lets the talker end with its next frame, if all text was spoken."""
@@ -447,15 +473,16 @@ class UtteranceSpeech:
             raise StopAsyncIteration
         self.finish_reason = FinishReason.LENGTH if self._length_reached else FinishReason.END
         self._timing.finish()
-        words = self._timing.take_words()
-        if not words:
+        words, notices = self._take_words(), self._markup.take_notices()
+        if not (words or notices):
             raise StopAsyncIteration
-        return SpeechChunk(np.zeros(0, np.float32), first, words)
+        return SpeechChunk(np.zeros(0, np.float32), first, words, notices)
 
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
             self._pending.clear()
+            self._pauses.clear()
             self._speaking.cancel()
         try:
             async with asyncio.timeout(CLOSE_DEADLINE_S):

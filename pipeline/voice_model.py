@@ -29,10 +29,12 @@ from .interface import SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Generation, Sampling
 from .talker.vllm.config import GpuOptions
 from .talker.vllm.proven import CPU_HEAD_DIMS
+from .text.markup.filter import MarkupFilter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
-from .utterance import UtteranceCodec, UtterancePlan, UtteranceSpeech
+from .utterance import UtteranceCodec, UtteranceSpeech
+from .utterance_plan import UtterancePlan
 from .voices import ModelVoices
 
 
@@ -178,6 +180,7 @@ class VoiceModel:
             on_end=end,
             after_close=after_close,
             text_turns=self._text_turns,
+            markup=MarkupFilter(request.markup),
         )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:

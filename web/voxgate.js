@@ -41,6 +41,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {boolean} [words] whether to send word times
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
+ * @property {string[]} [markup] dialects of markup in the text that are not read aloud
  */
 
 /**

@@ -19,8 +19,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat
+from voxgate.pipeline.interface import MarkupDialect
 
 from ..messages import (
+    DEFAULT_MARKUP,
     AcceptedMessage,
     CloseCode,
     DoneMessage,
@@ -107,6 +109,7 @@ class ElevenLabsOptions:
             seed=self.seed,
             words=words,
             pacing=pacing,
+            markup=(*DEFAULT_MARKUP, MarkupDialect.ELEVENLABS),
         )
 
 

@@ -327,6 +327,10 @@ class ServerSession:
             log.exception("encoding failed", extra=self._ids(utterance))
             self._termination.fail(utterance, GenerationFailed("the audio could not be encoded"))
             return
+        for notice in chunk.notices:
+            self._effects.send(
+                messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
+            )
         if utterance.words and chunk.words:
             self._effects.send(messages.WordsMessage.of(utterance.name, chunk.words))
 

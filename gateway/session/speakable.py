@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from voxgate.pipeline.interface import MarkupDialect
+from voxgate.pipeline.text.markup.filter import MarkupFilter
+from voxgate.pipeline.text.markup.writer import Piece
+
+EXAMINED_CHARACTERS = 256
+"""Most characters of a fragment that are examined in one turn of the event loop; a longer one counts as speakable."""
 _CONTROL_TOKEN = re.compile(r"<\|[^<>|]*\|>")
 """What the pipeline replaces by a blank."""
-_MARKUP = re.compile(r"<[^<>]{0,64}>")
-_OPEN_MARKUP = re.compile(r"<[^<>]{0,64}\Z")
-"""Markup that later text may close."""
+_TAG = re.compile(r"<[^<>]{0,64}>")
+_OPEN_TAG = re.compile(r"<[^<>]{0,64}\Z")
+"""What later text may make a tag."""
 
 
 class SpeakableText:
     """Judges text fragment by fragment, however it is cut: a letter or digit outside of markup is speakable.
 
     Other characters, such as punctuation alone, may or may not be: only the pipeline knows, which needs a slot to find
-    out. They count when the text is flushed or ended.
+    out. They count when the text is flushed or ended, as a pause does.
     """
 
-    def __init__(self) -> None:
-        self._open_markup = ""
+    def __init__(self, markup: Iterable[MarkupDialect] = ()) -> None:
+        self._filter = MarkupFilter(markup)
+        self._open_tag = ""
         self._text: list[str] = []
 
     def push(self, fragment: str) -> bool:
         """Takes a fragment; returns whether it made the text speakable."""
-        self._text.append(fragment)
-        text = _MARKUP.sub("", self._open_markup + fragment)
-        unfinished = _OPEN_MARKUP.search(text)
-        self._open_markup = unfinished[0] if unfinished else ""
-        return any(map(str.isalnum, text[: len(text) - len(self._open_markup)]))
+        text = _TAG.sub("", self._open_tag + self._plain(self._filter.push(fragment[:EXAMINED_CHARACTERS])))
+        unfinished = _OPEN_TAG.search(text)
+        self._open_tag = unfinished[0] if unfinished else ""
+        speakable = any(map(str.isalnum, text[: len(text) - len(self._open_tag)]))
+        return speakable or len(fragment) > EXAMINED_CHARACTERS
 
     def complete(self) -> bool:
         """Returns whether the text so far may be speakable if no more comes: it is more than blanks and control tokens.
 
         Forgets it otherwise.
         """
+        self._plain(self._filter.flush())
         text = "".join(self._text)
         self._text = [] if (blank := not _CONTROL_TOKEN.sub("", text).strip()) else [text]
-        return not blank
+        return not blank or self._filter.paused
+
+    def _plain(self, pieces: Iterable[Piece]) -> str:
+        """Returns the text among what the filter has written, and keeps it."""
+        plain = "".join(piece for piece in pieces if isinstance(piece, str))
+        self._text.append(plain)
+        return plain

@@ -69,7 +69,7 @@ class ServerUtterance:
         self._max_characters = max_characters
         self._text: list[str] = []
         self._characters = 0
-        self._speakable = SpeakableText()
+        self._speakable = SpeakableText(request.markup)
         self._queued_text: list[str | None] = []
         """Text received before the speech is open, and None for a flush."""
         self._heard_ms = 0

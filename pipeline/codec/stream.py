@@ -100,6 +100,12 @@ class CodecStream:
         self._wakeup.set()
         self._changed()
 
+    def wake(self) -> None:
+        """Has the iteration return an empty run, behind the audio that is there, so that its reader may look around."""
+        if not self._audio:
+            self._audio.append(np.zeros(0, np.float32))
+            self._wakeup.set()
+
     def advance(self, frames_heard: int) -> None:
         """Reports that the listener has heard `frames_heard` frames of this stream in all."""
         self._heard = max(self._heard, frames_heard)

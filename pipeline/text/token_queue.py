@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .markup.writer import Pause
 from .utterance_text import SpeechToken
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """In the token queue: the tokens before it are spoken to their end."""
+    """In the token queue: the tokens before it are spoken to their end, and `pause` follows."""
+
+    pause: Pause | None = None
 
 
 class TokenQueue:
@@ -28,6 +31,8 @@ class TokenQueue:
         """Whether no more tokens come."""
         self.last: SpeechToken | None = None
         """The last token that was handed out."""
+        self._pauses: list[Pause] = []
+        """Pauses behind the tokens that were handed out."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -35,13 +40,19 @@ class TokenQueue:
     def add(self, tokens: Sequence[SpeechToken]) -> None:
         self._queue.extend(tokens)
 
-    def cut(self) -> None:
-        """Ends a generation with the tokens added so far."""
-        self._queue.append(_Cut())
+    def cut(self, pause: Pause | None = None) -> None:
+        """Ends a generation with the tokens added so far; `pause`: silence that follows it."""
+        self._queue.append(_Cut(pause))
+
+    def take_pauses(self) -> list[Pause]:
+        """Returns the pauses that lie behind the tokens handed out so far, each once."""
+        pauses, self._pauses = self._pauses, []
+        return pauses
 
     def has_text(self) -> bool:
         """Returns whether a token waits to begin the next generation; drops cuts with nothing before them."""
-        while self._queue and isinstance(self._queue[0], _Cut):
+        while self._queue and isinstance(cut := self._queue[0], _Cut):
+            self._pass(cut)
             self._queue.popleft()
         return bool(self._queue)
 
@@ -55,6 +66,7 @@ class TokenQueue:
         while self._queue and not closed:
             item = self._queue[0]
             if isinstance(item, _Cut):
+                self._pass(item)
                 closed = True
             elif len(ids) >= room:
                 # No sentence ended within a full slot: cutting here loses no text.
@@ -67,3 +79,7 @@ class TokenQueue:
                 closed = bool(limit) and item.sentence_end and taken + len(ids) >= limit
             self._queue.popleft()
         return ids, closed or (self.ended and not self._queue)
+
+    def _pass(self, cut: _Cut) -> None:
+        if cut.pause is not None:
+            self._pauses.append(cut.pause)

@@ -69,6 +69,10 @@ class UtteranceText:
         """Accept a fragment; returns the tokens that became final. Raises TextTooLong, accepting nothing."""
         if (received := self.characters + len(fragment)) > self.max_characters:
             raise TextTooLong(self.max_characters, received)
+        return self.append(fragment)
+
+    def append(self, fragment: str) -> list[SpeechToken]:
+        """As `push`, of text whose length was limited before."""
         self._fragments.append(fragment)
         self.characters += len(fragment)
         return self._speech_tokens(self._tokenizer.push(self._keep(self._form.push(self._sanitizer.push(fragment)))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
@@ -14,13 +14,15 @@ from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
-from voxgate.pipeline.interface import SpeechChunk, TextLayout
+from voxgate.pipeline.interface import MarkupDialect, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
+from voxgate.pipeline.text.markup.filter import MarkupFilter
 from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.utterance import UtterancePlan, UtteranceSpeech
+from voxgate.pipeline.utterance import UtteranceSpeech
+from voxgate.pipeline.utterance_plan import UtterancePlan
 
 PROMPT = Prompt(
     text=(1, 5),
@@ -60,6 +62,7 @@ class FakeCodec:
         self._chunk, self._level = chunk, level
         self._levels: deque[float] = deque()
         self._news = asyncio.Event()
+        self._woken = False
 
     @property
     def first_frame_slot(self) -> int | None:
@@ -81,6 +84,10 @@ class FakeCodec:
         self.finished = True
         self._news.set()
 
+    def wake(self) -> None:
+        self._woken = True
+        self._news.set()
+
     def fail(self, error: VoxgateError) -> None:
         """Let the stream fail behind the frames that it has."""
         self.error = error
@@ -93,6 +100,9 @@ class FakeCodec:
         while not self._levels:
             if self.error is not None:
                 raise self.error
+            if self._woken:
+                self._woken = False
+                return np.zeros(0, np.float32)
             if self.finished or self.closed:
                 raise StopAsyncIteration
             self._news.clear()
@@ -126,6 +136,7 @@ class SpeechBench:
         normalise: str | None = None,
         text_turns: TextTurns | None = None,
         timing: WordTiming | None = None,
+        markup: Iterable[MarkupDialect] = (),
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -154,6 +165,7 @@ class SpeechBench:
             credit=CreditRounds(0.0),
             on_end=self.over.append,
             text_turns=text_turns,
+            markup=MarkupFilter(markup),
         )
 
     async def __aenter__(self) -> SpeechBench:

@@ -43,6 +43,19 @@ def test_frames_are_taken_in_order_across_pushes() -> None:
     assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=7, heard=0)
 
 
+async def test_woken_reader_gets_an_empty_run_behind_the_audio() -> None:
+    stream = Owner().open()
+    stream.wake()
+    assert len(await anext(stream)) == 0
+    stream.push(frames(0, 1))
+    stream.take(1, 0, 0.0)
+    stream.deliver(audio(1), 1)
+    stream.wake()
+    assert len(await anext(stream)) == 1920
+    stream.finish()
+    assert [run async for run in stream] == []
+
+
 async def test_frame_decoded_by_the_engine_is_part_of_the_stream() -> None:
     owner = Owner()
     stream = owner.open()

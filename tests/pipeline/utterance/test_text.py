@@ -136,13 +136,13 @@ def test_first_token_is_sent_before_the_rest_is_tokenized(
     async def scene() -> None:
         async with bench() as b:
             read: list[tuple[int, int]] = []
-            push = b.speech._text.push
+            push = b.speech._text.append
 
             def note(fragment: str) -> list[SpeechToken]:
                 read.append((len(fragment), len(b.engine.opened)))
                 return push(fragment)
 
-            monkeypatch.setattr(b.speech._text, "push", note)
+            monkeypatch.setattr(b.speech._text, "append", note)
             b.speech.push_text(STORY)
             assert read == [(FIRST_CHARACTERS, 0), (CHARACTERS_PER_TURN - FIRST_CHARACTERS, 1)]
             b.speech.end()

@@ -1,0 +1,1 @@
+"""Markup in a client's text: one incremental filter, whose rules are those of the dialects that are on."""
