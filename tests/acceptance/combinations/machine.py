@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from aiohttp.web_app import _cached_build_middleware
 from voxgate.gateway import engine
@@ -54,14 +55,16 @@ class Outcome:
 
 def execute(program: Program, files: Files) -> Outcome:
     """Runs a program in an event loop of its own."""
-    engine.POLL_INTERVAL_S = POLL_INTERVAL_S
-    handshake.MAX_PENDING = MAX_PENDING
     random.seed(program.seed)  # the gateway spreads the closing of idle sockets at random
     outcome, root = Outcome(program), logging.getLogger()
     handlers, level = root.handlers, root.level
     before = open_descriptors()
     try:
-        clock.run(_run(program, files, outcome))
+        with (
+            patch.object(engine, "POLL_INTERVAL_S", POLL_INTERVAL_S),
+            patch.object(handshake, "MAX_PENDING", MAX_PENDING),
+        ):
+            clock.run(_run(program, files, outcome))
     except clock.Deadlock as stuck:
         outcome.faults.append(f"stuck: {stuck}")
     except Exception as fault:
