@@ -49,6 +49,8 @@ RESERVED_DESCRIPTORS = 512
 """File descriptors for everything but clients' sockets: starting the engine alone takes dozens."""
 PROGRESS_INTERVAL_S = 5.0
 POLL_INTERVAL_S = 0.1
+START_HISTORY = Path("~/.cache/voxgate")
+"""Folder that keeps how long the last start of each checkpoint took, for the time left that a start shows."""
 MAX_AUTO_WORKERS = 12
 """Upper limit of `--workers auto`."""
 
@@ -179,7 +181,7 @@ async def _serve_alone(
     uploads = None if settings.voice_uploads is False else library
     gateway = Gateway(settings, synthesizer, PacketEncoder, observers, uploads)
     try:
-        await _serve_and_report(settings, gateway, synthesizer, ready_path)
+        await _serve_and_report(settings, gateway, synthesizer, synthesizer, ready_path)
     finally:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
@@ -197,11 +199,15 @@ async def _serve_by_workers(
 
     command = [sys.executable, "-m", "voxgate.cli.serve_worker"]
     gateway = SpeechProcess(settings, synthesizer, folder, workers, command, library)
-    await _serve_and_report(settings, gateway, gateway, ready_path)
+    await _serve_and_report(settings, gateway, gateway, synthesizer, ready_path)
 
 
 async def _serve_and_report(
-    settings: Settings, gateway: GatewayServer, model: ModelStatus, ready_path: Path | None
+    settings: Settings,
+    gateway: GatewayServer,
+    model: ModelStatus,
+    synthesizer: QwenSynthesizer,
+    ready_path: Path | None,
 ) -> None:
     from voxgate.gateway.server import serve_until_signal
 
@@ -212,9 +218,12 @@ async def _serve_and_report(
 
     async def report(port: int) -> None:
         url = page_address(settings.host, port, tls=settings.tls_certificate is not None)
-        if await report_progress(model, settings.checkpoint, url) and ready_path is not None:
-            ready = ReadyGateway(url, port, gateway.haproxy_agent_port, model.capacity, os.getpid(), gateway.admin_port)
-            await asyncio.to_thread(write_ready_file, ready_path, ready)
+        ready = await report_progress(model, settings.checkpoint, url, progress=lambda: synthesizer.start_progress)
+        if ready and ready_path is not None:
+            address = ReadyGateway(
+                url, port, gateway.haproxy_agent_port, model.capacity, os.getpid(), gateway.admin_port
+            )
+            await asyncio.to_thread(write_ready_file, ready_path, address)
 
     try:
         await serve_until_signal(gateway, on_listening)
@@ -233,16 +242,23 @@ def report_exposure(settings: Settings) -> None:
 
 
 async def report_progress(
-    model: ModelStatus, checkpoint: str, address: str, interval_s: float = PROGRESS_INTERVAL_S
+    model: ModelStatus,
+    checkpoint: str,
+    address: str,
+    interval_s: float = PROGRESS_INTERVAL_S,
+    progress: Callable[[], str] = str,
 ) -> bool:
-    """Prints the progress of loading, and the address once the model has loaded; returns whether it has."""
+    """Prints the progress of loading, and the address once the model has loaded; returns whether it has.
+
+    `progress` returns what the start is doing.
+    """
     began = printed_at = time.monotonic()
     _print(f"listening at {address}, loading the voice '{checkpoint}'")
     while model.state is EngineState.STARTING:
         await asyncio.sleep(POLL_INTERVAL_S)
         if time.monotonic() - printed_at >= interval_s:
             printed_at = time.monotonic()
-            _print(f"still loading ({printed_at - began:.0f} s)")
+            _print(f"{progress() or 'still loading'} ({printed_at - began:.0f} s)")
     if model.state.speaks:
         seconds = time.monotonic() - began
         _print(f"ready after {seconds:.1f} s for {model.capacity} utterances at once: open {address}")
@@ -282,6 +298,7 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         left_context=settings.left_context,
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
         attached_processes=workers if workers > 1 else 0,
+        start_history=START_HISTORY.expanduser() / f"start-{settings.checkpoint.replace('/', '--')[-100:]}.json",
         gpu=GpuOptions(
             voxgate_kernels=settings.gpu_kernels == "voxgate",
             streamed_layers=settings.streamed_layers,

@@ -52,7 +52,10 @@ class EngineSupervisor:
     @property
     def reason(self) -> str | None:
         """Why no speech can be started; None when speech can be started."""
-        return None if self.state.speaks else self._reason
+        if self.state.speaks:
+            return None
+        progress = self._synthesizer.start_progress
+        return f"{self._reason}: {progress}" if progress else self._reason
 
     async def run(self) -> None:
         """Loads the engine and restarts it after each loss; never returns.

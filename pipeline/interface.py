@@ -263,6 +263,10 @@ class Synthesizer(Protocol):
     def state(self) -> EngineState: ...
 
     @property
+    def start_progress(self) -> str:
+        """What a start in progress does, and how long it still takes if that is known; empty otherwise."""
+
+    @property
     def capacity(self) -> int:
         """Utterances that can be spoken at once without a gap, as far as is known: 1 to `slots`."""
 

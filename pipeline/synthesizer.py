@@ -18,6 +18,7 @@ from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .gc_freeze import freeze_gc
 from .interface import EngineState, LeasedSlots, SpeechRequest
 from .ipc.engine_messages import Attach
+from .start_progress import StartProgress
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
 from .talker.slot_lease import SlotLease
@@ -47,8 +48,8 @@ class _Processes:
     def alive(self) -> bool:
         return self.talker.alive and self.codec.ready
 
-    async def start(self) -> None:
-        starting = [asyncio.create_task(part.start()) for part in (self.codec, self.talker)]
+    async def start(self, progress: StartProgress) -> None:
+        starting = [asyncio.create_task(self.codec.start()), asyncio.create_task(self.talker.start(progress))]
         try:
             await asyncio.gather(*starting)
         except BaseException:
@@ -73,6 +74,7 @@ class QwenSynthesizer(VoiceModel):
         super().__init__(folder, options)
         self.slots = options.slots or self._default_slots()
         self._speeches: set[UtteranceSpeech] = set()
+        self._progress = StartProgress(options.start_history)
         self._credit = StaggeredCredit(options.device)
         self._processes: _Processes | None = None
         self._starting = True
@@ -101,6 +103,11 @@ class QwenSynthesizer(VoiceModel):
         return self._processes.capacity.utterances(asyncio.get_running_loop().time())
 
     @property
+    def start_progress(self) -> str:
+        """What the start in progress does, and how long it still takes if that is known."""
+        return str(self._progress) if self._starting else ""
+
+    @property
     def talker(self) -> TalkerEngine:
         """The talker's engine, for measurements. Raises EngineNotReady."""
         if self._processes is None:
@@ -123,14 +130,17 @@ class QwenSynthesizer(VoiceModel):
         Raises EngineError. After an error or a cancellation no process is left behind.
         """
         self._starting = True
+        self._progress.begin("preparing")
         processes = self._build()
         try:
-            await processes.start()
+            await processes.start(self._progress)
             self._processes = processes
+            self._progress.enter("measuring how fast it speaks")
             await calibrate(processes.capacity, self.slots, lambda: self.open(self._calibration_request()))
             # Utterances that were cut give no pace of the voice.
             self._pace.clear()
             freeze_gc()
+            self._progress.finish()
         except BaseException:
             await self.close()
             raise

@@ -85,7 +85,7 @@ class SynthesizerOptions:
     before anything was played, from where it grows with playback; None: all of it, on a GPU GPU_INITIAL_BURST_MS.
     `codec_mode`, `left_context`: see `codecs/neural/streaming.py`. `attached_processes`: other processes that share
     the engine in leased slots. `prefilled_prompts`: prompts that are computed before they are requested; None:
-    GPU_PREFILLED_PROMPTS on a GPU, otherwise none.
+    GPU_PREFILLED_PROMPTS on a GPU, otherwise none. `start_history`: file that keeps how long the last start took.
     """
 
     slots: int | None = None
@@ -102,6 +102,7 @@ class SynthesizerOptions:
     start_timeout_s: float = 300.0
     attached_processes: int = 0
     prefilled_prompts: int | None = None
+    start_history: Path | None = None
 
 
 class VoiceModel:
@@ -136,6 +137,11 @@ class VoiceModel:
         """Of each voice's last utterance, for the word times of its next."""
         table = load_phone_table(self._checkpoint)
         self._phone_scorer = None if table is None else PhoneScorer(table)
+
+    @property
+    def start_progress(self) -> str:
+        """Empty: nothing is started here."""
+        return ""
 
     @property
     def default_voice(self) -> str:

@@ -17,6 +17,7 @@ from ..ipc.records import RecordFlag, epoch_after, release_marker
 from ..ipc.report_channel import ReportReceiver
 from ..ipc.slot_tables import Field, SlotTables, TableShape
 from ..ipc.wakeup import WakeupSender
+from ..start_progress import StartProgress
 from ..step_times import StepTimes
 from .generation import Generation
 from .prompt import MAX_TEXT_TOKENS, SLOW_FRAMES_PER_TOKEN, max_prompt_positions
@@ -106,20 +107,20 @@ class TalkerEngine:
     def alive(self) -> bool:
         return self._process.alive
 
-    async def start(self) -> None:
+    async def start(self, progress: StartProgress | None = None) -> None:
         """Loads the model; returns when the engine can generate. Raises EngineError, and no process is left then.
 
         Cancelling it kills the engine's process, too.
         """
         try:
-            await self._start()
+            await self._start(progress or StartProgress())
         except BaseException as error:
             await self.close()
             if isinstance(error, Exception) and not isinstance(error, EngineError):
                 raise EngineError(f"the talker's engine did not start: {error}") from error
             raise
 
-    async def _start(self) -> None:
+    async def _start(self, progress: StartProgress) -> None:
         self._tables, self.tables_path = SlotTables.create(self.shape)
         self._wakeup = WakeupSender(self.wakeup_address)
         self._closing.callback(self._wakeup.close)
@@ -135,7 +136,7 @@ class TalkerEngine:
             owner_pid=os.getpid(),
             memory=memory,
         )
-        await self._process.start(lambda: start_vllm(self.checkpoint, config), self.options.start_timeout_s)
+        await self._process.start(lambda: start_vllm(self.checkpoint, config, progress), self.options.start_timeout_s)
         await self._process.serve(self.shape.frames + 2, self.shape.end_token)
         self._prompt_pool = PrefilledPromptPool(
             self._prefill, self._tables, self.shape.slots, self.shape.prefilled_prompts

@@ -94,6 +94,13 @@ async def test_progress_ends_with_the_address(capsys: pytest.CaptureFixture[str]
     assert ready.endswith("4 utterances at once: open http://h:1/")
 
 
+async def test_progress_says_what_the_start_does(capsys: pytest.CaptureFixture[str]) -> None:
+    voice = Loading(2, EngineState.READY)
+    await report_progress(voice, "demo", "http://h:1/", interval_s=0, progress=lambda: "warming up, about 3 s left")
+    _, loading, _ = capsys.readouterr().err.splitlines()
+    assert loading == "voxgate: warming up, about 3 s left (0 s)"
+
+
 async def test_failed_engine_is_not_reported_as_ready(capsys: pytest.CaptureFixture[str]) -> None:
     await report_progress(Loading(1, EngineState.DEAD), "demo", "http://h:1/")
     assert "ready" not in capsys.readouterr().err

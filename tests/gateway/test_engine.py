@@ -20,6 +20,9 @@ def test_engine_is_restarted_after_a_loss() -> None:
         running = asyncio.create_task(supervisor.run())
         await asyncio.sleep(1)
         assert supervisor.reason == "the voice model is loading"
+        synthesizer.start_progress = "warming up, about 3 s left"
+        assert supervisor.reason == "the voice model is loading: warming up, about 3 s left"
+        synthesizer.start_progress = ""
         await asyncio.sleep(2)
         assert supervisor.reason is None
         synthesizer.lose()

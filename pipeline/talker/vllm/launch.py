@@ -9,6 +9,7 @@ import os
 import tempfile
 import threading
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ from ...checkpoint.weights import check_weights, tensor_shapes
 from ...cuda.capability import check_capability
 from ...errors import EngineError
 from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
+from ...start_progress import StartProgress
 from . import compat
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
-from .start_notes import Note, failure_of_start, read_note
+from .start_notes import Note, failure_of_start, read_note, read_steps
 
 if TYPE_CHECKING:
     from .compat import AsyncLLM
@@ -57,7 +59,7 @@ def preload_vllm(device: str, threads: int) -> None:
     threading.Thread(target=_import_vllm_early, name="vllm-import", daemon=True).start()
 
 
-def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
+def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: StartProgress) -> AsyncLLM:
     """Starts the engine's process; blocks until the model is loaded (tens of seconds).
 
     Raises EngineError, CheckpointError when weights do not fit the configuration, and what vLLM raises.
@@ -69,8 +71,11 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
         check_host_memory(checkpoint, config, host_memory_bytes())
     environment = _environment(options.device, options.threads)
     _set_environment(environment)
+    progress.enter("importing vLLM")
     _import_vllm()
     from vllm import AsyncEngineArgs
+
+    progress.enter("starting the engine's process")
 
     # vLLM does not read the folder once the model is loaded; it would remain if this process were killed.
     with tempfile.TemporaryDirectory(prefix="voxgate-engine-") as folder:
@@ -95,6 +100,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig) -> AsyncLLM:
         with (
             tmpdir_for_children(process_temporary_folder()),
             compat.started_from(multiprocessing_context(environment)),
+            progress.following(partial(read_steps, Path(folder))),
         ):
             try:
                 llm = compat.AsyncLLM.from_engine_args(arguments)

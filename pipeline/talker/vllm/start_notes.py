@@ -6,6 +6,7 @@ vLLM reports any failure of its process as "see root cause above". These files c
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -17,17 +18,18 @@ import psutil
 import torch
 
 from ...errors import VoxgateError
+from ...start_progress import Step
 
 
 class Note(StrEnum):
     """Name of a note's file.
 
-    `FAILURE`: why the engine cannot start. `STEP`: what it does, of `START_STEPS`. `MEMORY`: how it divides the GPU's
-    memory. `FAST_PATHS`: which it uses.
+    `FAILURE`: why the engine cannot start. `STEPS`: what it did so far, of `START_STEPS`, and since when. `MEMORY`:
+    how it divides the GPU's memory. `FAST_PATHS`: which it uses.
     """
 
     FAILURE = "note-failure"
-    STEP = "note-step"
+    STEPS = "note-steps"
     MEMORY = "note-memory"
     FAST_PATHS = "note-fast-paths"
 
@@ -43,6 +45,18 @@ def read_note(folder: Path, note: Note) -> str | None:
         return (folder / note).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+
+
+def note_step(folder: Path, doing: str) -> None:
+    """Adds a step of the start that begins now."""
+    with (folder / Note.STEPS).open("a", encoding="utf-8") as file:
+        file.write(f"{time.monotonic()} {doing}\n")
+
+
+def read_steps(folder: Path) -> list[Step]:
+    """The steps of the engine's start so far."""
+    lines = (read_note(folder, Note.STEPS) or "").split("\n")[:-1]  # a line without its end is being written
+    return [(doing, float(begun_s)) for begun_s, _, doing in (line.partition(" ") for line in lines)]
 
 
 START_STEPS = {
@@ -67,7 +81,7 @@ def _noted(method: Callable[..., Any], doing: str) -> Callable[..., Any]:
     @wraps(method)
     def noted(self: Any, *args: Any, **more: Any) -> Any:
         folder = Path(self.vllm_config.model_config.model)
-        write_note(folder, Note.STEP, doing)
+        note_step(folder, doing)
         with failures_noted(folder, doing):
             return method(self, *args, **more)
 
@@ -93,8 +107,9 @@ def failure_of_start(folder: Path, error: Exception) -> str | None:
     """Why the engine's process ended, given vLLM's `error`; None when it had not begun to load the model."""
     if (reason := read_note(folder, Note.FAILURE)) is not None:
         return reason
-    if (doing := read_note(folder, Note.STEP)) is None:
+    if not (steps := read_steps(folder)):
         return None
+    doing, _ = steps[-1]
     if "': -9" in str(error):  # vLLM gives the exit status of its process in its message only
         return f"the talker's engine was killed while {doing}, most likely because memory ran out: set fewer --slots"
     return f"the talker's engine failed while {doing}; its own messages say why"

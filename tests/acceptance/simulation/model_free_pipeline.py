@@ -63,6 +63,10 @@ class ModelFreePipeline:
         return self._state
 
     @property
+    def start_progress(self) -> str:
+        return ""
+
+    @property
     def free_slots(self) -> int:
         # An utterance between two generations holds no slot and must find one.
         return len(self._engine.free_slots) - sum(not speech.holds_slot for speech in self.open_speeches)

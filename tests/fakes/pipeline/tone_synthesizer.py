@@ -250,6 +250,8 @@ class ToneSynthesizer:
     def state(self) -> EngineState:
         return self._state
 
+    start_progress = ""
+
     @property
     def free_slots(self) -> int:
         return self.slots - len(self.open_speeches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,10 @@ from voxgate.pipeline.talker.vllm.start_notes import (
     Note,
     failure_of_start,
     failures_noted,
+    note_step,
     notes_its_start,
     read_note,
+    read_steps,
     write_note,
 )
 
@@ -86,7 +89,7 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self.vllm_config = SimpleNamespace(model_config=SimpleNamespace(model=str(folder)))
-        self.seen: list[str | None] = []
+        self.seen: list[str] = []
 
     def load_model(self, times: int, *, more: int) -> int:
         self.look()
@@ -103,7 +106,7 @@ class Worker:
         self.look()
 
     def look(self) -> None:
-        self.seen.append(read_note(Path(self.vllm_config.model_config.model), Note.STEP))
+        self.seen.append(read_steps(Path(self.vllm_config.model_config.model))[-1][0])
 
 
 def test_worker_notes_each_step_of_its_start(tmp_path: Path) -> None:
@@ -119,12 +122,27 @@ def test_worker_notes_each_step_of_its_start(tmp_path: Path) -> None:
     )
 
 
+def test_steps_have_the_times_of_their_beginnings(tmp_path: Path) -> None:
+    assert read_steps(tmp_path) == []
+    before = time.monotonic()
+    note_step(tmp_path, "loading the model")
+    note_step(tmp_path, "warming up")
+    (first, first_s), (second, second_s) = read_steps(tmp_path)
+    assert (first, second) == ("loading the model", "warming up")
+    assert before <= first_s <= second_s <= time.monotonic()
+
+
+def test_step_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    write_note(tmp_path, Note.STEPS, "1.5 loading the model\n2.")
+    assert read_steps(tmp_path) == [("loading the model", 1.5)]
+
+
 def test_failure_before_the_model_is_left_to_vllm_s_error(tmp_path: Path) -> None:
     assert failure_of_start(tmp_path, RuntimeError("Engine core initialization failed.")) is None
 
 
 def test_killed_engine_is_told_with_what_it_did(tmp_path: Path) -> None:
-    write_note(tmp_path, Note.STEP, "loading the model")
+    note_step(tmp_path, "loading the model")
     killed = RuntimeError("Engine core initialization failed. Failed core proc(s): {'EngineCore': -9}")
     reason = failure_of_start(tmp_path, killed)
     assert reason is not None
