@@ -103,6 +103,7 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
             sampling={"temperature": 0},
             layout="non_streaming",
             trim_silence=True,
+            markup=(),
         ):
             pass
         async with session.utterance():
@@ -120,6 +121,7 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
         "sampling": {"temperature": 0},
         "layout": "non_streaming",
         "trim_silence": True,
+        "markup": [],
         "pacing": "playback",
         "format": {"codec": "opus", "sample_rate": 48_000, "bitrate": 64_000, "packet_ms": 20},
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from voxgate.pipeline.text.markup.writer import Pause
 from voxgate.pipeline.text.token_queue import TokenQueue
 from voxgate.pipeline.text.utterance_text import SpeechToken
 
@@ -60,3 +61,17 @@ def test_cuts_without_text_begin_no_generation() -> None:
     script.add(tokens(1, 1))
     assert script.has_text()
     assert script.next(taken=0, room=3) == ([1], False)
+
+
+def test_pauses_are_taken_behind_the_tokens_before_them() -> None:
+    script = TokenQueue(0)
+    script.add(tokens(1, 2))
+    first, second = Pause(100, 5), Pause(200, 5)
+    script.cut(first)
+    script.cut(second)
+    script.add(tokens(3, 3))
+    assert script.take_pauses() == []
+    assert script.next(taken=0, room=10) == ([1, 2], True)
+    assert script.take_pauses() == [first]
+    assert script.has_text()
+    assert script.take_pauses() == [second]
