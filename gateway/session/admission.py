@@ -2,9 +2,9 @@
 
 Limits count active utterances, not sockets, because the socket of a voice agent is silent most of the time. Callers
 (API keys; without keys, addresses) take turns; the utterances of one caller are served in order. While several callers
-are present, each gets at most its share of slots and of places in the queue (`access.caller_share`). A ticket waits at
-most `wait_ms`: its owner checks `Ticket.deadline_s` and releases it. A slot becomes free only when the engine has
-confirmed the end of its speech.
+are present, each gets at most its share of places in the queue (`access.caller_share`), and of slots when few are free:
+those are kept for callers below their share. A ticket waits at most `wait_ms`: its owner checks `Ticket.deadline_s` and
+releases it. A slot becomes free only when the engine has confirmed the end of its speech.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _INITIAL_HOLD_MS = 4000.0
 """Assumed time that an utterance holds its slot, until some have been measured."""
 _DEADLINE_SLACK_S = 0.1
 """A ticket released this long before its deadline was refused: a worker's clock starts when it sends the request."""
+_RESERVE = 0.1
+"""Part of the slots, at least one, that only callers below their share get."""
 _SMOOTHING = 0.1
 """Weight of a new measurement in the mean hold time."""
 
@@ -228,8 +230,10 @@ class AdmissionQueue:
             del self._waiting[ticket.caller.name]
 
     def _may_speak(self, name: str, now_s: float) -> bool:
-        """Returns whether the caller has less than its share of the slots."""
-        return self._held[name] < self._share.limit(name, self._slots(), now_s)
+        """Returns whether the caller has less than its share of the slots, or more are free than the reserve."""
+        slots = self._slots()
+        reserve = max(1, math.ceil(_RESERVE * slots))
+        return slots - self._holding > reserve or self._held[name] < self._share.limit(name, slots, now_s)
 
     def _next_caller(self, now_s: float) -> str | None:
         """Returns the caller that gets the next slot; None when none waits, or all have their share."""

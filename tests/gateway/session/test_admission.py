@@ -213,6 +213,13 @@ def test_caller_gets_no_slot_above_its_share_while_another_is_present() -> None:
     assert not mine[3].granted, "one utterance of the other caller still speaks"
 
 
+def test_caller_exceeds_its_share_while_enough_slots_stay_free_for_others() -> None:
+    bench = Bench(slots=20, share=0.5)
+    bench.enqueue("b")
+    assert [bench.enqueue("a").granted for _ in range(20)] == [True] * 17 + [False] * 3
+    assert [bench.enqueue("b").granted for _ in range(2)] == [True] * 2, "two were kept for callers below their share"
+
+
 def test_slots_held_before_another_caller_came_are_not_taken_away() -> None:
     bench = Bench(slots=4, share=0.5)
     mine = [bench.enqueue("a", 0.0) for _ in range(6)]
