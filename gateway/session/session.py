@@ -40,6 +40,12 @@ from .utterance_factory import UtteranceFactory
 
 log = logging.getLogger(__name__)
 
+MAX_STARVED_S = 10.0
+"""Seconds, in all, that an utterance may hold its slot without audio, for lack of text, while other utterances wait for
+one. A trickle of text would otherwise hold it until the utterance timeout."""
+STARVED_INTERVAL_S = 1.0
+"""Seconds between looks at whether others wait, while an utterance waits for text."""
+
 
 class Ending(NamedTuple):
     """Why the gateway ends a session: the error of its utterances, close code and reason of its socket."""
@@ -398,7 +404,9 @@ class ServerSession:
         elif self._expire(utterance, now_s) or utterance.queued:
             return
         elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
-            self._end_idle(utterance, now_s)
+            self._end_idle(utterance, f"no text for {self._text_idle_timeout_s:g} s", now_s)
+        elif self._starved(utterance, now_s):
+            self._end_idle(utterance, f"others wait for a slot, and it waited {MAX_STARVED_S:g} s for text", now_s)
         else:
             self._timers.update(utterance, now_s)
 
@@ -424,14 +432,22 @@ class ServerSession:
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
+        if any(self._starved(utterance, now_s) for utterance in self.active):
+            return now_s
+        # Whether others wait is not an event of this session, so it has to look.
+        starved_s = [utterance.starved_s(now_s) for utterance in self.active]
+        times_s += [now_s + max(STARVED_INTERVAL_S, MAX_STARVED_S - each_s) for each_s in starved_s]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._protocol.next_wake_s())
         return min(times_s)
 
-    def _end_idle(self, utterance: ServerUtterance, now_s: float) -> None:
-        """Ends the text of an utterance whose client has stopped sending it, because others wait for the slot."""
-        message = f"no text for {self._text_idle_timeout_s:g} s: the utterance is finished with the text received"
+    def _starved(self, utterance: ServerUtterance, now_s: float) -> bool:
+        return self._admission.queued > 0 and utterance.starved_s(now_s) >= MAX_STARVED_S
+
+    def _end_idle(self, utterance: ServerUtterance, reason: str, now_s: float) -> None:
+        """Ends the text of an utterance whose client does not send it fast enough for the slot that it holds."""
+        message = f"{reason}: the utterance is finished with the text received"
         self._effects.send(
             messages.WarningMessage(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
         )

@@ -344,6 +344,13 @@ class ServerUtterance:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
         return self._active_s + timeout_s if self.state in (State.OPEN, State.SPEAKING) else math.inf
 
+    def starved_s(self, now_s: float) -> float:
+        """How long it has held its slot without audio; -infinity while it does not wait for text, or has no slot."""
+        granted_s = None if self.ticket is None else self.ticket.granted_s
+        if granted_s is None or self.state is not State.SPEAKING or not (self.speech and self.speech.waiting_for_text):
+            return -math.inf
+        return now_s - granted_s - self.pacer.sent_samples / self._format.sample_rate_hz
+
     def deadline_s(self, timeout_s: float) -> float:
         """When it has to be over: `timeout_s` and three times the audio sent so far after its start."""
         audio_s = self.pacer.sent_samples / self._format.sample_rate_hz

@@ -113,6 +113,25 @@ def test_utterance_without_new_text_is_finished_after_the_idle_timeout() -> None
     run(scene())
 
 
+def test_trickle_of_text_does_not_hold_a_slot_while_others_wait() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slots=1, queue_wait_ms=20_000) as gateway:
+            trickler, other = gateway.connect("k1"), gateway.connect("k2")
+            trickler.put(type="start", utterance="a", format=PCM)
+            for _ in range(4):
+                trickler.put(type="text", utterance="a", text="a ")
+                await asyncio.sleep(20)
+            assert not trickler.of("warning"), "nothing else waits"
+            other.put(type="start", utterance="b", format=PCM)
+            other.put(type="text", utterance="b", text=SHORT)
+            other.put(type="end", utterance="b")
+            assert (await trickler.until("warning"))["code"] == "text_waited_out"
+            await trickler.until("done")
+            await other.until("done")
+
+    run(scene())
+
+
 def test_each_text_restarts_the_idle_timeout() -> None:
     async def scene() -> None:
         async with InProcessGateway(slots=1, text_idle_timeout_s=30) as gateway:
