@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
+from .cuda.graph_sizes import GRAPH_SIZES
+
 _BUCKET_LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Largest batch of each bucket; batch sizes of one bucket are measured together."""
 _SLOW_QUANTILE = 0.9
@@ -312,3 +314,28 @@ class StepTimer(Generic[Shape]):
                 device_s = now_s - max(step.launched_s, self._device_free_s)
             self._durations.setdefault(step.shape, deque(maxlen=_SHAPE_SAMPLES)).append(device_s)
         self._device_free_s = now_s
+
+
+# When the scheduler orders the next step while one is under way: as late as its preparation allows, so that utterances
+# and credit that arrive before the order are in it, and the process's other threads run meanwhile
+
+ORDER_MARGIN_S = 0.0006
+"""The wait ends this long before preparation has to begin, because an idle device delays every utterance."""
+MAX_ORDER_WAIT_S = 0.02
+MIN_SAMPLES = 4
+"""Finished steps of a shape before the scheduler waits for one of that shape."""
+
+StepShape = tuple[int, int]
+"""Indices in GRAPH_SIZES of the graphs that hold a step's rows and its positions."""
+
+
+def step_shape(rows: int, positions: int) -> StepShape:
+    """Returns the shape of a step of `rows` requests and `positions` positions, of prompts and frames together."""
+    return bisect.bisect_left(GRAPH_SIZES, rows), bisect.bisect_left(GRAPH_SIZES, positions)
+
+
+def order_wait_s(timer: StepTimer[StepShape], now_s: float) -> float:
+    """Returns how long the next order can wait; 0 unless exactly one step is in flight and its end can be expected."""
+    if timer.in_flight != 1 or (end_s := timer.expected_end_s()) is None:
+        return 0.0
+    return min(max(0.0, end_s - timer.preparation_s() - ORDER_MARGIN_S - now_s), MAX_ORDER_WAIT_S)

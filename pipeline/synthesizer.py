@@ -18,10 +18,10 @@ from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .gc_freeze import freeze_gc
 from .interface import EngineState, LeasedSlots, SpeechRequest
 from .ipc.engine_messages import Attach
-from .start_progress import StartProgress
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
 from .talker.slot_lease import SlotLease
+from .talker.start_progress import StartProgress
 from .talker.vllm.config import EngineOptions
 from .talker.vllm.launch import preload_vllm
 from .utterance import UtteranceSpeech

@@ -40,7 +40,7 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("session/",),
     ("access/", "observability/", "engine", "shutdown"),
     ("settings",),
-    ("messages",),
+    ("messages", "audio_header"),
     ("errors",),
 )
 TALKER_LAYERS: tuple[tuple[str, ...], ...] = (
@@ -50,6 +50,7 @@ TALKER_LAYERS: tuple[tuple[str, ...], ...] = (
     ("vllm/",),
     ("cpu/", "cuda/"),
     ("reference/",),
+    ("start_progress",),
 )
 LAYERS = {"gateway": GATEWAY_LAYERS, "pipeline/talker": TALKER_LAYERS}
 """Modules of a folder from the top layer to the bottom one, by the beginning of their path.

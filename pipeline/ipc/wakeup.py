@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class WakeupSender:
     """A writer's end; belongs to one thread. `address`: of the engine's `WakeupQueue`.
 
-    It connects with its first notification, and again when the engine was started anew.
+    It connects with its first notification, and connects again after a restart of the engine.
     """
 
     def __init__(self, address: str) -> None:

@@ -17,13 +17,13 @@ from ..ipc.records import RecordFlag, epoch_after, release_marker
 from ..ipc.report_channel import ReportReceiver
 from ..ipc.slot_tables import Field, SlotTables, TableShape
 from ..ipc.wakeup import WakeupSender
-from ..start_progress import StartProgress
 from ..step_times import StepTimes
 from .generation import Generation
 from .prompt import MAX_TEXT_TOKENS, SLOW_FRAMES_PER_TOKEN, max_prompt_positions
 from .prompt_pool import PrefilledPromptPool
 from .slot_lease import TalkerSlotLease
 from .slot_owners import SlotOwner, SlotOwners
+from .start_progress import StartProgress
 from .vllm.config import EngineConfig, EngineOptions
 from .vllm.gpu_memory import GpuMemoryPlan, plan_for
 from .vllm.launch import start_vllm

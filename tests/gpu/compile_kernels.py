@@ -27,12 +27,12 @@ from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.weights import random_tensors
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.codec.gpu_worker import captured_shapes
+from voxgate.pipeline.cuda.graph_sizes import backbone_graph_sizes, graph_sizes_for
 from voxgate.pipeline.ipc.records import HEADER
 from voxgate.pipeline.ipc.slot_tables import CONTROL_COLUMNS, OPTION_COLUMNS
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
-from voxgate.pipeline.talker.cuda.graph_sizes import backbone_graph_sizes, graph_sizes_for
 from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.sampling import TritonSampler

@@ -16,6 +16,7 @@ import triton
 from torch import Tensor
 
 from ...checkpoint.checkpoint import TalkerCheckpoint
+from ...cuda.graph_sizes import graph_sizes_for
 from ...cuda.graphs import GraphBuckets, new_memory_pool
 from ...ipc.records import HEADER
 from ...ipc.slot_tables import CONTROL_COLUMNS, OPTION_COLUMNS
@@ -25,7 +26,6 @@ from ..reference.row_tags import TAG_CHANNELS
 from ..reference.sampling import Candidates
 from ..reference.slot_reader import TableViews
 from ..reference.step import MIN_FRAMES, FrameStep
-from .graph_sizes import graph_sizes_for
 from .step_kernels import draw_first, embed, gather_inputs, store_frame
 
 _EMBED_SPAN = 512

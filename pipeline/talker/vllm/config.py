@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...cuda.graph_sizes import backbone_graph_sizes
 from ...ipc.report_channel import ReportSender
 from ...ipc.slot_tables import SlotTables, TableShape
-from ..cuda.graph_sizes import backbone_graph_sizes
 from .gpu_memory import GpuMemoryPlan
 
 _KEY = "voxgate"

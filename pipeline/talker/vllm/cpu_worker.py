@@ -1,4 +1,4 @@
-"""vLLM's worker on a CPU, whose start is told to the process that starts the engine."""
+"""vLLM's worker on a CPU; it reports the steps of its start to the process that starts the engine."""
 
 from __future__ import annotations
 

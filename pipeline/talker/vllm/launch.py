@@ -20,7 +20,7 @@ from ...checkpoint.weights import check_weights, tensor_shapes
 from ...cuda.capability import check_capability
 from ...errors import EngineError
 from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
-from ...start_progress import StartProgress
+from ..start_progress import StartProgress
 from . import compat
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server

@@ -20,10 +20,9 @@ from voxgate.codecs.pcm import FRAME_MS
 
 from ...ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
 from ...ipc.slot_tables import Field
-from ...step_times import StepTimer, StepTimes
+from ...step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wait_s, step_shape
 from .compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
 from .config import EngineConfig
-from .step_timing import MIN_SAMPLES, StepShape, order_wait_s, step_shape
 
 if TYPE_CHECKING:
     from .compat import Request

@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from ...errors import VoxgateError
-from ...start_progress import Step
+from ..start_progress import Step
 
 
 class Note(StrEnum):

@@ -337,7 +337,7 @@ async def reload(world: World, chance: random.Random) -> str:
 
 @action(0.5)
 async def drain(world: World, chance: random.Random) -> str:  # noqa: ARG001 - as every action
-    """The gateway is told to shut down."""
+    """The gateway gets the request to shut down."""
     if world.drain is not None:
         return ""
     world.happened.add("drain")

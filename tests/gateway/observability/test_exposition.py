@@ -10,7 +10,7 @@ from voxgate.gateway.observability.exposition import MAX_AGE_S, CachedExposition
 
 
 class Maker:
-    """Takes 0.5 s for each text; fails as often as it is told to."""
+    """Takes 0.5 s for each text; fails a given number of times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.made = 0

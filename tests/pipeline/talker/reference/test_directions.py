@@ -38,4 +38,4 @@ def test_packed_bytes_needs_no_compiler() -> None:
 
 def test_graph_sizes_needs_no_torch() -> None:
     """The gateway's process imports it before it knows whether there is a GPU."""
-    run("import sys, voxgate.pipeline.talker.cuda.graph_sizes; sys.exit('torch' in sys.modules)")
+    run("import sys, voxgate.pipeline.cuda.graph_sizes; sys.exit('torch' in sys.modules)")

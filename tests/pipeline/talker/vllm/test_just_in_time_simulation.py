@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S
-from voxgate.pipeline.step_times import StepTimer
-from voxgate.pipeline.talker.vllm.step_timing import MIN_SAMPLES, StepShape, order_wait_s, step_shape
+from voxgate.pipeline.step_times import MIN_SAMPLES, StepShape, StepTimer, order_wait_s, step_shape
 
 FRAMES = 63
 FIRST, AHEAD = 8, 25

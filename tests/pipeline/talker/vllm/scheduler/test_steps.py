@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field
+from voxgate.pipeline.step_times import ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm import scheduler as scheduling
 from voxgate.pipeline.talker.vllm.scheduler import JustInTimeScheduling
-from voxgate.pipeline.talker.vllm.step_timing import MARGIN_S
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
 
@@ -149,7 +149,7 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
     assert not slept
     launch()
     assert scheduler.has_requests()
-    assert slept == [pytest.approx(0.010 - 0.001 - MARGIN_S)]
+    assert slept == [pytest.approx(0.010 - 0.001 - ORDER_MARGIN_S)]
     assert scheduler.has_requests(), "it waits once per step"
     assert len(slept) == 1
     assert launch() == ["a", "new"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.start_progress import StartProgress
+from voxgate.pipeline.talker.start_progress import StartProgress
 
 
 class ManualClock:

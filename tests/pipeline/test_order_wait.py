@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from voxgate.pipeline.step_times import StepTimer
-from voxgate.pipeline.talker.vllm.step_timing import (
-    MARGIN_S,
-    MAX_WAIT_S,
+from voxgate.pipeline.step_times import (
+    MAX_ORDER_WAIT_S,
     MIN_SAMPLES,
+    ORDER_MARGIN_S,
     StepShape,
+    StepTimer,
     order_wait_s,
     step_shape,
 )
@@ -55,8 +55,8 @@ def test_order_waits_until_preparation_has_to_begin() -> None:
     engine = Engine()
     began_s = engine.run(8, 0.005)
     # 5 ms per step, 1 ms to prepare the next.
-    assert engine.wait_s(began_s) == pytest.approx(0.004 - MARGIN_S)
-    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.001 - MARGIN_S)
+    assert engine.wait_s(began_s) == pytest.approx(0.004 - ORDER_MARGIN_S)
+    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.001 - ORDER_MARGIN_S)
     assert engine.wait_s(began_s + 0.004) == 0
 
 
@@ -87,13 +87,13 @@ def test_one_long_preparation_does_not_shorten_the_wait_and_several_do() -> None
     began_s += 0.004
     engine.order(began_s)
     engine.launch(began_s + 0.003)
-    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.004 - 0.001 - MARGIN_S)
+    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.004 - 0.001 - ORDER_MARGIN_S)
     for _ in range(4):
         engine.finish(began_s + 0.007)
         began_s += 0.007
         engine.order(began_s)
         engine.launch(began_s + 0.003)
-    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.004 - 0.003 - MARGIN_S)
+    assert engine.wait_s(began_s + 0.003) == pytest.approx(0.004 - 0.003 - ORDER_MARGIN_S)
 
 
 def test_order_does_not_wait_before_the_step_under_way_is_launched() -> None:
@@ -107,4 +107,4 @@ def test_order_does_not_wait_before_the_step_under_way_is_launched() -> None:
 def test_wait_is_bounded() -> None:
     engine = Engine()
     began_s = engine.run(8, 0.5)
-    assert engine.wait_s(began_s) == MAX_WAIT_S
+    assert engine.wait_s(began_s) == MAX_ORDER_WAIT_S
