@@ -1,11 +1,10 @@
-"""Messages of the native protocol (docs/protocol.md): from the client, to the client, and the header of audio packets.
+"""Messages of the native protocol (docs/protocol.md): from the client and to the client, and close codes.
 
 The session works with these messages whatever the wire protocol is; other protocols translate from and to them.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -450,48 +449,6 @@ ServerMessage = (
     | GoingAwayMessage
     | PongMessage
 )
-
-
-# Audio packets
-
-AUDIO_HEADER_VERSION = 1
-AUDIO_HEADER_BYTES = 20
-
-_AUDIO_HEADER = struct.Struct("<BBHIIQ")
-_FIRST_FLAG = 0b01
-_LAST_FLAG = 0b10
-
-
-@dataclass(frozen=True, slots=True)
-class AudioHeader:
-    """Header of a binary message (docs/protocol.md, "Binary messages").
-
-    `number` is that of the `started` message, `seq` counts packets from 0 without a gap, `pts` (of the first sample)
-    and `samples` are at the format's rate.
-    """
-
-    number: int
-    seq: int
-    pts: int
-    samples: int
-    first: bool = False
-    last: bool = False
-
-    def pack(self) -> bytes:
-        """Returns the 20 bytes of the header, little endian."""
-        flags = (_FIRST_FLAG if self.first else 0) | (_LAST_FLAG if self.last else 0)
-        return _AUDIO_HEADER.pack(AUDIO_HEADER_VERSION, flags, self.samples, self.number, self.seq, self.pts)
-
-    @classmethod
-    def unpack(cls, message: bytes) -> tuple[AudioHeader, bytes]:
-        """Splits a binary message into header and payload. Raises ValueError for a short message or another version."""
-        if len(message) < AUDIO_HEADER_BYTES:
-            raise ValueError(f"an audio message must have at least {AUDIO_HEADER_BYTES} bytes, got {len(message)}")
-        version, flags, samples, number, seq, pts = _AUDIO_HEADER.unpack_from(message)
-        if version != AUDIO_HEADER_VERSION:
-            raise ValueError(f"audio header version must be {AUDIO_HEADER_VERSION}, got {version}")
-        header = cls(number, seq, pts, samples, first=bool(flags & _FIRST_FLAG), last=bool(flags & _LAST_FLAG))
-        return header, message[AUDIO_HEADER_BYTES:]
 
 
 class CloseCode(IntEnum):

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import Pcm
 
-from ..messages import AudioHeader
+from ..audio_header import AudioHeader
 
 
 class EncodedPacket(Protocol):

@@ -13,7 +13,7 @@ from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway import listener
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers
 from voxgate.gateway.transport.connection_pool import PROBE_RESERVE

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.gateway import messages
+from voxgate.gateway.audio_header import AUDIO_HEADER_BYTES, AudioHeader
 from voxgate.gateway.errors import QUOTED_CHARACTERS
-from voxgate.gateway.messages import AUDIO_HEADER_BYTES, AudioHeader, parse_message
+from voxgate.gateway.messages import parse_message
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 from voxgate.pipeline.interface import TextLayout
 

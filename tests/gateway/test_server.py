@@ -16,7 +16,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pc
 from fakes.waiting import DEADLINE_S, until
 from voxgate.client import SpeechError
 from voxgate.client import connect as connect_client
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.server import Gateway, serve_until_signal
 from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.gateway.workers.speech_process import SpeechProcess

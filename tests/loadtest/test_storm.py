@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 
 SCRIPT = Path(__file__).with_name("storm.js")
 

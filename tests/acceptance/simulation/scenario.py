@@ -20,7 +20,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.codecs.pcm import Pcm
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.pipeline.errors import GenerationFailed
 
 from .model_free_pipeline import ModelFreePipeline, SentText, offline

@@ -13,7 +13,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module
 from voxgate.gateway.session.admission import AdmissionQueue

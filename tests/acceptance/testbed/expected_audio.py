@@ -14,7 +14,7 @@ from fakes.pipeline.tone_synthesizer import FRAME_SAMPLES, tone_pcm
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.loadtest.virtual_user import Playback
 
 RATE_HZ = 24_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fakes.waiting import until
-from voxgate.gateway.messages import AudioHeader
+from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.transport.connection import SocketClosed
 
 

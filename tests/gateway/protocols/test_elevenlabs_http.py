@@ -14,7 +14,8 @@ from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.gateway.messages import AudioHeader, DoneMessage
+from voxgate.gateway.audio_header import AudioHeader
+from voxgate.gateway.messages import DoneMessage
 from voxgate.gateway.protocols import elevenlabs_http
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience
