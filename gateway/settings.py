@@ -136,7 +136,7 @@ class Settings(BaseModel):
 
     # Limits
 
-    sockets: Positive = Field(1000, description="Maximum number of open sockets.")
+    sockets: Positive = Field(4000, description="Maximum number of open sockets.")
     utterances_per_session: Annotated[int, Field(ge=1, le=1000)] = Field(
         8, description="Maximum number of active utterances per socket, 1 to 1000."
     )

@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="concurrent listeners, rising until a step fails, then once between (default: %(default)s)",
     )
     add("--unpaced", default="64,256", help="concurrent utterances without pacing (default: %(default)s)")
-    add("--slots", type=int, default=384, help="talker slots of each gateway (default: %(default)s)")
+    add("--slots", type=int, help="talker slots of each gateway, all admitted (default: the gateway's choice of both)")
     add("--workers", help="socket processes of each gateway (default: the gateway's choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateways")
     add(
@@ -157,10 +157,11 @@ async def _measure_loads(
 ) -> None:
     """Fills in `results`, each for its number of gateways; every gateway is started once."""
     began_s = time.monotonic()
-    slots = str(parsed.slots)
-    # Every utterance is admitted up to the slots: the capacity is to be measured, not to be predicted by the gateway.
-    flags = ["--checkpoint", str(folder), "--slots", slots, "--active-utterances", slots, "--sockets", "8000"]
-    flags += parsed.serve.split()
+    flags = ["--checkpoint", str(folder), *parsed.serve.split()]
+    if parsed.slots is not None:
+        # Every utterance is admitted up to the slots: the capacity is to be measured, not to be predicted.
+        slots = str(parsed.slots)
+        flags += ["--slots", slots, "--active-utterances", slots, "--sockets", "8000"]
     if parsed.workers is not None:
         flags += ["--workers", parsed.workers]
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))

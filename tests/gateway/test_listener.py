@@ -94,7 +94,7 @@ async def test_health_voices_and_limits_are_served() -> None:
         async with dial(served):
             limits = json.loads((await get(served.port, "/v1/limits?x=1"))[2])
             assert limits["accepting"] is True
-            assert limits["sockets"] == {"open": 1, "limit": 1000}
+            assert limits["sockets"] == {"open": 1, "limit": 4000}
             assert limits["utterances"] == {"active": 0, "limit": 4}
             assert limits["session"]["lead_ms"] == 400
 
