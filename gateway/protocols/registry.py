@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import catalog, deepgram, deepgram_v2, elevenlabs, elevenlabs_http, native, openai
-from .deepgram import Deepgram
-from .elevenlabs import ElevenLabs
+from . import catalog, native, openai
+from .deepgram import v1 as deepgram_v1
+from .deepgram import v2 as deepgram_v2
+from .deepgram.v1 import Deepgram
+from .elevenlabs import http as elevenlabs_http
+from .elevenlabs import websocket as elevenlabs
+from .elevenlabs.websocket import ElevenLabs
 from .endpoint import DocumentEndpoint, SpeechEndpoint, WebSocketEndpoint
 from .native import NativeProtocol
 
@@ -19,12 +23,12 @@ PROTOCOL_NAMES = (NativeProtocol.name, ElevenLabs.name, Deepgram.name, openai.NA
 WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
     native.ENDPOINT,
     *elevenlabs.ENDPOINTS,
-    deepgram.ENDPOINT,
+    deepgram_v1.ENDPOINT,
     deepgram_v2.ENDPOINT,
 )
 SPEECH_ENDPOINTS: tuple[SpeechEndpoint[Any], ...] = (
     *elevenlabs_http.SPEECH_ENDPOINTS,
-    *deepgram.SPEECH_ENDPOINTS,
+    *deepgram_v1.SPEECH_ENDPOINTS,
     openai.SPEECH_ENDPOINT,
 )
 DOCUMENT_ENDPOINTS: tuple[DocumentEndpoint, ...] = (*catalog.DOCUMENT_ENDPOINTS, *elevenlabs_http.DOCUMENT_ENDPOINTS)

@@ -7,8 +7,8 @@ import json
 import pytest
 from fakes.gateway.in_process import InProcessGateway
 from fakes.virtual_time import run
-from voxgate.gateway.protocols import deepgram as deepgram_options
-from voxgate.gateway.protocols import elevenlabs as elevenlabs_options
+from voxgate.gateway.protocols.deepgram import v1 as deepgram_options
+from voxgate.gateway.protocols.elevenlabs import websocket as elevenlabs_options
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, RequestError, UnknownVoice, VoxgateError
 
 

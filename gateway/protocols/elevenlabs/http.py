@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..messages import DoneMessage, WordFields
-from ..session.outbox import AudioPacket
-from ..session.utterance_factory import UtteranceFactory
-from .catalog import check_speed, voice_documents
+from ...messages import DoneMessage, WordFields
+from ...session.outbox import AudioPacket
+from ...session.utterance_factory import UtteranceFactory
+from ..catalog import check_speed, voice_documents
+from ..endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
+from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
+from ..reply import Reply, json_reply
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .elevenlabs import ElevenLabs, read_options, refuse
-from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
-from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
-from .reply import Reply, json_reply
+from .websocket import ElevenLabs, read_options, refuse
 
 _PATH = "/v1/text-to-speech/{voice}"
 

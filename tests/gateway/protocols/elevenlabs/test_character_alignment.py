@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from voxgate.gateway.messages import WordFields
-from voxgate.gateway.protocols.character_alignment import CharacterAlignment, CharacterTimes
+from voxgate.gateway.protocols.elevenlabs.character_alignment import CharacterAlignment, CharacterTimes
 
 
 def word(text: str, start: int, start_ms: int, end_ms: int) -> WordFields:

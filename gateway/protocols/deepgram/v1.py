@@ -1,7 +1,7 @@
 """Deepgram: text in JSON, audio in binary messages, one turn after another (`/v1/speak`), and `POST /v1/speak`.
 
 A turn is an utterance from its first text to `Flush`; no talker slot is held between turns. `Deepgram` is common to
-both versions, `deepgram_v2.py` adds Flux. docs/service_protocols.md has all rules.
+both versions, `v2.py` adds Flux. docs/service_protocols.md has all rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
-from ..messages import (
+from ...messages import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
     CloseCode,
@@ -33,8 +33,8 @@ from ..messages import (
     WarningMessage,
     parse_json,
 )
-from ..session.outbox import AudioPacket
-from ..session.protocol import (
+from ...session.outbox import AudioPacket
+from ...session.protocol import (
     MESSAGE_ERROR_CODES,
     Disconnect,
     ProtocolAction,
@@ -42,11 +42,11 @@ from ..session.protocol import (
     SendPayload,
     WireProtocol,
 )
-from ..session.utterance_factory import UtteranceFactory
-from .catalog import MODEL, check_query_speed
-from .endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
-from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
-from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
+from ...session.utterance_factory import UtteranceFactory
+from ..catalog import MODEL, check_query_speed
+from ..endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
+from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
+from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .turn_queue import SpeechTurn, TurnQueue
 
 _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}

@@ -21,7 +21,7 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat
 from voxgate.pipeline.interface import MarkupDialect
 
-from ..messages import (
+from ...messages import (
     DEFAULT_MARKUP,
     AcceptedMessage,
     CloseCode,
@@ -38,8 +38,8 @@ from ..messages import (
     WordsMessage,
     parse_json,
 )
-from ..session.outbox import AudioPacket
-from ..session.protocol import (
+from ...session.outbox import AudioPacket
+from ...session.protocol import (
     MESSAGE_ERROR_CODES,
     Disconnect,
     ProtocolAction,
@@ -47,11 +47,11 @@ from ..session.protocol import (
     SendPayload,
     WireProtocol,
 )
-from ..session.utterance_factory import UtteranceFactory
-from .catalog import language_from_code
+from ...session.utterance_factory import UtteranceFactory
+from ..catalog import language_from_code
+from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
+from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
-from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
 
 DEFAULT_FORMAT = "mp3_44100_128"
 INACTIVITY_S = 20.0

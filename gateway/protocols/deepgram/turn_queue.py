@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 from voxgate.pipeline.errors import TextTooLong
 
-from ..errors import RateLimited
-from ..messages import End, Start, Text
-from ..session.protocol import ProtocolAction
+from ...errors import RateLimited
+from ...messages import End, Start, Text
+from ...session.protocol import ProtocolAction
 
 MAX_HELD_CHARACTERS = 65_536
 """Characters that wait for their turn, about an hour of speech.

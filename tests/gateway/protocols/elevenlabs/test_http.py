@@ -16,7 +16,7 @@ from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.messages import DoneMessage
-from voxgate.gateway.protocols import elevenlabs_http
+from voxgate.gateway.protocols.elevenlabs import http as elevenlabs_http
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience
 from voxgate.gateway.session.outbox import AudioPacket

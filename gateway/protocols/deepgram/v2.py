@@ -8,10 +8,12 @@ from typing import Any
 
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
-from ..messages import ErrorMessage, InterruptedMessage
-from ..session.protocol import ProtocolAction, ProtocolOutput
-from .catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
-from .deepgram import (
+from ...messages import ErrorMessage, InterruptedMessage
+from ...session.protocol import ProtocolAction, ProtocolOutput
+from ..catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
+from ..endpoint import WebSocketEndpoint
+from .turn_queue import SpeechTurn
+from .v1 import (
     VERSION,
     Deepgram,
     DeepgramMessage,
@@ -21,8 +23,6 @@ from .deepgram import (
     read_options,
     refuse,
 )
-from .endpoint import WebSocketEndpoint
-from .turn_queue import SpeechTurn
 
 
 class DeepgramV2(Deepgram):

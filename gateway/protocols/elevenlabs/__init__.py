@@ -1,0 +1,1 @@
+"""ElevenLabs: contexts over WebSockets, and plain HTTP with character times."""
