@@ -143,7 +143,8 @@ def page_routes() -> list[web.RouteDef]:
 def web_files() -> dict[str, Reply]:
     """Files of the page by URL path."""
     files = {}
-    for entry in resources.files("voxgate.web").iterdir():
+    page = resources.files("voxgate.web")
+    for entry in (*page.iterdir(), page / "client/voxgate.js"):
         content_type = _CONTENT_TYPES.get(entry.name.rpartition(".")[2])
         if entry.is_file() and content_type is not None:
             headers = {"Cache-Control": "no-cache", **PAGE_HEADERS}

@@ -1,6 +1,6 @@
-// Drives web/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints the result as JSON.
+// Drives web/client/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints the result as JSON.
 
-import { connect, speechUrl } from "../../web/voxgate.js";
+import { connect, speechUrl } from "../../web/client/voxgate.js";
 
 const [url, scenario] = process.argv.slice(2);
 

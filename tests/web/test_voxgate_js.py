@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import subprocess
-from asyncio.subprocess import PIPE
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,33 +11,16 @@ from typing import Any
 import pytest
 from fakes.gateway import loopback
 from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
-from fakes.waiting import DEADLINE_S
 from voxgate.gateway.access.keys import hash_key
 
+from .node import node_version, run_script
+
 SCRIPT = Path(__file__).with_name("speak.mjs")
-NODE = shutil.which("node")
-
-
-def node_version() -> int:
-    if NODE is None:
-        return 0
-    return int(subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout[1:].split(".")[0])
-
-
 pytestmark = pytest.mark.skipif(node_version() < 20, reason="no Node 22 on this machine (20 does for the tests)")
 
 
 async def run(gateway: FakeGateway | SimpleNamespace, scenario: str) -> Any:
-    assert NODE is not None
-    # Before version 22 Node has its WebSocket behind a flag.
-    flags = [] if node_version() >= 22 else ["--experimental-websocket", "--no-warnings"]
-    process = await asyncio.create_subprocess_exec(
-        NODE, *flags, SCRIPT, gateway.url, scenario, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out)
+    return await run_script(SCRIPT, gateway.url, scenario)
 
 
 async def test_text_becomes_audio() -> None:

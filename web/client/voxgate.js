@@ -1,4 +1,5 @@
 // JavaScript client of the native protocol (docs/protocol.md): one file without dependencies, for browsers and Node 22.
+// Gateways serve it at /voxgate.js; `npm pack` in this folder makes a package of it and of the types in its comments.
 // `connect`, Session and Utterance are its interface; SpeechSocket is the plain socket below them, used by the page.
 //
 //   const session = await connect("ws://localhost:8000");
@@ -54,6 +55,51 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {number} seq counts messages from 0
  * @property {number} pts samples before this message
  * @property {Uint8Array} payload
+ */
+
+/**
+ * @typedef {object} Word
+ * @property {string} text the word as spoken
+ * @property {number} start offset in the text as sent, in code points
+ * @property {number} end
+ * @property {number} start_ms
+ * @property {number} end_ms
+ */
+
+/**
+ * @typedef {object} Done
+ * @property {"done"} type
+ * @property {"end"|"length"} reason
+ * @property {number} characters
+ * @property {number} frames of the talker
+ * @property {number} samples
+ * @property {number} audio_ms
+ * @property {number} ttfa_ms
+ */
+
+/**
+ * @typedef {object} Interrupted
+ * @property {"interrupted"} type
+ * @property {number} played_ms
+ * @property {string} text_spoken
+ * @property {string} text_remaining
+ */
+
+/**
+ * @typedef {{type: "queued", position: number, eta_ms?: number}} Queued
+ * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
+ *   packet_samples: number}} Started
+ * @typedef {{type: "words", words: Word[], approximate: boolean}} Words
+ * @typedef {{type: "warning", code: string, message: string}} Warning
+ * @typedef {Audio|Queued|Started|Words|Warning|Done|Interrupted} SpeechEvent what iteration over an utterance yields
+ */
+
+/**
+ * @typedef {object} Handlers of a SpeechSocket
+ * @property {(message: any) => void} session
+ * @property {(message: any) => void} control
+ * @property {(packet: Audio) => void} audio
+ * @property {(event: {code: number, reason: string}) => void} closed
  */
 
 /** Any failure of a session or an utterance. */
@@ -121,8 +167,7 @@ function subprotocols(token) {
 export class SpeechSocket {
   /**
    * @param {string} url
-   * @param {{session(message: object): void, control(message: object): void, audio(packet: Audio): void,
-   *   closed(event: {code: number, reason: string}): void}} on
+   * @param {Handlers} on
    * @param {string|null} [token] a token or an API key, if the gateway requires one; throws VoxgateError for others
    */
   constructor(url, on, token = null) {
@@ -265,18 +310,23 @@ export class Utterance {
     this.number = -1;
     /** Whether the gateway has ended it. */
     this.over = false;
-    /** @type {any} the `done` or `interrupted` message */
+    /** @type {Done|Interrupted|null} */
     this.done = null;
     this.transmit = send;
     this.nextSeq = 0;
     this.nextPts = 0;
     this.lastReceived = false;
+    /** @type {SpeechEvent[]} */
     this.queue = [];
     this.ended = false;
+    /** @type {VoxgateError|null} */
     this.error = null;
+    /** @type {(value?: unknown) => void} */
     this.wake = () => {};
+    /** @type {{resolve(message: Interrupted): void, reject(error: VoxgateError): void}|null} */
     this.answer = null;
-    this.interrupting = null; // the promise of a pending answer
+    /** @type {Promise<Interrupted>|null} the promise of a pending answer */
+    this.interrupting = null;
   }
 
   /** Sends a fragment of the text, of any length. @param {string} text */
@@ -303,7 +353,7 @@ export class Utterance {
    * Stops the speech and drops unread events. Resolves to the `interrupted` message with the text spoken up to
    * `playedMs` and the rest; rejects with a VoxgateError. Concurrent calls share one answer.
    * @param {number} [playedMs]
-   * @returns {Promise<{played_ms: number, text_spoken: string, text_remaining: string}>}
+   * @returns {Promise<Interrupted>}
    */
   interrupt(playedMs) {
     if (this.error) return Promise.reject(this.error);
@@ -311,7 +361,7 @@ export class Utterance {
     this.queue.length = 0;
     this.finish(null);
     this.interrupting ??= new Promise((resolve, reject) => {
-      const late = () => this.answer.reject(new VoxgateError("timeout", "the gateway did not answer the interrupt"));
+      const late = () => this.answer?.reject(new VoxgateError("timeout", "the gateway did not answer the interrupt"));
       const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
       const settle = (how) => (value) => ((this.interrupting = null), clearTimeout(timer), how(value));
       this.answer = { resolve: settle(resolve), reject: settle(reject) };
@@ -320,11 +370,14 @@ export class Utterance {
     return this.interrupting;
   }
 
-  /** All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech. */
+  /**
+   * All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech.
+   * @returns {AsyncGenerator<SpeechEvent, void, void>}
+   */
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
-        while (this.queue.length) yield this.queue.shift();
+        for (let next = this.queue.shift(); next; next = this.queue.shift()) yield next;
         if (this.error) throw this.error;
         if (this.ended) return;
         await new Promise((resolve) => (this.wake = resolve));
