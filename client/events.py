@@ -17,7 +17,7 @@ HEADER = struct.Struct("<BBHIIQ")
 HEADER_VERSION = 1
 FLAG_FIRST, FLAG_LAST = 1, 2
 
-Codec = Literal["pcm", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "wav"]
+Codec = Literal["pcm", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "flac", "wav", "wav_mulaw", "wav_alaw"]
 SAMPLE_BYTES: Mapping[str, int] = {"pcm": 2, "mulaw": 1, "alaw": 1}
 """Bytes per sample of the codecs whose payloads are plain samples."""
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class AudioFormat:
     """Coding of an utterance's audio; the default, 16-bit PCM, needs no decoder.
 
-    The payloads of `ogg_opus`, `mp3` and `wav`, joined, are a file.
+    The payloads of `ogg_opus`, `mp3`, `flac` and the codecs in WAV, joined, are a file.
     """
 
     codec: Codec = "pcm"

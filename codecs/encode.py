@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from .flac import FlacCoder
 from .format import OutputFormat
 from .g711 import encode_alaw, encode_mulaw
 from .mp3 import Mp3Coder
 from .ogg import OggOpusCoder
 from .opus import OpusCoder, OpusEncoder
 from .packet import Packet, PacketCoder, SampleCoder
-from .pcm import SAMPLE_RATE_HZ, Pcm, encode_s16le, stream_header
+from .pcm import ALAW_FORMAT, MULAW_FORMAT, SAMPLE_RATE_HZ, Pcm, encode_s16le, stream_header
 from .resample import Resampler
 
 __all__ = ["Packet", "PacketEncoder"]
@@ -77,8 +78,14 @@ def _coder(audio_format: OutputFormat) -> PacketCoder:
             return OggOpusCoder(_opus(audio_format), rate_hz)
         case "mp3":
             return Mp3Coder(rate_hz, audio_format.bitrate)
+        case "flac":
+            return FlacCoder(rate_hz)
         case "wav":
             return SampleCoder(encode_s16le, stream_header(rate_hz))
+        case "wav_mulaw":
+            return SampleCoder(encode_mulaw, stream_header(rate_hz, MULAW_FORMAT))
+        case "wav_alaw":
+            return SampleCoder(encode_alaw, stream_header(rate_hz, ALAW_FORMAT))
         case "mulaw":
             return SampleCoder(encode_mulaw)
         case "alaw":

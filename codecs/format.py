@@ -37,7 +37,10 @@ CODECS: Mapping[str, Codec] = {
     "alaw": Codec(G711_RATES_HZ, "audio/x-alaw-basic"),
     "ogg_opus": Codec(OPUS_RATES_HZ, "audio/ogg", OPUS_BITRATES),
     "mp3": Codec(MP3_RATES_HZ, "audio/mpeg", MP3_BITRATES_FROM_32_KHZ),
+    "flac": Codec(PCM_RATES_HZ, "audio/flac"),
     "wav": Codec(PCM_RATES_HZ, "audio/wav"),
+    "wav_mulaw": Codec(G711_RATES_HZ, "audio/wav"),
+    "wav_alaw": Codec(G711_RATES_HZ, "audio/wav"),
 }
 """Codecs by the name that clients use."""
 

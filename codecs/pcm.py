@@ -50,25 +50,32 @@ _UNKNOWN_LENGTH = 0xFFFFFFFF
 """Chunk length that players take for "until the end of the stream"."""
 
 
-def stream_header(sample_rate_hz: int) -> bytes:
-    """Builds the 44 header bytes of a WAV stream of mono s16le samples whose length is not known yet.
+PCM_FORMAT, ALAW_FORMAT, MULAW_FORMAT = 1, 6, 7
+"""Format tags of WAV (mmreg.h)."""
+
+
+def stream_header(sample_rate_hz: int, format_tag: int = PCM_FORMAT) -> bytes:
+    """Builds the header of a WAV stream whose length is not known yet: mono, s16le, or one byte per sample of G.711.
 
     The standard module `wave` cannot write it: it computes the RIFF length as 36 + length, which overflows here.
     """
-    block_bytes = 2
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        b"RIFF",
-        _UNKNOWN_LENGTH,
-        b"WAVE",
-        b"fmt ",
-        16,  # length of this chunk in bytes
-        1,  # PCM
+    block_bytes = 2 if format_tag == PCM_FORMAT else 1
+    layout = struct.pack(
+        "<HHIIHH",
+        format_tag,
         1,  # channel
         sample_rate_hz,
         sample_rate_hz * block_bytes,
         block_bytes,
-        16,  # bits per sample
-        b"data",
-        _UNKNOWN_LENGTH,
+        8 * block_bytes,
     )
+    chunks = b"fmt " + _sized(layout)
+    if format_tag != PCM_FORMAT:
+        # Other formats than PCM state the size of their extension, which is empty, and the number of samples.
+        chunks = b"fmt " + _sized(layout + bytes(2)) + b"fact" + _sized(struct.pack("<I", _UNKNOWN_LENGTH))
+    unknown = struct.pack("<I", _UNKNOWN_LENGTH)
+    return b"RIFF" + unknown + b"WAVE" + chunks + b"data" + unknown
+
+
+def _sized(chunk: bytes) -> bytes:
+    return struct.pack("<I", len(chunk)) + chunk

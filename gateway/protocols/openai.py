@@ -25,6 +25,7 @@ NAME = "openai"
 FORMATS = {
     "mp3": OutputFormat("mp3", 24_000, 128_000),
     "opus": OutputFormat("ogg_opus", 24_000, 48_000),
+    "flac": OutputFormat("flac", 24_000),
     "wav": OutputFormat("wav", 24_000),
     "pcm": OutputFormat("pcm", 24_000),
 }

@@ -9,7 +9,14 @@ from voxgate.client.events import SAMPLE_BYTES
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import CODECS
 
-MAGIC = {"ogg_opus": b"OggS", "wav": b"RIFF", "mp3": b"\xff"}
+MAGIC = {
+    "ogg_opus": b"OggS",
+    "wav": b"RIFF",
+    "mp3": b"\xff",
+    "flac": b"fLaC",
+    "wav_mulaw": b"RIFF",
+    "wav_alaw": b"RIFF",
+}
 
 
 @pytest.mark.parametrize(

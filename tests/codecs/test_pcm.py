@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import wave
+from collections.abc import Callable
 
 import numpy as np
+import pytest
+import soundfile
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
-from voxgate.codecs.pcm import decode_s16le, encode_s16le
+from voxgate.codecs.g711 import decode_alaw, decode_mulaw
+from voxgate.codecs.pcm import Pcm, decode_s16le, encode_s16le, quantize_s16
 
 
 def test_samples_outside_the_range_are_clipped() -> None:
@@ -33,3 +37,21 @@ def test_wav_header_describes_the_stream() -> None:
     with wave.open(io.BytesIO(stream)) as reader:
         assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (16_000, 1, 2)
         assert len(reader.readframes(100_000)) == 32_000
+
+
+@pytest.mark.parametrize(
+    ("codec", "subtype", "decode"), [("mulaw", "ULAW", decode_mulaw), ("alaw", "ALAW", decode_alaw)]
+)
+def test_g711_in_wav_is_read_by_libsndfile(codec: str, subtype: str, decode: Callable[[bytes], Pcm]) -> None:
+    pcm = np.sin(np.arange(24_000) / 20).astype(np.float32)
+
+    def encoded(name: str) -> bytes:
+        encoder = PacketEncoder(OutputFormat(name, 8000))
+        return b"".join(packet.payload for packet in [*encoder.push(pcm), *encoder.finish()])
+
+    raw, stream = encoded(codec), encoded(f"wav_{codec}")
+    assert stream.endswith(raw)
+    with soundfile.SoundFile(io.BytesIO(stream)) as reader:
+        assert (reader.samplerate, reader.channels, reader.subtype) == (8000, 1, subtype)
+        samples = reader.read(dtype="int16")
+    np.testing.assert_array_equal(samples, quantize_s16(decode(raw)))

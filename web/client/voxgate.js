@@ -22,7 +22,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
 
 /**
  * @typedef {object} AudioFormat
- * @property {"pcm"|"mulaw"|"alaw"|"opus"|"ogg_opus"|"mp3"|"wav"} codec
+ * @property {"pcm"|"mulaw"|"alaw"|"opus"|"ogg_opus"|"mp3"|"flac"|"wav"|"wav_mulaw"|"wav_alaw"} codec
  * @property {number} [sample_rate] in Hz
  * @property {number} [packet_ms] 80, 40 or 20
  * @property {number} [bitrate] in bit/s, for opus, ogg_opus and mp3

@@ -51,8 +51,11 @@ from .turn_queue import SpeechTurn, TurnQueue
 
 _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
 """Native codecs by Deepgram's `encoding` on sockets."""
-_DEFAULT_RATES = {"linear16": 24_000, "mulaw": 8000, "alaw": 8000, "mp3": 22_050, "opus": 48_000}
+_DEFAULT_RATES = {"linear16": 24_000, "mulaw": 8000, "alaw": 8000, "mp3": 22_050, "opus": 48_000, "flac": 24_000}
 _DEFAULT_BIT_RATES = {"mp3": 48_000, "opus": 32_000}
+_IN_WAV = {"linear16": "wav", "mulaw": "wav_mulaw", "alaw": "wav_alaw"}
+"""Native codecs by `encoding` with `container=wav`, which a `POST` gets unless it asks for another."""
+_COMPRESSED = {"mp3": "mp3", "opus": "ogg_opus", "flac": "flac"}
 _HEADER_CHARACTERS = 300
 """Characters of a refusal's reason in its header."""
 
@@ -85,13 +88,10 @@ def read_options(request: EndpointRequest, factory: UtteranceFactory) -> Deepgra
 def read_http_options(query: Mapping[str, str], factory: UtteranceFactory) -> DeepgramOptions:
     """The options of a `POST`, which may have containers. Raises the same as `read_options`."""
     encoding = query.get("encoding", "mp3")
-    codecs = _RAW | {"mp3": "mp3", "opus": "ogg_opus"}
+    codecs = (_IN_WAV if query.get("container", "wav") == "wav" else _RAW) | _COMPRESSED
     if encoding not in codecs:
         raise UnsupportedFormat(f"encoding must be one of {', '.join(codecs)}", param="encoding")
-    codec = codecs[encoding]
-    if encoding == "linear16" and query.get("container", "wav") == "wav":
-        codec = "wav"
-    return _options(query, factory, encoding, codec)
+    return _options(query, factory, encoding, codecs[encoding])
 
 
 def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str, codec: str) -> DeepgramOptions:

@@ -61,8 +61,11 @@ INACTIVITY_LIMIT_S = 180.0
 
 _MP3 = ((22050, (32,)), (24000, (48,)), (44100, (32, 64, 96, 128, 192)))
 
+_PCM_RATES_HZ = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
+
 FORMATS: Mapping[str, OutputFormat] = {
-    **{f"pcm_{rate}": OutputFormat("pcm", rate) for rate in (8000, 16000, 22050, 24000, 32000, 44100, 48000)},
+    **{f"pcm_{rate}": OutputFormat("pcm", rate) for rate in _PCM_RATES_HZ},
+    **{f"wav_{rate}": OutputFormat("wav", rate) for rate in _PCM_RATES_HZ},
     "ulaw_8000": OutputFormat("mulaw", 8000),
     "alaw_8000": OutputFormat("alaw", 8000),
     **{f"opus_48000_{kbit}": OutputFormat("ogg_opus", 48000, 1000 * kbit) for kbit in (32, 64, 96, 128, 192)},

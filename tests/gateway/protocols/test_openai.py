@@ -49,6 +49,7 @@ async def test_pcm_is_streamed_as_it_is_generated(client: aiohttp.ClientSession)
         ("mp3", "audio/mpeg", b""),
         ("opus", "audio/ogg", b"OggS"),
         ("wav", "audio/wav", b"RIFF"),
+        ("flac", "audio/flac", b"fLaC"),
         (None, "audio/mpeg", b""),
     ],
 )
@@ -102,7 +103,7 @@ async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.Clien
     ("change", "code", "param"),
     [
         ({"voice": "alloy"}, "unknown_voice", "voice"),
-        ({"response_format": "flac"}, "unsupported_format", "response_format"),
+        ({"response_format": "aac"}, "unsupported_format", "response_format"),
         ({"input": 5}, "bad_message", "input"),
         ({"input": " "}, "empty_text", None),
         ({"input": "x" * 5000}, "text_too_long", None),

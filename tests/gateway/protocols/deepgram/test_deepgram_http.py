@@ -43,7 +43,10 @@ async def test_text_is_spoken(client: aiohttp.ClientSession, version: int) -> No
         ("encoding=mp3&bit_rate=32000", "audio/mpeg"),
         ("encoding=opus", "audio/ogg"),
         ("encoding=linear16", "audio/wav"),
-        ("encoding=mulaw", "audio/basic"),
+        ("encoding=mulaw", "audio/wav"),
+        ("encoding=alaw&container=wav", "audio/wav"),
+        ("encoding=mulaw&container=none", "audio/basic"),
+        ("encoding=flac", "audio/flac"),
     ],
 )
 async def test_encodings(client: aiohttp.ClientSession, query: str, content_type: str) -> None:
@@ -57,7 +60,7 @@ async def test_encodings(client: aiohttp.ClientSession, query: str, content_type
 
 async def test_refusals_have_deepgrams_shape(client: aiohttp.ClientSession) -> None:
     async with gateway() as served:
-        async with client.post(url(served, "encoding=flac"), json={"text": TEXT}) as answer:
+        async with client.post(url(served, "encoding=aac"), json={"text": TEXT}) as answer:
             assert answer.status == 400
             assert "linear16" in answer.headers["dg-error"]
             assert (await answer.json())["err_code"] == "UNSUPPORTED_FORMAT"
