@@ -43,7 +43,7 @@ from .shutdown import FINAL_GRACE_S
 from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadBudget, ReadSizeLimit
 from .transport.connection import SpeechCloser
 from .transport.connection_pool import ConnectionPlace, ConnectionPool
-from .transport.handshake import HandshakeAuthenticator, confirm_subprotocol
+from .transport.handshake import HandshakeAuthenticator, complete_response
 from .transport.sessions import Sessions
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
@@ -131,7 +131,7 @@ class GatewayListener:
             settings.host,
             port,
             process_request=self._authenticator.process_request,
-            process_response=confirm_subprotocol,
+            process_response=complete_response,
             create_connection=cast(type[ServerConnection], self._create_connection),
             reuse_port=reuse_port or None,
             ssl=self._tls,

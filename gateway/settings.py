@@ -114,6 +114,11 @@ class Settings(BaseModel):
         (),
         description="Other services' voice names as NAME=VOICE, such as alloy=ada; *=VOICE for all other names.",
     )
+    stock_voices: bool = Field(
+        True,
+        description="Speak stock voices of other services, such as alloy, with the voice nearest in gender and accent "
+        "unless an alias names one; otherwise they are refused.",
+    )
     normalise: bool = Field(
         False,
         description="Speak numbers, dates, money, units and the like as words, unless the client chooses otherwise.",

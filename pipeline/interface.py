@@ -25,6 +25,10 @@ class SamplingOptions:
     predictor_top_p: float | None = None
 
 
+AUTO_LANGUAGE = "auto"
+"""The language of requests that name none."""
+
+
 class TextLayout(StrEnum):
     """How the talker reads its text (docs/qwen3_tts.md, section 4)."""
 
@@ -53,7 +57,7 @@ class SpeechRequest:
 
     voice: str
     """Empty for the default voice."""
-    language: str = "auto"
+    language: str = AUTO_LANGUAGE
     instructions: str | None = None
     layout: TextLayout = TextLayout.STREAMING
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
@@ -104,6 +108,10 @@ class VoiceInfo:
     """Made from a recording, not the model's own."""
     display: str = ""
     """Name to show to users; the voice's name if empty."""
+    gender: str = ""
+    """"female", "male", or empty if it is not known."""
+    accent: str = ""
+    """Such as "american"; empty if it is not known."""
     ownership: VoiceOwnership = EVERY_KEY
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from .checkpoint.checkpoint import TalkerCheckpoint
-from .checkpoint.voice_config import VoiceConfig
+from .checkpoint.published_speakers import PUBLISHED_SPEAKERS
+from .checkpoint.voice_config import VoiceConfig, VoiceEntry
 from .cloned_voice import ClonedVoice
 from .errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
 from .interface import SpeechRequest, VoiceInfo
@@ -119,16 +120,18 @@ class ModelVoices:
         return custom_voice_prompt(self._checkpoint, name, tag, instruct, request.layout)
 
     def _describe(self, name: str) -> VoiceInfo:
-        entry = self._rules.voice.get(name)
+        entry = self._rules.voice.get(name) or PUBLISHED_SPEAKERS.get(name) or VoiceEntry()
         designed = name == DESIGNED and self._checkpoint.model_type == "voice_design"
         description = "the voice that the instructions describe" if designed else ""
         return VoiceInfo(
             name=name,
-            languages=_merged(offered_languages(self._checkpoint), entry.languages if entry else ()),
-            description=(entry.description if entry else "") or description,
+            languages=_merged(offered_languages(self._checkpoint), entry.languages),
+            description=entry.description or description,
             instructions=takes_instructions(self._checkpoint),
             needs_instructions=designed,
-            display=entry.display if entry else "",
+            display=entry.display,
+            gender=entry.gender,
+            accent=entry.accent,
         )
 
     def _instruct_ids(self, instructions: str | None) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
 
-_REQUEST_HEADERS = "authorization, content-type, xi-api-key"
-_EXPOSED_HEADERS = "retry-after, dg-error, dg-request-id"
+_HEADER_NAMES = re.compile(r"[a-z0-9_, -]{0,2000}", re.IGNORECASE)
+_EXPOSED_HEADERS = "retry-after, dg-error, dg-request-id, x-sample-rate, x-voxgate-voice, x-voxgate-warning"
 _PREFLIGHT_MAX_AGE_S = 600
 
 _CONTENT_SECURITY_POLICY = {
@@ -43,13 +44,18 @@ class CorsPolicy:
         self._listed = listed
 
     def preflight(self, request: web.Request) -> web.Response | None:
-        """The answer to a CORS preflight request; None for other requests."""
+        """The answer to a CORS preflight request; None for other requests.
+
+        It allows the headers that are asked for: the services' libraries add many of their own, and none that the
+        gateway does not know has an effect.
+        """
         method = request.headers.get("Access-Control-Request-Method")
         if request.method != "OPTIONS" or method is None or not self._listed(request.headers.get("Origin", "")):
             return None
+        asked = request.headers.get("Access-Control-Request-Headers", "")
         headers = {
             "Access-Control-Allow-Methods": method,
-            "Access-Control-Allow-Headers": _REQUEST_HEADERS,
+            "Access-Control-Allow-Headers": asked if _HEADER_NAMES.fullmatch(asked) else "",
             "Access-Control-Max-Age": str(_PREFLIGHT_MAX_AGE_S),
         }
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=headers)

@@ -25,7 +25,7 @@ from .connection import HttpConnection, request_head
 
 
 def probe_routes(engine: EngineStatus, draining: Callable[[], bool]) -> list[web.RouteDef]:
-    """Returns /healthz and /readyz, which need no key."""
+    """Returns /healthz, /readyz, and /health, the name of the latter on other servers; they need no key."""
 
     def readyz() -> Reply:
         reason = "the gateway is shutting down" if draining() else engine.reason
@@ -34,7 +34,10 @@ def probe_routes(engine: EngineStatus, draining: Callable[[], bool]) -> list[web
         document = {"ready": False, "state": engine.state, "reason": reason}
         return json_reply(HTTPStatus.SERVICE_UNAVAILABLE, document, {"Retry-After": "2"})
 
-    return [_get("/healthz", lambda: json_reply(HTTPStatus.OK, {"status": "ok"})), _get("/readyz", readyz)]
+    def healthz() -> Reply:
+        return json_reply(HTTPStatus.OK, {"status": "ok"})
+
+    return [_get("/healthz", healthz), _get("/readyz", readyz), _get("/health", readyz)]
 
 
 def limits_route(

@@ -13,7 +13,7 @@ from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 
 ServerFactory = Callable[[ConnectionPlace], asyncio.Protocol | ReadSizeLimit]
 """Makes the protocol that serves a connection and releases its place."""
-PROBE_PATHS = ("/healthz", "/readyz")
+PROBE_PATHS = ("/healthz", "/readyz", "/health")
 """Paths of the probes, which the pool serves when it is full."""
 MAX_HEAD_BYTES = 16_384
 """Maximum size of a request head; the libraries have lower limits of their own."""

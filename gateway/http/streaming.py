@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -29,8 +29,8 @@ class HttpStream:
     The status is sent with the first byte of the body, so that an earlier error can still change it.
     """
 
-    def __init__(self, request: web.Request, content_type: str) -> None:
-        self.response = web.StreamResponse(headers={"Content-Type": content_type, **_UNBUFFERED})
+    def __init__(self, request: web.Request, content_type: str, headers: Mapping[str, str] | None = None) -> None:
+        self.response = web.StreamResponse(headers={"Content-Type": content_type, **_UNBUFFERED, **(headers or {})})
         self.close_code: int | None = None
         self._request = request
         self._writer: AbstractStreamWriter | None = None
@@ -136,7 +136,7 @@ class SpeechRoutes:
             body = await read_json(request, endpoint.body)
             asked = EndpointRequest(request.match_info, dict(request.query), request.headers)
             speech = endpoint.open(asked, body, self._factory.for_key(slot.grant.key))
-            stream = HttpStream(request, speech.body.content_type)
+            stream = HttpStream(request, speech.body.content_type, speech.headers)
             try:
                 await self._sessions.run(stream, slot, speech)
             finally:

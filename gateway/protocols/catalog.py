@@ -76,7 +76,7 @@ def voice_documents(factory: UtteranceFactory) -> list[dict[str, Any]]:
             "display": voice.display,
             "category": "cloned" if voice.cloned else "premade",
             "description": voice.description,
-            "labels": {},
+            "labels": {name: value for name, value in (("gender", voice.gender), ("accent", voice.accent)) if value},
             "languages": voice.languages,
             "instructions": voice.instructions,
             "cloned": voice.cloned,
@@ -94,8 +94,12 @@ def _list_voices(_: EndpointRequest, factory: UtteranceFactory) -> Reply:
 def _list_models(request: EndpointRequest, factory: UtteranceFactory) -> Reply:
     if "xi-api-key" in request.headers:
         return json_reply(HTTPStatus.OK, [_elevenlabs_model(factory)])
-    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "voxgate"}
-    return json_reply(HTTPStatus.OK, {"object": "list", "data": [model]})
+    return json_reply(HTTPStatus.OK, {"object": "list", "data": [model_document(MODEL)]})
+
+
+def model_document(name: str) -> dict[str, Any]:
+    """A model as OpenAI describes it."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "voxgate"}
 
 
 def _elevenlabs_model(factory: UtteranceFactory) -> dict[str, Any]:

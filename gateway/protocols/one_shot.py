@@ -13,6 +13,14 @@ ONE_SHOT_UTTERANCE = "speech"
 """The name of the only utterance."""
 
 
+def voice_header(voice: str | None) -> dict[str, str]:
+    """The header that names the voice of an answer, which differs from the requested one for aliases and stock voices.
+
+    Empty without a voice, and for a name that no header can carry.
+    """
+    return {"x-voxgate-voice": voice} if voice and voice.isascii() and voice.isprintable() else {}
+
+
 class ResponseBody:
     """Encodes the body of the response as the audio alone. Subclasses encode other shapes."""
 
@@ -38,13 +46,18 @@ class ResponseBody:
 class OneShotProtocol(WireProtocol):
     """Speaks `text` and disconnects.
 
-    `start` names the utterance ONE_SHOT_UTTERANCE. After the session, `error` holds the first error that was
-    reported, or None.
+    `start` names the utterance ONE_SHOT_UTTERANCE. `warning` tells what of the request is not done; a header repeats
+    it. After the session, `error` holds the first error that was reported, or None.
     """
 
-    def __init__(self, name: str, start: Start, text: str, body: ResponseBody) -> None:
+    def __init__(self, name: str, start: Start, text: str, body: ResponseBody, warning: str = "") -> None:
         self.name = name
         self.body = body
+        self.voice = start.voice
+        self.headers = {"x-sample-rate": str(start.format.sample_rate), **voice_header(start.voice)}
+        """Headers of the response beside its content type."""
+        if warning:
+            self.headers["x-voxgate-warning"] = warning
         self.error: ErrorMessage | None = None
         self._actions: tuple[ProtocolAction, ...] = (
             start,

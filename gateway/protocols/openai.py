@@ -1,4 +1,8 @@
-"""OpenAI's `POST /v1/audio/speech`: text in JSON, audio as the body or in server-sent events."""
+"""OpenAI's `POST /v1/audio/speech`: text in JSON, audio as the body or in server-sent events; lists for front ends.
+
+OpenAI has no lists of voices and of speech models: `/v1/audio/voices` and `/v1/audio/models` are those of other servers
+of this protocol, and Open WebUI asks for them.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import UnsupportedFormat
 
-from ..errors import KeyLimit, RateLimited, Unauthorized
+from ..errors import QUOTED_CHARACTERS, KeyLimit, RateLimited, Unauthorized
 from ..messages import INSTRUCTIONS_CHARACTERS, DoneMessage, FormatFields, Start
 from ..session.outbox import AudioPacket
 from ..session.utterance_factory import UtteranceFactory
-from .catalog import check_speed
-from .endpoint import EndpointRequest, SpeechEndpoint
+from .catalog import MODEL, check_speed, model_document
+from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
 
@@ -37,11 +41,15 @@ class _VoiceId(BaseModel):
 
 
 class _OpenAIRequest(BaseModel):
-    """The body. `model` is accepted and ignored, because there is one; without `voice` the default voice speaks."""
+    """The body. Without `voice`, a `model` that is the name of a voice names it, as LocalAI's clients do.
+
+    Any other `model` is accepted and ignored, because there is one.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     input: str
+    model: str | None = None
     voice: str | _VoiceId | None = None
     instructions: Annotated[str, Field(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
     response_format: str = "mp3"
@@ -54,17 +62,27 @@ def _open(_: EndpointRequest, body: _OpenAIRequest, factory: UtteranceFactory) -
     check_speed(body.speed)
     if (audio_format := FORMATS.get(body.response_format)) is None:
         raise UnsupportedFormat(f"response_format must be one of {', '.join(FORMATS)}", param="response_format")
-    voice = body.voice.id if isinstance(body.voice, _VoiceId) else body.voice
+    voice = factory.find_voice(_voice_name(body, factory))
+    # Clients of OpenAI's send instructions whatever the voice, so that refusing them would refuse the client.
+    follows = factory.voices[voice].instructions
     start = Start(
         type="start",
         utterance=ONE_SHOT_UTTERANCE,
-        voice=factory.find_voice(factory.default_voice if voice is None else voice),
-        instructions=body.instructions or None,
+        voice=voice,
+        instructions=(body.instructions or None) if follows else None,
         format=FormatFields.of(audio_format),
         pacing="none",
     )
     response = _ServerSentEvents() if body.stream_format == "sse" else ResponseBody(audio_format.media_type)
-    return OneShotProtocol(NAME, start, body.input, response)
+    warning = "instructions ignored: this voice follows none" if body.instructions and not follows else ""
+    return OneShotProtocol(NAME, start, body.input, response, warning)
+
+
+def _voice_name(body: _OpenAIRequest, factory: UtteranceFactory) -> str:
+    voice = body.voice.id if isinstance(body.voice, _VoiceId) else body.voice
+    if voice:
+        return voice
+    return body.model if body.model and body.model.lower() in factory.voices else factory.default_voice
 
 
 class _ServerSentEvents(ResponseBody):
@@ -111,4 +129,31 @@ def refuse(error: ReportableError) -> Reply:
     return json_reply(status, document, retry_headers(error.retry_after_ms))
 
 
+MODEL_NAMES = (MODEL, "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+"""Ids of models that can be looked up: of the only one, and of OpenAI's, for which it speaks."""
+
+
+def _describe_model(request: EndpointRequest, _: UtteranceFactory) -> Reply:
+    name = request.path["model"]
+    if name in MODEL_NAMES:
+        return json_reply(HTTPStatus.OK, model_document(name))
+    message = f"there is no model {name[:QUOTED_CHARACTERS]!r}; models: {', '.join(MODEL_NAMES)}"
+    error = {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+    return json_reply(HTTPStatus.NOT_FOUND, {"error": error})
+
+
+def _list_audio_models(_: EndpointRequest, __: UtteranceFactory) -> Reply:
+    return json_reply(HTTPStatus.OK, {"models": [{"id": MODEL, "name": "Qwen3-TTS"}]})
+
+
+def _list_audio_voices(_: EndpointRequest, factory: UtteranceFactory) -> Reply:
+    voices = [{"id": voice.name, "name": voice.display or voice.name} for voice in factory.voices.values()]
+    return json_reply(HTTPStatus.OK, {"voices": voices})
+
+
+DOCUMENT_ENDPOINTS = (
+    DocumentEndpoint("/v1/models/{model}", _describe_model, refuse),
+    DocumentEndpoint("/v1/audio/models", _list_audio_models, refuse),
+    DocumentEndpoint("/v1/audio/voices", _list_audio_voices, refuse),
+)
 SPEECH_ENDPOINT = SpeechEndpoint("/v1/audio/speech", _OpenAIRequest, _open, refuse)

@@ -31,4 +31,8 @@ SPEECH_ENDPOINTS: tuple[SpeechEndpoint[Any], ...] = (
     *deepgram_v1.SPEECH_ENDPOINTS,
     openai.SPEECH_ENDPOINT,
 )
-DOCUMENT_ENDPOINTS: tuple[DocumentEndpoint, ...] = (*catalog.DOCUMENT_ENDPOINTS, *elevenlabs_http.DOCUMENT_ENDPOINTS)
+DOCUMENT_ENDPOINTS: tuple[DocumentEndpoint, ...] = (
+    *catalog.DOCUMENT_ENDPOINTS,
+    *elevenlabs_http.DOCUMENT_ENDPOINTS,
+    *openai.DOCUMENT_ENDPOINTS,
+)

@@ -48,6 +48,8 @@ class WireProtocol:
     """Whether clients are told which text was spoken before an interrupt; it takes work to find out."""
     plays_in_order: ClassVar[bool] = False
     """Whether utterances are played one after another, so that audio sent ahead for one delays the next."""
+    voice: str | None = None
+    """The voice of all its utterances, where the client asks for it before the first; the answer's headers name it."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
     """Close code for a client that stopped reading."""
 

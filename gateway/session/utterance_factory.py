@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from voxgate.codecs.format import FormatError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption
@@ -15,6 +15,7 @@ from ..messages import Limits, Start
 from ..settings import Settings, SettingsError
 from .admission import Ticket
 from .outbox import EncoderFactory
+from .stock_voices import StockVoices
 from .utterance import ServerUtterance
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class UtteranceFactory:
     encoder_factory: EncoderFactory
     key: str | None = None
     """Name of the API key of the client; None where keys are not configured."""
+    stock_voices: StockVoices = field(default_factory=StockVoices)
 
     def for_key(self, key: str | None) -> UtteranceFactory:
         """The factory for clients with that key: it has no cloned voices of other keys, except shared ones."""
@@ -56,7 +58,7 @@ class UtteranceFactory:
         return self.settings.session_limits(self.synthesizer.max_characters)
 
     def find_voice(self, name: str) -> str:
-        """Returns the voice for another service's voice name: the name itself in any case, or an alias.
+        """Returns the voice for another service's voice name: the name in any case, an alias, or a fitting voice.
 
         Raises UnknownVoice; EngineNotReady while the model, and with it the voices, are not loaded.
         """
@@ -67,6 +69,8 @@ class UtteranceFactory:
         if (target := aliases.get(wanted, aliases.get("*", ""))) in voices:
             return target
         self._check_ready()
+        if self.settings.stock_voices and (fitting := self.stock_voices.choose(name, voices, self.default_voice)):
+            return fitting
         raise _unknown_voice(name, voices)
 
     def utterance(self, message: Start, number: int) -> ServerUtterance:

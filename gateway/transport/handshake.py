@@ -34,6 +34,7 @@ from ..messages import CloseCode
 from ..observability.events import Observer
 from ..observability.log import DefectLog
 from ..protocols.endpoint import EndpointRequest, WebSocketEndpoint, find_endpoint
+from ..protocols.one_shot import voice_header
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..session.utterance_factory import UtteranceFactory
 from .connection import SocketClosed
@@ -172,14 +173,19 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
         raise BadMessage(f"the request target must be a URL, got {target[:QUOTED_CHARACTERS]!r}") from None
 
 
-def confirm_subprotocol(_: ServerConnection, request: Request, response: Response) -> None:
-    """Confirms the subprotocol of a browser that sends its key as the subprotocols `token, KEY`.
+def complete_response(connection: ServerConnection, request: Request, response: Response) -> None:
+    """Names the voice of the socket, and confirms the subprotocol of a browser that sends its key as `token, KEY`.
 
     A browser closes the socket when the response confirms none of the subprotocols it named.
     """
-    scheme = credential_scheme(offered_subprotocols(request.headers.get_all))
-    if scheme is not None and response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+    assert isinstance(connection, BoundedConnection)
+    if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+        return
+    if (scheme := credential_scheme(offered_subprotocols(request.headers.get_all))) is not None:
         response.headers["Sec-WebSocket-Protocol"] = scheme
+    if connection.slot is not None:  # a client whose key comes in its first message has no protocol yet
+        for name, value in voice_header(connection.wire_protocol.voice).items():
+            response.headers[name] = value
 
 
 class PendingAuthentication:

@@ -57,6 +57,10 @@ class VoiceEntry(_ConfigSection):
     description: str = ""
     languages: tuple[str, ...] = ()
     """Languages that it speaks besides "auto" and those of the checkpoint's table."""
+    gender: Literal["", "female", "male"] = ""
+    """How it sounds; stock voices of other services are spoken by a voice of the same gender and accent."""
+    accent: str = ""
+    """Its accent in one word in lower case, such as "american" or "scottish"."""
 
 
 class VoiceConfig(_ConfigSection):

@@ -143,6 +143,7 @@ class Deepgram(WireProtocol):
     plays_in_order = True
 
     def __init__(self, options: DeepgramOptions) -> None:
+        self.voice = options.voice
         self._options = options
         self._turns = TurnQueue(options.start)
         self._closing = False

@@ -225,6 +225,7 @@ class ElevenLabs(WireProtocol):
     reports_spoken_text = False
 
     def __init__(self, options: ElevenLabsOptions) -> None:
+        self.voice = options.voice
         self._options = options
         self._contexts: dict[str, ElevenLabsContext] = {}
         """Contexts by the name of their utterance."""

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         [{**START, "instructions": "sing"}],
         {"code": "unsupported_option", "param": "instructions"},
     ),
-    "codec": ([{**START, "format": {"codec": "flac"}}], {"code": "unsupported_format", "param": "format.codec"}),
+    "codec": ([{**START, "format": {"codec": "aac"}}], {"code": "unsupported_format", "param": "format.codec"}),
     "packet": ([{**START, "format": {**PCM, "packet_ms": 60}}], {"code": "unsupported_format"}),
     "no text": ([START, END], {"code": "empty_text", "utterance": "x", "retryable": False}),
     "blank text": ([START, {**TEXT, "text": " \n"}, END], {"code": "empty_text", "utterance": "x"}),
