@@ -37,7 +37,7 @@ const failure = new VoxgateError("timeout", "late");
 failure.retryAfterMs?.toFixed();
 """
 WRONG = (
-    'utterance.send(5);', 'session.utterance({ voices: "ada" });', 'session.utterance({ format: { codec: "flac" } });',
+    'utterance.send(5);', 'session.utterance({ voices: "ada" });', 'session.utterance({ format: { codec: "aac" } });',
     "for await (const event of utterance) event.payload;", "const { text } = await utterance.interrupt(80);",
 )  # fmt: skip  # one line each of TypeScript
 
