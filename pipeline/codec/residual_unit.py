@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.layers import LayerInput, ResidualUnitWeights
 
-from ..cuda.nvrtc import CudaKernel, Launch, pack_arguments
+from ..cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 
 SOURCE = Path(__file__).parent / "csrc/residual_unit.cu"
 TAPS = 7
@@ -59,7 +59,12 @@ UNIT_TILINGS = (UnitTiling(96, depth=96, ring=8, buffers=2), UnitTiling(192, dep
 
 def unit_launches() -> dict[UnitTiling, Launch]:
     """The kernel for each tiling on this GPU. Raises EngineError or OSError as `CudaKernel` does."""
-    return {tiling: CudaKernel(SOURCE, tiling.macros(), tiling.shared_bytes()).launch for tiling in UNIT_TILINGS}
+    return {tiling: CudaKernel(unit_source(tiling), tiling.shared_bytes()).launch for tiling in UNIT_TILINGS}
+
+
+def unit_source(tiling: UnitTiling) -> KernelSource:
+    """The kernel for a tiling."""
+    return KernelSource(SOURCE, tiling.macros())
 
 
 class FusedResidualUnits:

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,12 @@ THREAD_SWITCH_INTERVAL_S = 0.0005
 WARM_UP_ROUNDS = 2
 
 
-def serve_in_process(options: CodecWorkerOptions) -> GpuBatchDecoder | None:
+def serve_in_process(
+    options: CodecWorkerOptions, on_step: Callable[[str], object] = lambda _: None
+) -> GpuBatchDecoder | None:
     """Loads the decoder in this thread, then serves from a thread of its own until the socket closes.
 
+    `on_step` is called with what is done next, while it loads.
     Returns the decoder with which the talker may decode first frames itself; None in overlap mode, which keeps no
     state to continue, and when loading failed, which is answered to the service with the reason.
     """
@@ -48,7 +52,7 @@ def serve_in_process(options: CodecWorkerOptions) -> GpuBatchDecoder | None:
     default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        worker = _load(channel, options)
+        worker = _load(channel, options, on_step)
     finally:
         torch.set_default_dtype(default_dtype)
     if worker is None:
@@ -86,10 +90,12 @@ def _serve(channel: socket.socket, options: CodecWorkerOptions) -> None:
         run_worker_loop(channel, worker, options)
 
 
-def _load(channel: socket.socket, options: CodecWorkerOptions) -> CpuBatchDecoder | GpuBatchDecoder | None:
+def _load(
+    channel: socket.socket, options: CodecWorkerOptions, on_step: Callable[[str], object] = lambda _: None
+) -> CpuBatchDecoder | GpuBatchDecoder | None:
     """Loads the decoder and warms it up; answers FAILED with the reason and returns None when that is impossible."""
     try:
-        return _load_on_cpu(options) if options.device == "cpu" else _load_on_gpu(options)
+        return _load_on_cpu(options) if options.device == "cpu" else _load_on_gpu(options, on_step)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
         # CUDA's message has a paragraph on its allocator's settings.
         text = "the GPU's memory ran out" if isinstance(error, torch.OutOfMemoryError) else str(error)
@@ -105,7 +111,7 @@ def _load_on_cpu(options: CodecWorkerOptions) -> CpuBatchDecoder:
     return worker
 
 
-def _load_on_gpu(options: CodecWorkerOptions) -> GpuBatchDecoder:
+def _load_on_gpu(options: CodecWorkerOptions, on_step: Callable[[str], object]) -> GpuBatchDecoder:
     # Imported here because Triton is installed only where there is a GPU.
     from .gpu_worker import GpuBatchDecoder, load_gpu_decoder
 
@@ -117,6 +123,7 @@ def _load_on_gpu(options: CodecWorkerOptions) -> GpuBatchDecoder:
         decoder = OverlapDecoder(backend, options.slots, options.left_context, device)
     else:
         decoder = load_gpu_decoder(directory, options.slots, device)
+    on_step("capturing graphs of the codec")
     return GpuBatchDecoder(decoder, options.max_rows, options.batch_frames)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,13 +60,41 @@ class _Launch(ctypes.Structure):
     )
 
 
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel's file, and the macros that it is compiled with. The kernel has the name of the file."""
+
+    path: Path
+    macros: Mapping[str, int]
+
+    def compiled(self, capability: tuple[int, int]) -> bytes:
+        """The cubin for a GPU, which need not be present; kept in Triton's cache beside the kernels of Triton.
+
+        Raises EngineError with the compiler's log, OSError where NVRTC is missing.
+        """
+        from triton.runtime.cache import get_cache_manager
+
+        major, minor = capability
+        folders = self.path.parent, SHARED_HEADERS
+        flags = [f"--gpu-architecture=sm_{major}{minor}a", "--std=c++17", "-default-device"]
+        flags += [f"-D{macro}={value}" for macro, value in self.macros.items()]
+        headers = [path.read_text() for folder in folders for path in sorted(folder.glob("*.h"))]
+        contents = [str(torch.version.cuda), *flags, self.path.read_text(), *headers]
+        cache = get_cache_manager(hashlib.sha256("\0".join(contents).encode()).hexdigest())
+        name = f"{self.path.stem}.cubin"
+        if (kept := cache.get_file(name)) is not None:
+            return Path(kept).read_bytes()
+        image = _compile(self.path.read_text(), [*flags, *(f"-I{folder}" for folder in folders)])
+        cache.put(image, name)
+        return image
+
+
 class CudaKernel:
-    """One kernel compiled for the current GPU. The kernel has the name of its file and one parameter, `Params`."""
+    """One kernel compiled for the current GPU, with one parameter, `Params`."""
 
     def __init__(
         self,
-        source: Path,
-        macros: Mapping[str, int],
+        source: KernelSource,
         shared_bytes: int,
         *,
         pdl: bool = False,
@@ -76,20 +106,18 @@ class CudaKernel:
         `cooperative`: its blocks wait for one another, so all of them must run at the same time. Raises EngineError
         where it cannot be compiled or loaded, OSError where the driver or NVRTC is missing.
         """
-        major, minor = torch.cuda.get_device_capability()
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._shared_bytes = shared_bytes
         self._attribute = _Attribute(id=COOPERATIVE if cooperative else PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
         self._attribute_count = int(pdl or cooperative)
-        options = [f"-D{macro}={value}" for macro, value in macros.items()]
-        image = _compile(
-            source.read_text(), [*options, f"-I{source.parent}", f"-I{SHARED_HEADERS}"], f"sm_{major}{minor}a"
-        )
+        image = source.compiled(torch.cuda.get_device_capability())
         # Loading needs a CUDA context, which PyTorch creates with its first tensor.
         torch.zeros(1, device="cuda")
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(self._module), image))
-        self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, source.stem.encode()))
+        self._check(
+            self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, source.path.stem.encode())
+        )
         self._check(self._driver.cuFuncSetAttribute(self._function, MAX_SHARED_ATTRIBUTE, shared_bytes))
 
     def launch(self, blocks: int, threads: int, params: PackedArguments) -> None:
@@ -126,11 +154,10 @@ class CudaKernel:
             raise EngineError(f"CUDA driver error {code}: {(message.value or b'unknown').decode()}")
 
 
-def _compile(source: str, options: list[str], architecture: str) -> bytes:
+def _compile(source: str, flags: list[str]) -> bytes:
     """The cubin of a source. Raises EngineError with the compiler's log."""
     compiler = _compiler()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device", *options]
     array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
     compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
     try:

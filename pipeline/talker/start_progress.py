@@ -46,11 +46,15 @@ class StartProgress:
             self._read_followed = tuple
 
     def finish(self) -> None:
-        """Ends the start, and keeps its durations for the next one."""
-        if self._history is None or not self._steps:
+        """Ends the start, logs its durations, and keeps them for the next one."""
+        if not self._steps:
             return
         ends = [begun_s for _, begun_s in self._steps[1:]] + [self._clock()]
         durations = {step: end_s - begun_s for (step, begun_s), end_s in zip(self._steps, ends, strict=True)}
+        each = ", ".join(f"{step} {seconds:.1f}" for step, seconds in durations.items())
+        log.info("start took %.1f s: %s", sum(durations.values()), each)
+        if self._history is None:
+            return
         try:
             self._history.parent.mkdir(parents=True, exist_ok=True)
             self._history.write_text(json.dumps(durations), encoding="utf-8")

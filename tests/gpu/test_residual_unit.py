@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.layers import ConvWeights, LayerInput, ResidualUnitWeights
-from voxgate.pipeline.codec.residual_unit import SOURCE, TAPS, UNIT_TILINGS, FusedResidualUnits, UnitTiling
+from voxgate.pipeline.codec.residual_unit import SOURCE, TAPS, UNIT_TILINGS, FusedResidualUnits, UnitTiling, unit_source
 from voxgate.pipeline.cuda.nvrtc import CudaKernel, Launch
 
 from .conftest import HAS_GPU
@@ -19,7 +19,7 @@ BLOCKS, REPETITIONS = 3, 50
 
 def launch_for(tiling: UnitTiling, folder: Path, order: int) -> Launch:
     if HAS_GPU:
-        return CudaKernel(SOURCE, tiling.macros(), tiling.shared_bytes()).launch
+        return CudaKernel(unit_source(tiling), tiling.shared_bytes()).launch
     return cpu_launch(SOURCE, {**tiling.macros(), "BLOCKS": BLOCKS}, folder, order)
 
 

@@ -80,6 +80,8 @@ class GpuDecoder:
         `chip`: what the tiles must fit in.
         """
         self._config, self.dtype, self.device, self._chip = decoder.config, dtype, device, chip
+        self.fast_sine = device.type != "cpu"
+        """Whether snakes take the hardware's sine, which Triton's interpreter lacks."""
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples, self.slots = decoder.frame_samples, slots
         self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
@@ -296,6 +298,7 @@ class GpuDecoder:
             source, conv.weight, conv.bias, residual, buffer, *snake, lines, batch.rows, conv.dilation,
             0 if next_input is None else next_input.reach,
             INPUTS=conv.input.channels, TAPS=conv.taps, CHANNELS=conv.channels, STRIDE=conv.stride, ADD=add,
-            STORE=residual is not None, OUTPUT=buffer is not None, SNAKE=snake[0] is not None, FAST=source.is_cuda,
-            LINES=tile.rows, COLUMNS=tile.columns, SPAN=tile.span, num_warps=tile.warps, num_stages=tile.stages,
+            STORE=residual is not None, OUTPUT=buffer is not None, SNAKE=snake[0] is not None, LINES=tile.rows,
+            COLUMNS=tile.columns, SPAN=tile.span, FAST=self.fast_sine, num_warps=tile.warps,
+            num_stages=tile.stages,
         )  # fmt: skip  # one argument list

@@ -10,6 +10,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+_jit = triton.jit(
+    do_not_specialize=["lines", "dilation", "history_steps"], do_not_specialize_on_alignment=["rows", "steps"]
+)
+"""For kernels whose sizes differ from batch to batch: Triton compiles one kernel for all, but for single rows. Nothing
+would be gained: which accesses are aligned follows from the channels."""
+
 
 @triton.jit
 def _snake(x, frequency, gain, FAST: tl.constexpr):
@@ -26,7 +32,7 @@ def _snake(x, frequency, gain, FAST: tl.constexpr):
     return x + gain * sine * sine
 
 
-@triton.jit
+@_jit
 def convolve(
     source, weight, bias, residual, output, frequency, gain, lines, rows, dilation, history_steps,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
@@ -88,7 +94,7 @@ def convolve(
         tl.store(output + history_steps * rows * CHANNELS + place, value.to(output.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@_jit
 def attend_window(
     qkv, rope, slab, slots, frames, out, offset, width, window, rows, scale,
     STEPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, QUERIES: tl.constexpr, SPAN: tl.constexpr,
@@ -178,7 +184,7 @@ def swiglu(gate_up, out, WIDTH: tl.constexpr, SPAN: tl.constexpr):
     tl.store(out + line + at, (up * gate / (1.0 + tl.exp(-gate))).to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@_jit
 def depthwise_conv_norm(
     source, weight, bias, out, rows, eps, CHANNELS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr
 ):
@@ -196,7 +202,7 @@ def depthwise_conv_norm(
     tl.store(out + line.to(tl.int64) * CHANNELS + channels, value.to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit
+@_jit
 def output_conv(
     source, weight, bias, pcm, steps, rows,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
@@ -219,7 +225,7 @@ def output_conv(
     tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=at < steps)
 
 
-@triton.jit
+@_jit
 def store_history(slab, slots, fresh, buffers, segments, width, rows, STORE: tl.constexpr, SPAN: tl.constexpr):
     """Copy between the streams' histories and the input buffers, for all layers at once; a program a segment and row.
 

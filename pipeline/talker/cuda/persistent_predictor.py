@@ -12,7 +12,7 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.fast_paths import FastPath
-from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
+from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 from ...cuda.self_test import RandomInputs, accelerated, disabled
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor
 from ..reference.sampling import Candidates
@@ -104,7 +104,7 @@ class PersistentPredictor:
         """
         self._shape, self._eps = shape, norm_eps
         if launch is None:
-            kernel = CudaKernel(SOURCE, shape.macros(), SHARED_BYTES, cooperative=True)
+            kernel = CudaKernel(KernelSource(SOURCE, shape.macros()), SHARED_BYTES, cooperative=True)
             kernel.require_resident(shape.kv, RANKS, shape.threads)
             launch = kernel.launch
         self._launch = launch

@@ -16,7 +16,7 @@ from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates
 from .persistent_predictor import ROWS, PersistentPredictor, persistent_predictor_for
 from .predictor_kernels import gemm, predictor_attention, skinny_gemm
-from .sampling import code_draw_for
+from .sampling import CodeDraw, code_draw_for
 from .sampling_kernels import WARPS, draw_code
 from .tiles import COLUMNS, SKINNY_ROWS, Epilogue, gemm_tile, skinny_tile
 
@@ -39,11 +39,12 @@ class GpuCodePredictor:
         *,
         chip: ChipLimits | None = None,
         persistent_predictor: bool = False,
+        draw: CodeDraw | None = None,
     ) -> None:
         """Arguments as of `CodePredictor`.
 
         `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: one kernel for a whole
-        frame, for the batches and models that it supports.
+        frame, for the batches and models that it supports. `draw`: where the weights are on no GPU.
         """
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
@@ -66,7 +67,7 @@ class GpuCodePredictor:
         self._attended = like.new_empty(2 * max_rows, heads * dim)
         self._inner = like.new_empty(2 * max_rows, size.intermediate)
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
-        self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else None
+        self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else draw
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
         self._persistent: PersistentPredictor | None = None
         if persistent_predictor and like.is_cuda:

@@ -13,7 +13,7 @@ from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...cuda.fast_paths import FastPath
-from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
+from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 from ...cuda.self_test import RandomInputs, accelerated
 from ..reference.sampling import Candidates
 from .sampling_kernels import WARPS as TRITON_WARPS
@@ -61,8 +61,7 @@ class CodeDraw:
     def __init__(self, vocab: int, hidden: int, launch: Launch | None = None, warps: int = WARPS) -> None:
         """`launch`: used instead of compiling the kernel for this GPU. Raises EngineError where that fails."""
         self._threads = 32 * warps
-        macros = {"VOCAB": vocab, "HIDDEN": hidden, "WARPS": warps}
-        self._launch = launch or CudaKernel(SOURCE, macros, SHARED_BYTES, pdl=True).launch
+        self._launch = launch or CudaKernel(code_draw_source(vocab, hidden, warps), SHARED_BYTES, pdl=True).launch
 
     def __call__(
         self, logits: Tensor, candidates: Candidates, noise: Tensor, group: int, codes: Tensor, inputs: Tensor | None,
@@ -80,9 +79,19 @@ class CodeDraw:
         self._launch(len(codes), self._threads, params)
 
 
+def code_draw_source(vocab: int, hidden: int, warps: int = WARPS) -> KernelSource:
+    """The kernel of `CodeDraw` for these sizes."""
+    return KernelSource(SOURCE, {"VOCAB": vocab, "HIDDEN": hidden, "WARPS": warps})
+
+
+def code_draw_supports(vocab: int, hidden: int, dtype: torch.dtype) -> bool:
+    """Whether `CodeDraw` computes these sizes in this precision."""
+    return dtype is torch.bfloat16 and vocab % (32 * WARPS) == hidden % 2 == 0
+
+
 def code_draw_for(vocab: int, hidden: int, dtype: torch.dtype, chip: ChipLimits) -> CodeDraw | None:
     """`CodeDraw` for these sizes on the current GPU; None where it does not support them or fails its self-test."""
-    supported = dtype is torch.bfloat16 and vocab % (32 * WARPS) == hidden % 2 == 0
+    supported = code_draw_supports(vocab, hidden, dtype)
     reason = FastPath.CODE_DRAW.missing(chip) or (None if supported else "the model has another size or precision")
     return accelerated(
         FastPath.CODE_DRAW,

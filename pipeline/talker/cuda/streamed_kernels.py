@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.nvrtc import CudaKernel, Launch, pack_arguments
+from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 
 OUT_MLP_QKV_SOURCE = Path(__file__).parent / "csrc/out_mlp_qkv.cu"
 ATTENTION_SOURCE = Path(__file__).parent / "csrc/streamed_attention.cu"
@@ -131,7 +131,7 @@ class OutMlpQkv:
         self.tiling = tiling
         self._threads = 32 * (tiling.warps + 1)
         if launch is None:
-            kernel = CudaKernel(OUT_MLP_QKV_SOURCE, tiling.macros(), tiling.shared_bytes(), pdl=True)
+            kernel = CudaKernel(KernelSource(OUT_MLP_QKV_SOURCE, tiling.macros()), tiling.shared_bytes(), pdl=True)
             kernel.require_resident(tiling.blocks // tiling.ranks, tiling.blocks, self._threads)
             kernel.prefer_shared_memory()
             launch = kernel.launch
@@ -177,7 +177,7 @@ class StreamedAttention:
             "SHARED": shared, "BLOCKS": blocks,
         }  # fmt: skip  # one mapping
         if launch is None:
-            kernel = CudaKernel(ATTENTION_SOURCE, self.macros, shared, pdl=True)
+            kernel = CudaKernel(KernelSource(ATTENTION_SOURCE, self.macros), shared, pdl=True)
             kernel.prefer_shared_memory()
             launch = kernel.launch
         self._launch = launch

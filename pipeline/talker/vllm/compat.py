@@ -126,7 +126,9 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     ),
     # `talker/cpu/vllm_ops.py` replaces these layers.
     "cpu": (
-        RequiredNames("vllm.v1.worker.cpu_worker:CPUWorker", "determine_available_memory load_model vllm_config"),
+        RequiredNames(
+            "vllm.v1.worker.cpu_worker:CPUWorker", "determine_available_memory init_device load_model vllm_config"
+        ),
         RequiredNames("vllm.model_executor.layers.activation:SiluAndMul", "register_oot"),
         RequiredNames("vllm.model_executor.layers.layernorm:RMSNorm", "register_oot variance_epsilon weight"),
         RequiredNames("vllm.platforms.interface:Platform", "import_kernels is_cpu"),
@@ -134,7 +136,7 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     # The worker and its model state are subclassed; the sampler and the attention layers are replaced.
     "gpu": (
         RequiredNames("vllm.config.compilation:CUDAGraphMode", "FULL"),
-        RequiredNames("vllm.engine.arg_utils:AsyncEngineArgs", "attention_backend"),
+        RequiredNames("vllm.engine.arg_utils:AsyncEngineArgs", "attention_backend enable_flashinfer_autotune"),
         RequiredNames("vllm.forward_context", "get_forward_context"),
         RequiredNames("vllm.forward_context:ForwardContext", "attn_metadata"),
         RequiredNames("vllm.model_executor.models.qwen2:Qwen2MLP", "down_proj gate_up_proj"),
@@ -160,8 +162,8 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
         ),
         RequiredNames(
             "vllm.v1.worker.gpu_worker:Worker",
-            "cache_config compile_or_warm_up_model determine_available_memory execute_model initialize_from_config "
-            "load_model model_runner sample_tokens vllm_config",
+            "cache_config compile_or_warm_up_model determine_available_memory execute_model init_device "
+            "initialize_from_config load_model model_runner sample_tokens vllm_config",
         ),
         RequiredNames("vllm.v1.worker.gpu.input_batch", "get_num_sampled_and_rejected"),
         RequiredNames(

@@ -22,6 +22,7 @@ from ...errors import EngineError
 from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
 from ..start_progress import StartProgress
 from . import compat
+from .compile_ahead import compile_ahead
 from .config import EngineConfig
 from .fork_server import multiprocessing_context, start_fork_server
 from .plugin import ARCHITECTURE
@@ -67,10 +68,12 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
     options = config.options
     cpu = options.device == "cpu"
     compat.check(options.device)
-    if cpu:
-        check_host_memory(checkpoint, config, host_memory_bytes())
     environment = _environment(options.device, options.threads)
     _set_environment(environment)
+    if cpu:
+        check_host_memory(checkpoint, config, host_memory_bytes())
+    else:
+        compile_ahead(config)
     progress.enter("importing vLLM")
     _import_vllm()
     from vllm import AsyncEngineArgs
@@ -108,7 +111,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
                 if (reason := failure_of_start(Path(folder), error)) is not None:
                     raise EngineError(reason) from error
                 raise
-        for note in (Note.MEMORY, Note.FAST_PATHS):
+        for note in (Note.MEMORY, Note.FAST_PATHS, Note.KERNELS):
             if (text := read_note(Path(folder), note)) is not None:
                 log.info("%s", text)
         return llm
@@ -139,6 +142,8 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
         "kv_cache_memory_bytes": config.memory.cache,
         "gpu_memory_utilization": MEMORY_UTILIZATION,
         "max_num_batched_tokens": max(MAX_BATCHED_TOKENS, 2 * config.shape.rows),
+        # It would import FlashInfer and run the model for seconds, and no step has a kernel of FlashInfer's.
+        "enable_flashinfer_autotune": False,
     }
 
 

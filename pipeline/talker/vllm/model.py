@@ -17,6 +17,7 @@ this model in five stages:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from ..reference.slot_reader import HostTables, SlotReader, TableViews
 from ..reference.step import FrameStep
 from .compat import Qwen3Model, is_cpu, maybe_prefix
 from .config import EngineConfig
+from .start_notes import note_step
 
 if TYPE_CHECKING:
     from ...codec.gpu_worker import GpuBatchDecoder
@@ -65,6 +67,7 @@ class VoxgateTalker(nn.Module):
         self.model = Qwen3Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
         self.make_empty_intermediate_tensors = self.model.make_empty_intermediate_tensors
         self._config = config
+        self._note_step = partial(note_step, Path(vllm_config.model_config.model))
         self._checkpoint = load_checkpoint(Path(config.checkpoint))
         self._device = torch.device(vllm_config.device_config.device)
         self._dtype: torch.dtype = vllm_config.model_config.dtype
@@ -153,6 +156,7 @@ class VoxgateTalker(nn.Module):
             reader, sampler = MappedTables(views), TritonSampler()
         self._tables = reader
         codec = self._start_codec()
+        self._note_step("preparing the code predictor")
         with torch.inference_mode():
             codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
             embedding = InputEmbedding(weights, checkpoint, reader, codes)
@@ -178,7 +182,9 @@ class VoxgateTalker(nn.Module):
                 if codec is not None and voxgate:
                     from ..cuda.first_frame import FirstFrameDecoder
 
+                    self._note_step("capturing graphs of first frames")
                     self.first_frame_decoder = FirstFrameDecoder(codec, self._max_rows, checkpoint.groups)
+                self._note_step("capturing graphs of steps")
                 self._step = self._graphed(make)
 
     def _start_codec(self) -> GpuBatchDecoder | None:
@@ -188,7 +194,8 @@ class VoxgateTalker(nn.Module):
             return None
         from ...codec.worker import serve_in_process
 
-        return serve_in_process(CodecWorkerOptions.from_json(options))
+        self._note_step("loading the codec")
+        return serve_in_process(CodecWorkerOptions.from_json(options), self._note_step)
 
     def _build_predictor(self, weights: dict[str, Tensor]) -> Predictor:
         first_embedding = weights["talker.model.codec_embedding.weight"]

@@ -24,14 +24,15 @@ from ..start_progress import Step
 class Note(StrEnum):
     """Name of a note's file.
 
-    `FAILURE`: why the engine cannot start. `STEPS`: what it did so far, of `START_STEPS`, and since when. `MEMORY`:
-    how it divides the GPU's memory. `FAST_PATHS`: which it uses.
+    `FAILURE`: why the engine cannot start. `STEPS`: what it did so far, and since when. `MEMORY`: how it divides the
+    GPU's memory. `FAST_PATHS`: which it uses. `KERNELS`: those that it found compiled, and those that it compiled.
     """
 
     FAILURE = "note-failure"
     STEPS = "note-steps"
     MEMORY = "note-memory"
     FAST_PATHS = "note-fast-paths"
+    KERNELS = "note-kernels"
 
 
 def write_note(folder: Path, note: Note, text: str) -> None:
@@ -60,6 +61,7 @@ def read_steps(folder: Path) -> list[Step]:
 
 
 START_STEPS = {
+    "init_device": "initialising the device",
     "load_model": "loading the model",
     "determine_available_memory": "running the model for the first time",
     "initialize_from_config": "allocating the cache of keys and values",

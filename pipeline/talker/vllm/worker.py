@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...cuda.chip import chip_limits
 from ...cuda.fast_paths import FastPath, outcomes, record, summary
+from ...cuda.kernel_compiler import CompilationLog
 from ...cuda.self_test import disabled
 from .compat import (
     CUDAGraphMode,
@@ -31,7 +32,7 @@ from .compat import (
 )
 from .config import EngineConfig
 from .proven import vllm_version
-from .start_notes import Note, notes_its_start, write_note
+from .start_notes import Note, note_step, notes_its_start, write_note
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,11 @@ TEST_REQUESTS = (StepRequest(33, 1), StepRequest(20, 5), StepRequest(0, 18))
 @notes_its_start
 class TalkerWorker(Worker):
     """Created by vLLM where its `worker_cls` names it."""
+
+    def init_device(self) -> None:
+        """Counts from now on which kernels were compiled ahead."""
+        self._compilations = CompilationLog()
+        super().init_device()
 
     def determine_available_memory(self) -> int:
         """Takes the cache from what is free, now that model and codec are loaded."""
@@ -58,7 +64,9 @@ class TalkerWorker(Worker):
         """Warms up as vLLM does; tests this project's layers before it, and fast input preparation behind it."""
         times = self._warm_up()
         self._note_memory()
-        write_note(Path(self.vllm_config.model_config.model), Note.FAST_PATHS, summary(outcomes()))
+        folder = Path(self.vllm_config.model_config.model)
+        write_note(folder, Note.FAST_PATHS, summary(outcomes()))
+        write_note(folder, Note.KERNELS, str(self._compilations))
         return times
 
     def _note_memory(self) -> None:
@@ -68,9 +76,13 @@ class TalkerWorker(Worker):
             write_note(Path(self.vllm_config.model_config.model), Note.MEMORY, memory.describe(cache, taken))
 
     def _warm_up(self) -> Any:
+        folder = Path(self.vllm_config.model_config.model)
         record(FastPath.EARLY_LAUNCH, FastPath.EARLY_LAUNCH.missing(chip_limits()))
+        note_step(folder, "testing the layers")
         self.model_runner.model.test_backbone(partial(run_requests, self, TEST_REQUESTS))
+        note_step(folder, "capturing graphs of the layers")
         times = super().compile_or_warm_up_model()
+        note_step(folder, "testing the preparation of inputs")
         if isinstance(getattr(self.model_runner, "model_state", None), TalkerModelState):
             try:
                 self._install_fast_inputs()
