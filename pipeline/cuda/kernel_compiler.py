@@ -120,11 +120,15 @@ def compile_all(jobs: Sequence[Job], processes: int | None = None) -> Compiled:
                 print(f"kernel not compiled ahead: {error!r}", file=sys.stderr, flush=True)
 
     count = min(processes or len(os.sched_getaffinity(0)), MAX_PROCESSES, len(jobs))
-    workers = [context.Process(target=work, daemon=True) for _ in range(count)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    before = -1
+    # Again when the compiler has crashed in all of them; not when they end before they begin a job.
+    while before < begun.value < len(jobs):
+        before = begun.value
+        workers = [context.Process(target=work, daemon=True) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
     seconds = time.monotonic() - began_s
     return Compiled(len(jobs), new.value, len(jobs) - done.value, seconds, _children_cpu_s() - cpu_s)
 
