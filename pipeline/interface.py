@@ -200,6 +200,10 @@ class Speech(Protocol):
     def waiting_for_text(self) -> bool:
         """Whether all audio that the text so far allows was returned; more text, a flush or the end brings more."""
 
+    @property
+    def needs_slot(self) -> bool:
+        """Whether it is suspended and has something to speak."""
+
     def push_text(self, fragment: str) -> None:
         """Accepts any fragment of text. Raises TextTooLong; then nothing of the fragment is taken."""
 
@@ -231,6 +235,20 @@ class Speech(Protocol):
     def __aiter__(self) -> Speech: ...
 
     async def __anext__(self) -> SpeechChunk: ...
+
+    async def suspend(self) -> bool:
+        """Gives its slots up while it waits for text; returns when the engine has confirmed it.
+
+        Returns False, and keeps them, when it does not wait for text, or cannot be continued elsewhere. Afterwards all
+        other methods may be called, and the iteration waits; it ends where `end` leaves nothing to speak. Cancelling it
+        leaves `aclose` to be called.
+        """
+
+    def resume(self, place: LeasedSlots | None = None) -> None:
+        """Goes on in a free slot, or in the leased slots `place`, as if it had kept its own.
+
+        Raises AtCapacity (no free slot), EngineNotReady; then `aclose` remains to be called.
+        """
 
     async def aclose(self) -> None:
         """Stops generating and releases the talker's slot; returns when the engine has confirmed, or after a deadline.

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from .codec.client import CodecClient
 from .credit import StaggeredCredit
 from .errors import AtCapacity, EngineError, EngineLost, EngineNotReady
 from .interface import EngineState, LeasedSlots, SpeechRequest
+from .ipc.codec_wire import Codes
 from .ipc.engine_messages import Attach, Attached, Message
 from .step_times import StepSummary
 from .talker.remote_engine import RemoteTalkerEngine
 from .utterance import UtteranceSpeech
+from .utterance_plan import SpeechSlots
 from .voice_model import SynthesizerOptions, VoiceModel
 
 CONNECT_TIMEOUT_S = 10.0
@@ -129,18 +129,28 @@ class RemoteSynthesizer(VoiceModel):
 
         Raises UnknownVoice, UnknownLanguage, UnsupportedOption, EngineNotReady; AtCapacity without slots.
         """
-        talker, codec = self._talker, self._codec
-        if talker is None or codec is None or not codec.ready:
-            raise EngineNotReady("the voice is not ready")
-        plan = self._plan(request)
-        if place is None:
-            raise AtCapacity("no slot was leased for the utterance")
+        self._check_ready()
+        paced = request.paced
         return self._open_speech(
             request,
-            plan,
-            open_generation=partial(talker.open, place.talker),
-            codec=codec.open_in(place.codec, paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            credit=self._rounds.next(paced=request.paced),
+            self._plan(request),
+            place=place,
+            take_slots=lambda leased, context: self._take_slots(leased, context, paced=paced),
+            credit=self._rounds.next(paced=paced),
+        )
+
+    def _check_ready(self) -> tuple[RemoteTalkerEngine, CodecClient]:
+        if self._talker is None or self._codec is None or not self._codec.ready:
+            raise EngineNotReady("the voice is not ready")
+        return self._talker, self._codec
+
+    def _take_slots(self, place: LeasedSlots | None, context: Codes, *, paced: bool) -> SpeechSlots:
+        talker, codec = self._check_ready()
+        if place is None:
+            raise AtCapacity("no slot was leased for the utterance")
+        return SpeechSlots(
+            partial(talker.open, place.talker),
+            codec.open_in(place.codec, paced=paced, context=context),
             # Another process may get the slot next.
             after_close=partial(codec.wait_until_idle, place.codec),
         )

@@ -34,6 +34,11 @@ class LeadingSilence:
         self._held: Pcm | None = None
         """The last silent frame, until it is known whether sound follows it."""
 
+    @property
+    def held(self) -> int:
+        """Frames held back now."""
+        return 0 if self._held is None else len(self._held) // FRAME_SAMPLES
+
     def cut(self, pcm: Pcm) -> Pcm:
         """Returns what remains of the next frames, float32 [n * 1920]; a silent frame may be held back."""
         if self._remaining <= 0:

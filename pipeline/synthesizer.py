@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-import numpy as np
 import psutil
 
 from .capacity import CALIBRATION_FRAMES, Capacity, Stage, calibrate
@@ -17,6 +16,7 @@ from .credit import StaggeredCredit
 from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .gc_freeze import freeze_gc
 from .interface import EngineState, LeasedSlots, SpeechRequest
+from .ipc.codec_wire import Codes
 from .ipc.engine_messages import Attach
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
@@ -25,6 +25,7 @@ from .talker.start_progress import StartProgress
 from .talker.vllm.config import EngineOptions
 from .talker.vllm.launch import preload_vllm
 from .utterance import UtteranceSpeech
+from .utterance_plan import SpeechSlots
 from .voice_model import GPU_PREFILLED_PROMPTS, SynthesizerOptions, VoiceModel
 
 CPU_SLOTS = 32
@@ -159,7 +160,8 @@ class QwenSynthesizer(VoiceModel):
         if self._processes is None:
             return 0
         # An utterance between two generations holds no slot but needs one soon.
-        return self._processes.talker.free_slots - sum(not speech.holds_slot for speech in self._speeches)
+        due = sum(not (speech.holds_slot or speech.suspended) for speech in self._speeches)
+        return self._processes.talker.free_slots - due
 
     def _calibration_request(self) -> SpeechRequest:
         """Returns the shortest request that the model accepts."""
@@ -219,24 +221,30 @@ class QwenSynthesizer(VoiceModel):
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:  # noqa: ARG002 - for leased slots only
         """Begins an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
-        processes = self._processes
-        if processes is None or not processes.alive:
-            raise EngineNotReady("the voice is not ready")
-        plan = self._plan(request)
-        if not self.free_slots:
-            raise AtCapacity("every talker slot is in use")
-        processes.talker.keep_awake()
+        self._check_ready()
+        plan, paced = self._plan(request), request.paced
         speech = self._open_speech(
             request,
             plan,
-            open_generation=processes.talker.open,
-            # The talker continues the reference recording, so the codec does too.
-            codec=processes.codec.open(paced=request.paced, context=plan.prompt.reference.astype(np.int16)),
-            credit=self._credit.next(paced=request.paced),
+            place=None,
+            take_slots=lambda _, context: self._take_slots(context, paced=paced),
+            credit=self._credit.next(paced=paced),
             on_end=self._speeches.discard,
         )
         self._speeches.add(speech)
         return speech
+
+    def _check_ready(self) -> _Processes:
+        if self._processes is None or not self._processes.alive:
+            raise EngineNotReady("the voice is not ready")
+        return self._processes
+
+    def _take_slots(self, context: Codes, *, paced: bool) -> SpeechSlots:
+        processes = self._check_ready()
+        if not self.free_slots:
+            raise AtCapacity("every talker slot is in use")
+        processes.talker.keep_awake()
+        return SpeechSlots(processes.talker.open, processes.codec.open(paced=paced, context=context))
 
     # For other processes
 
@@ -264,9 +272,7 @@ class QwenSynthesizer(VoiceModel):
 
     def lease(self) -> SlotLease:
         """Leases slots for one utterance of another process. Raises AtCapacity, EngineNotReady, EngineLost."""
-        processes = self._processes
-        if processes is None or not processes.alive:
-            raise EngineNotReady("the voice is not ready")
+        processes = self._check_ready()
         codec = processes.codec.lease()
         try:
             talker = processes.talker.lease()

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
-from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 from .alignment.word_timing import WordTiming, WordTimingFeed
+from .codec.resumable_stream import ResumableStream
 from .credit import CreditRounds
 from .errors import EmptyText, GenerationFailed, TextTooLong, VoxgateError
-from .interface import FinishReason, Milestones, SpeechChunk, WordTime
+from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, WordTime
 from .pauses import SAMPLES_PER_MS, InsertedPauses
 from .silence import LeadingSilence, SilenceRun
-from .talker.generation import Generation
+from .talker.generation import Continuation, Generation
 from .text.markup.filter import MarkupFilter
 from .text.markup.writer import Pause, Piece
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.token_queue import TokenQueue
 from .text.utterance_text import SpeechToken, UtteranceText
-from .utterance_plan import UtterancePlan
+from .utterance_plan import FrameCounts, SpeechSlots, TakeSlots, UtterancePlan
 
 log = logging.getLogger(__name__)
 
@@ -41,34 +40,6 @@ CLOSE_DEADLINE_S = 30.0
 """How long `aclose` waits for the engine; longer than the engine's watchdogs take to find that it hangs."""
 
 
-class UtteranceCodec(Protocol):
-    """What an utterance needs of its codec stream; see `codec.stream.CodecStream`."""
-
-    @property
-    def first_frame_slot(self) -> int | None: ...
-    def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None: ...
-    def push_pcm(self, pcm: Pcm) -> None: ...
-    def finish(self) -> None: ...
-    def wake(self) -> None: ...
-    def advance(self, frames_heard: int) -> None: ...
-    async def __anext__(self) -> Pcm: ...
-    async def aclose(self) -> None: ...
-
-
-@dataclass(slots=True)
-class _FrameCounts:
-    """Frames of an utterance."""
-
-    generated: int = 0
-    """By all generations."""
-    before: int = 0
-    """Of these, before the generation in progress."""
-    passed: int = 0
-    """Of these, behind the playback position: heard, or cut off."""
-    delivered: int = 0
-    """Given out: decoded and not cut off."""
-
-
 class UtteranceSpeech:
     """The `Speech` of `interface.py` with the real talker and codec."""
 
@@ -78,27 +49,27 @@ class UtteranceSpeech:
         *,
         text: UtteranceText,
         timing: WordTiming,
-        open_generation: Callable[[], Generation],
-        codec: UtteranceCodec,
+        slots: SpeechSlots,
+        take_slots: TakeSlots,
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None],
-        after_close: Callable[[], Awaitable[None]] | None = None,
         text_turns: TextTurns | None = None,
         markup: MarkupFilter | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
-        `after_close`: awaited at the end of `aclose`. `text_turns`: the budget for text that all utterances share.
-        `markup`: the filter of its text; None for text without markup.
+        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `markup`: the
+        filter of its text; None for text without markup.
         """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
         self.holds_slot = False
         """Whether it holds one of the talker's slots now; between two generations it holds none."""
+        self.suspended = False
         self._plan, self._text, self._timing = plan, text, timing
-        self._open_generation, self._codec, self._credit = open_generation, codec, credit
-        self._after_close = after_close
+        self._slots, self._take_slots, self._credit, self._on_end = slots, take_slots, credit, on_end
+        self._codec = ResumableStream(slots.codec)
         self._text_turns = text_turns or TextTurns()
         self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
@@ -106,14 +77,16 @@ class UtteranceSpeech:
         self._markup, self._pauses = markup or MarkupFilter(), InsertedPauses()
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
-        self._frames = _FrameCounts()
+        self._frames = FrameCounts()
         self._generation: Generation | None = None
         self._generations = 0
         """Begun so far."""
         self._text_closed = False
         """Whether the generation in progress gets no more text."""
-        self._dropping = False
-        """Whether text is dropped because its generation ended early."""
+        self._dropping: tuple[int, int] | None = None
+        """Of a generation that ended early, so that text is dropped: tokens it got, and tokens that still fitted."""
+        self._continuation: Continuation | None = None
+        """How the generation goes on that was in progress when the utterance was suspended."""
         self._decoded = False
         """Whether the first chunk was decoded."""
         self._length_reached = False
@@ -130,8 +103,7 @@ class UtteranceSpeech:
         """Whether the codec has no more speech."""
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
         self._silence = SilenceRun(plan.rules.limits.silent_frames)
-        self._speaking = asyncio.create_task(self._speak(), name="utterance")
-        self._speaking.add_done_callback(lambda _: on_end(self))
+        self._speaking = self._begin_speaking()
 
     @property
     def waiting_for_text(self) -> bool:
@@ -139,7 +111,7 @@ class UtteranceSpeech:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
-        return frames.delivered + self._leading.frames >= allowed
+        return frames.delivered + self._leading.frames + self._leading.held >= allowed
 
     @property
     def pace(self) -> float:
@@ -182,7 +154,7 @@ class UtteranceSpeech:
     def _cut(self, pause: Pause | None = None) -> None:
         """Has the text so far spoken to its end, and `pause` follow."""
         self._add_tokens(self._text.flush())
-        if self._generation is not None or self._tokens or self._dropping or pause is not None:
+        if self._generation or self._continuation or self._tokens or self._dropping or pause is not None:
             self._tokens.cut(pause)
         self._feed_generation()
 
@@ -208,11 +180,12 @@ class UtteranceSpeech:
     def _end_tokens(self) -> None:
         self._tokens.ended = True
         self._feed_generation()
-        self._wakeup.set()
+        if self.suspended and not self.needs_slot:
+            self._codec.finish()
 
     def _add_tokens(self, tokens: Sequence[SpeechToken]) -> None:
         self._tokens.add(tokens)
-        if tokens and not (self._generations or self._closed or self._at_max_frames):
+        if tokens and not (self._generations or self._closed or self._at_max_frames or self.suspended):
             self._begin_at_once()
         else:
             self._feed_generation()
@@ -225,7 +198,8 @@ class UtteranceSpeech:
             return
         ids, last = self._tokens.next(generation.tokens, generation.text_room)
         if last:
-            generation.cap(self._plan.frame_cap(generation.tokens + len(ids), self._frames.before))
+            tokens = generation.tokens + len(ids)
+            generation.cap(self._plan.frame_cap(tokens, self._frames.before, generation.continued_frames))
             self._text_closed = True
         # In one call, so that the engine is notified once.
         generation.feed(ids, last=last)
@@ -260,19 +234,42 @@ class UtteranceSpeech:
         if self._generation is not None:
             frames = self._frames
             limit = frames.passed + self._plan.lookahead(frames.passed, decoded=self._decoded)
-            self._generation.grant(limit - frames.before, self._frames_due - frames.before)
+            due = frames.due(self.milestones.first_frame_s, asyncio.get_running_loop().time(), paced=self._plan.paced)
+            self._generation.grant(limit - frames.before, due - frames.before)
+
+    # Its slots
 
     @property
-    def _frames_due(self) -> int:
-        """Frames that are no longer urgent: those behind the playback position.
+    def needs_slot(self) -> bool:
+        resumes = self._continuation is not None and self._tokens.ended
+        return self.suspended and (bool(self._tokens or self._pending) or resumes)
 
-        Unpaced speech has none; its frames are due as if it were played in real time from its first frame on.
-        """
-        first_frame_s = self.milestones.first_frame_s
-        if self._plan.paced or first_frame_s is None:
-            return self._frames.passed
-        elapsed_s = asyncio.get_running_loop().time() - first_frame_s
-        return min(self._frames.generated, int(elapsed_s * 1000) // FRAME_MS)
+    async def suspend(self) -> bool:
+        if self._closed or self._speaking.done() or not self.waiting_for_text:
+            return False
+        if self._generation is not None:
+            if (continuation := self._generation.continuation()) is None:
+                if self._generation.finish_reason is None:
+                    self._cut()  # too long to be repeated: it is spoken to its end, and needs no slot then
+                return False
+            self._continuation = continuation
+        self.suspended = True
+        self._speaking.cancel()
+        await asyncio.wait({self._speaking})
+        await self._codec.suspend()
+        await self._slots.wait_free()
+        return True
+
+    def resume(self, place: LeasedSlots | None = None) -> None:
+        self._slots = self._take_slots(place, self._codec.context)
+        self._codec.resume(self._slots.codec)
+        self.suspended = False
+        self._speaking = self._begin_speaking()
+
+    def _begin_speaking(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._speak(), name="utterance")
+        task.add_done_callback(lambda _: self.suspended or self._on_end(self))
+        return task
 
     # Generations
 
@@ -287,12 +284,17 @@ class UtteranceSpeech:
             log.exception("utterance failed")
             self._error = GenerationFailed("the utterance failed")
         finally:
-            self._codec.finish()
+            if not self.suspended:
+                self._codec.finish()
 
     async def _has_text(self) -> bool:
         """Waits for a generation that was begun, or a token to begin one with; False when none will come."""
+        if self._dropping is not None:
+            await self._drop_text(*self._dropping)
         while self._generation is None and self._begin_error is None:
-            text = self._tokens.has_text()
+            if self._continuation is not None and (self._tokens or self._tokens.ended):
+                return True
+            text = self._continuation is None and self._tokens.has_text()
             self._place_pauses()
             if self._at_max_frames and (text or self._length_reached):
                 self._length_reached = True
@@ -323,14 +325,18 @@ class UtteranceSpeech:
 
     def _begin_generation(self) -> None:
         """Opens the next generation with the text that waits."""
-        if self._tokens.has_text():
+        continuation, self._continuation = self._continuation, None
+        if continuation is None and self._tokens.has_text():
             self._place_pauses()
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
         sampling = replace(self._plan.sampling, seed=(self.seed + self._generations) % 2**63)
         self._generations += 1
-        generation = self._generation = self._open_generation()
+        generation = self._generation = self._slots.open_generation()
         self.holds_slot, self._text_closed, self._frames.before = True, False, self._frames.generated
-        generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor)
+        prompt = self._plan.prompt if continuation is None else continuation.prompt
+        generation.prepare(prompt, sampling, self._plan.rules.limits.frames_floor)
+        if continuation is not None:
+            generation.repeat(continuation)
         if (slot := self._codec.first_frame_slot) is not None:
             generation.decode_first(slot, self._codec.push_pcm)
         self._grant_credit()
@@ -357,15 +363,12 @@ class UtteranceSpeech:
                 self._codec.push(codes[None], decoded=self._generation.decoded and first)
             self._length_reached |= self._generation.finish_reason is FinishReason.LENGTH
             ended_early = not (self._text_closed or self._length_reached)
-            taken, room = self._generation.tokens, self._generation.text_room
             if ended_early:
-                self._dropping = True
+                self._dropping = self._generation.tokens, self._generation.text_room
             else:
                 self._end_segment()
         finally:
             await self._leave_generation()
-        if ended_early:
-            await self._drop_text(taken, room)
 
     async def _drop_text(self, taken: int, room: int) -> None:
         """Takes the text up to the cut of a generation that ended before, so that it does not matter when text comes.
@@ -375,12 +378,12 @@ class UtteranceSpeech:
         closed = False
         while not closed:
             ids, closed = self._tokens.next(taken, room)
-            taken, room = taken + len(ids), room - len(ids)
+            self._dropping = taken, room = taken + len(ids), room - len(ids)
             self._announce_text()
             if not closed:
                 self._wakeup.clear()
                 await self._wakeup.wait()
-        self._dropping = False
+        self._dropping = None
         self._end_segment()
 
     def _end_segment(self) -> None:
@@ -484,6 +487,8 @@ class UtteranceSpeech:
             self._pending.clear()
             self._pauses.clear()
             self._speaking.cancel()
+            if self.suspended:
+                self._on_end(self)
         try:
             async with asyncio.timeout(CLOSE_DEADLINE_S):
                 await asyncio.wait({self._speaking})
@@ -493,5 +498,4 @@ class UtteranceSpeech:
             log.error("the engine did not confirm the end of an utterance within %g s", CLOSE_DEADLINE_S)
         finally:
             await self._codec.aclose()
-        if self._after_close is not None:
-            await self._after_close()
+        await self._slots.wait_free()

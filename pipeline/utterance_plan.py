@@ -1,11 +1,18 @@
-"""How one utterance is spoken: everything but its text."""
+"""How one utterance is spoken: everything but its text; its slots, and the count of its frames."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+from voxgate.codecs.pcm import FRAME_MS
+
 from .checkpoint.voice_config import VoiceConfig
-from .talker.generation import Sampling
+from .codec.resumable_stream import UtteranceCodec
+from .interface import LeasedSlots
+from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 
 
@@ -41,7 +48,57 @@ class UtterancePlan:
             return self.lookahead_frames
         return min(self.lookahead_frames, self.initial_burst_frames + heard)
 
-    def frame_cap(self, tokens: int, before: int) -> int:
-        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of earlier generations."""
-        cap = self.rules.limits.max_frames(tokens)
+    def frame_cap(self, tokens: int, before: int, continued: int = 0) -> int:
+        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance.
+
+        `continued`: of these, frames that the same tokens were spoken in, which the generation continues.
+        """
+        cap = max(0, self.rules.limits.max_frames(tokens) - continued)
         return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
+
+
+@dataclass(slots=True)
+class FrameCounts:
+    """Frames of an utterance."""
+
+    generated: int = 0
+    """By all generations."""
+    before: int = 0
+    """Of these, before the generation in progress."""
+    passed: int = 0
+    """Of these, behind the playback position: heard, or cut off."""
+    delivered: int = 0
+    """Given out: decoded and not cut off."""
+
+    def due(self, first_frame_s: float | None, now_s: float, *, paced: bool) -> int:
+        """Returns how many are no longer urgent: those behind the playback position.
+
+        Unpaced speech has none; its frames are due as if it were played in real time from its first frame on.
+        """
+        if paced or first_frame_s is None:
+            return self.passed
+        return min(self.generated, int((now_s - first_frame_s) * 1000) // FRAME_MS)
+
+
+@dataclass(slots=True)
+class SpeechSlots:
+    """What an utterance does in its slots: begin generations in the talker's, decode in the codec's.
+
+    `after_close`: awaited once when both were closed.
+    """
+
+    open_generation: Callable[[], Generation]
+    codec: UtteranceCodec
+    after_close: Callable[[], Awaitable[None]] | None = None
+
+    async def wait_free(self) -> None:
+        """Waits until another utterance may use them. Safe to call twice."""
+        wait, self.after_close = self.after_close, None
+        if wait is not None:
+            await wait()
+
+
+TakeSlots = Callable[[LeasedSlots | None, NDArray[np.int16]], SpeechSlots]
+"""Opens an utterance in the leased slots, or in free ones, behind frames of the codec, int16 [frames, codebooks].
+
+Raises EngineNotReady, AtCapacity."""

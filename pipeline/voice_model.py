@@ -6,10 +6,11 @@ Nothing here loads weights: only the headers of their files are read.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 from voxgate.codecs.neural.checkpoint import CodecFormatError
 from voxgate.codecs.neural.config import CodecMode, DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import check_tensors
@@ -25,16 +26,16 @@ from .checkpoint.weights import check_weights
 from .cloned_voice import ClonedVoice
 from .credit import CreditRounds
 from .errors import CheckpointError
-from .interface import SamplingOptions, SpeechRequest, VoiceInfo
-from .talker.generation import Generation, Sampling
+from .interface import LeasedSlots, SamplingOptions, SpeechRequest, VoiceInfo
+from .talker.generation import Sampling
 from .talker.vllm.config import GpuOptions
 from .talker.vllm.proven import CPU_HEAD_DIMS
 from .text.markup.filter import MarkupFilter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
-from .utterance import UtteranceCodec, UtteranceSpeech
-from .utterance_plan import UtterancePlan
+from .utterance import UtteranceSpeech
+from .utterance_plan import TakeSlots, UtterancePlan
 from .voices import ModelVoices
 
 
@@ -164,11 +165,10 @@ class VoiceModel:
         request: SpeechRequest,
         plan: UtterancePlan,
         *,
-        open_generation: Callable[[], Generation],
-        codec: UtteranceCodec,
+        place: LeasedSlots | None,
+        take_slots: TakeSlots,
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None] = lambda _: None,
-        after_close: Callable[[], Awaitable[None]] | None = None,
     ) -> UtteranceSpeech:
         """Begins the utterance of a plan; its pace goes to the voice's next one."""
 
@@ -180,11 +180,11 @@ class VoiceModel:
             plan,
             text=self._utterance_text(request),
             timing=self._timing(request),
-            open_generation=open_generation,
-            codec=codec,
+            # The talker continues the reference recording, so the codec does too.
+            slots=take_slots(place, plan.prompt.reference.astype(np.int16)),
+            take_slots=take_slots,
             credit=credit,
             on_end=end,
-            after_close=after_close,
             text_turns=self._text_turns,
             markup=MarkupFilter(request.markup),
         )

@@ -77,8 +77,10 @@ class Admission(Protocol):
     def slots(self) -> int:
         """Utterances that may hold one now."""
 
-    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
-        """Returns a ticket with a slot or a place in the queue.
+    def enqueue(
+        self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float, *, resumes: bool = False
+    ) -> Ticket:
+        """Returns a ticket with a slot or a place in the queue; with `resumes` before the caller's other tickets.
 
         Raises KeyLimit and AtCapacity, unless they are reported later by `Ticket.error`.
         """
@@ -129,8 +131,10 @@ class AdmissionQueue:
     def slots(self) -> int:
         return self._slots()
 
-    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
-        """Returns a ticket with a slot or a place in the queue.
+    def enqueue(
+        self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float, *, resumes: bool = False
+    ) -> Ticket:
+        """Returns a ticket with a slot or a place in the queue; with `resumes` before the caller's other tickets.
 
         Raises KeyLimit; AtCapacity when the caller has its share of the queue, or the queue is full. A full queue drops
         the newest ticket of the caller with most tickets for a caller that has fewer, also with the new one.
@@ -142,7 +146,9 @@ class AdmissionQueue:
             self._grant(ticket, now_s)
             return ticket
         dropped = self._make_room(caller.name, now_s)
-        self._waiting.setdefault(caller.name, deque()).append(ticket)
+        queue = self._waiting.setdefault(caller.name, deque())
+        # An utterance that gave its slot up has a listener who waits for its next word.
+        queue.insert(0 if resumes else len(queue), ticket)
         self._count(ticket)
         self._queued += 1
         self._renumber(now_s, silent=ticket)

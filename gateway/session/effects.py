@@ -38,6 +38,14 @@ class ReadSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspendSpeech:
+    """Suspend `speech`; then call `ServerSession.on_suspended`."""
+
+    utterance: ServerUtterance
+    speech: Speech
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSpeech:
     """Close the utterance's speech, if one is open, then release its ticket."""
 
@@ -58,7 +66,7 @@ class CloseSocket:
     timeout_s: float = 1.0
 
 
-Effect = SendMessage | SendAudio | ReadSpeech | CloseSpeech | SendProbe | CloseSocket
+Effect = SendMessage | SendAudio | ReadSpeech | SuspendSpeech | CloseSpeech | SendProbe | CloseSocket
 
 
 class EffectQueue:
@@ -126,7 +134,7 @@ class EffectQueue:
             self.closed = True
 
     def drop_audio(self, utterance: ServerUtterance) -> None:
-        """Removes audio and reading of an utterance that has ended."""
+        """Removes audio, reading and suspension of an utterance that has ended."""
         self._effects = deque(effect for effect in self._effects if not _is_audio_of(utterance, effect))
 
     def clear(self) -> tuple[ServerUtterance, ...]:
@@ -138,4 +146,4 @@ class EffectQueue:
 
 
 def _is_audio_of(utterance: ServerUtterance, effect: Effect) -> bool:
-    return isinstance(effect, SendAudio | ReadSpeech) and effect.utterance is utterance
+    return isinstance(effect, SendAudio | ReadSpeech | SuspendSpeech) and effect.utterance is utterance

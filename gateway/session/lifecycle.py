@@ -2,6 +2,8 @@
 
 open ──enqueue──▶ queued ──admit──▶ speaking ──end──▶ ending ──spoken──▶ draining ──drained──▶ done ──interrupt──▶ …
                      └──end──▶ queued_ended ──admit──────▲
+speaking ──suspend──▶ suspended ──enqueue──▶ queued
+                          └──end──▶ suspended_ended ──enqueue──▶ queued_ended
 (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
 """
 
@@ -23,6 +25,10 @@ class State(StrEnum):
     """Generates speech; accepts text."""
     ENDING = "ending"
     """Generates speech; its text is complete."""
+    SUSPENDED = "suspended"
+    """Waited for text while others waited for a slot, and gives its own up; accepts text, with which it asks again."""
+    SUSPENDED_ENDED = "suspended_ended"
+    """As SUSPENDED; its text is complete."""
     DRAINING = "draining"
     """The talker has finished and its slot is free; audio packets are still to be sent."""
     DONE = "done"
@@ -37,7 +43,9 @@ class Event(StrEnum):
     ENQUEUE = "enqueue"
     """It asks for a talker slot, with its first speakable text."""
     ADMIT = "admit"
-    """It gets a talker slot."""
+    """It gets a talker slot, or keeps the one that it was to give up."""
+    SUSPEND = "suspend"
+    """It gives its slot up."""
     TEXT = "text"
     FLUSH = "flush"
     END = "end"
@@ -65,14 +73,32 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.TEXT: State.QUEUED,
         Event.FLUSH: State.QUEUED,
         Event.END: State.QUEUED_ENDED,
+        Event.SPOKEN: State.DRAINING,
         **_ABORT,
     },
-    State.QUEUED_ENDED: {Event.ADMIT: State.ENDING, **_ABORT},
+    # Text that came while it was suspended may turn out to have nothing to speak.
+    State.QUEUED_ENDED: {Event.ADMIT: State.ENDING, Event.SPOKEN: State.DRAINING, **_ABORT},
     State.SPEAKING: {
         Event.TEXT: State.SPEAKING,
         Event.FLUSH: State.SPEAKING,
         Event.END: State.ENDING,
         # The frame limit can end the speech before the client has ended the text.
+        Event.SPOKEN: State.DRAINING,
+        Event.SUSPEND: State.SUSPENDED,
+        **_ABORT,
+    },
+    State.SUSPENDED: {
+        Event.TEXT: State.SUSPENDED,
+        Event.FLUSH: State.SUSPENDED,
+        Event.END: State.SUSPENDED_ENDED,
+        Event.ENQUEUE: State.QUEUED,
+        Event.ADMIT: State.SPEAKING,
+        Event.SPOKEN: State.DRAINING,
+        **_ABORT,
+    },
+    State.SUSPENDED_ENDED: {
+        Event.ENQUEUE: State.QUEUED_ENDED,
+        Event.ADMIT: State.ENDING,
         Event.SPOKEN: State.DRAINING,
         **_ABORT,
     },

@@ -28,8 +28,8 @@ from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Unauthorized, Utter
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
-from .admission import Admission, Ticket
-from .effects import Effect, EffectQueue, ReadSpeech
+from .admission import Admission
+from .effects import Effect, EffectQueue
 from .lifecycle import IllegalEvent
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
@@ -37,14 +37,9 @@ from .rate_policy import RatePolicy
 from .timers import UtteranceTimers
 from .utterance import ServerUtterance
 from .utterance_factory import UtteranceFactory
+from .utterance_slots import UtteranceSlots
 
 log = logging.getLogger(__name__)
-
-MAX_STARVED_S = 10.0
-"""Seconds, in all, that an utterance may hold its slot without audio, for lack of text, while other utterances wait for
-one. A trickle of text would otherwise hold it until the utterance timeout."""
-STARVED_INTERVAL_S = 1.0
-"""Seconds between looks at whether others wait, while an utterance waits for text."""
 
 
 class Ending(NamedTuple):
@@ -99,6 +94,7 @@ class ServerSession:
         self._timers = UtteranceTimers(
             protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
         )
+        self._slots = UtteranceSlots(caller, factory, admission, self._effects, self._termination, wake)
         self._text_idle_timeout_s = settings.text_idle_timeout_s
         self._utterance_timeout_s = settings.utterance_timeout_s
         self._next_number = 1
@@ -209,12 +205,14 @@ class ServerSession:
                 self._start(message, now_s)
             case messages.Flush():
                 utterance = self._utterances.find(message.utterance)
-                if not utterance.text_needs_slot or self._enqueue(utterance, message, now_s):
+                if not utterance.text_needs_slot or self._slots.enqueue(utterance, message.id, now_s):
                     utterance.flush(now_s)
+                    self._slots.enqueue_again(utterance, message.id, now_s)
             case messages.End():
                 utterance = self._utterances.find(message.utterance)
-                if not utterance.text_needs_slot or self._enqueue(utterance, message, now_s):
+                if not utterance.text_needs_slot or self._slots.enqueue(utterance, message.id, now_s):
                     utterance.end(now_s)
+                    self._slots.enqueue_again(utterance, message.id, now_s)
             case messages.Interrupt():
                 self._interrupt(message, now_s)
             case messages.Ping():
@@ -224,7 +222,7 @@ class ServerSession:
         utterance.check_text(message.text)
         self._caller.charge_text(len(message.text), now_s)
         if utterance.add_text(message.text, now_s):
-            self._enqueue(utterance, message, now_s)
+            self._slots.enqueue(utterance, message.id, now_s)
 
     def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
         self._rate_policy.take("interrupts", now_s)
@@ -281,46 +279,6 @@ class ServerSession:
         log.info("utterance accepted", extra=self._ids(utterance))
         self._effects.send(messages.AcceptedMessage(utterance=utterance.name))
 
-    def _enqueue(self, utterance: ServerUtterance, message: messages.ClientMessage, now_s: float) -> bool:
-        """Requests a slot for an utterance that has something to say; returns False when a refusal ended it."""
-        try:
-            ticket = self._admission.enqueue(
-                self._caller, lambda ticket, _: self._on_ticket_change(utterance, ticket), now_s
-            )
-        except VoxgateError as error:
-            self._termination.fail(utterance, error, message.id)
-        else:
-            utterance.enqueue(ticket, now_s)
-            self._follow_ticket(utterance, ticket)
-        return not utterance.ended
-
-    # From admission
-
-    def _on_ticket_change(self, utterance: ServerUtterance, ticket: Ticket) -> None:
-        if not utterance.ended:
-            self._follow_ticket(utterance, ticket)
-            self._wake()
-
-    def _follow_ticket(self, utterance: ServerUtterance, ticket: Ticket) -> None:
-        """Fails, queues or admits the utterance, as its ticket says."""
-        if ticket.error is not None:
-            self._termination.fail(utterance, ticket.error)
-        elif ticket.granted:
-            self._admit(utterance, ticket)
-        elif ticket.position:  # 0: not known yet
-            position, eta_ms = ticket.position, ticket.eta_ms
-            self._effects.send(messages.QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
-
-    def _admit(self, utterance: ServerUtterance, ticket: Ticket) -> None:
-        try:
-            speech = self._factory.speech(utterance.request, ticket)
-            started = utterance.admit(speech)
-        except VoxgateError as error:
-            self._termination.fail(utterance, error)
-        else:
-            self._effects.send(started)
-            self._effects.add(ReadSpeech(utterance, speech))
-
     # From the pipeline
 
     def on_audio(self, utterance: ServerUtterance, chunk: SpeechChunk) -> None:
@@ -345,6 +303,10 @@ class ServerSession:
         if not utterance.ended:
             utterance.on_finished()
             self._termination.close_speech(utterance)
+
+    def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
+        """The slot of an utterance is free for others, or it keeps its own. Ignored when it has ended."""
+        self._slots.on_suspended(utterance, now_s, given_up=given_up)
 
     def on_failed(self, utterance: ServerUtterance, error: VoxgateError) -> None:
         """The speech failed: ends the utterance with `error`."""
@@ -404,10 +366,9 @@ class ServerSession:
         elif self._expire(utterance, now_s) or utterance.queued:
             return
         elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
-            self._end_idle(utterance, f"no text for {self._text_idle_timeout_s:g} s", now_s)
-        elif self._starved(utterance, now_s):
-            self._end_idle(utterance, f"others wait for a slot, and it waited {MAX_STARVED_S:g} s for text", now_s)
+            self._end_idle(utterance, now_s)
         else:
+            self._slots.update(utterance, now_s)
             self._timers.update(utterance, now_s)
 
     def _expire(self, utterance: ServerUtterance, now_s: float) -> bool:
@@ -432,22 +393,15 @@ class ServerSession:
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
-        if any(self._starved(utterance, now_s) for utterance in self.active):
-            return now_s
-        # Whether others wait is not an event of this session, so it has to look.
-        starved_s = [utterance.starved_s(now_s) for utterance in self.active]
-        times_s += [now_s + max(STARVED_INTERVAL_S, MAX_STARVED_S - each_s) for each_s in starved_s]
+        times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
         if self._idle_close_s is not None and not times_s:
             times_s.append(self._idle_close_s)
         times_s.append(self._protocol.next_wake_s())
         return min(times_s)
 
-    def _starved(self, utterance: ServerUtterance, now_s: float) -> bool:
-        return self._admission.queued > 0 and utterance.starved_s(now_s) >= MAX_STARVED_S
-
-    def _end_idle(self, utterance: ServerUtterance, reason: str, now_s: float) -> None:
-        """Ends the text of an utterance whose client does not send it fast enough for the slot that it holds."""
-        message = f"{reason}: the utterance is finished with the text received"
+    def _end_idle(self, utterance: ServerUtterance, now_s: float) -> None:
+        """Ends the text of an utterance whose client has stopped sending it."""
+        message = f"no text for {self._text_idle_timeout_s:g} s: the utterance is finished with the text received"
         self._effects.send(
             messages.WarningMessage(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
         )

@@ -78,6 +78,10 @@ class ServerUtterance:
         self._frames_credited = 0
         self._started_s = 0.0
         self._queued_s: float | None = None
+        self._granted_s: float | None = None
+        """When it first got a slot."""
+        self._sent_before_slot = 0
+        """Samples sent before it got its present slot."""
         self._first_text_s: float | None = None
         self._first_packet_s: float | None = None
         self._active_s = 0.0
@@ -99,12 +103,12 @@ class ServerUtterance:
     @property
     def queued(self) -> bool:
         """Whether it waits for a talker slot."""
-        return self.ticket is not None and not self.ticket.granted
+        return self.ticket is not None and not self.ticket.granted and not self.speech_closed
 
     @property
     def queue_deadline_s(self) -> float:
         """When a queued utterance has waited too long; infinity otherwise."""
-        return self.ticket.deadline_s if self.ticket is not None and not self.ticket.granted else math.inf
+        return self.ticket.deadline_s if self.ticket is not None and self.queued else math.inf
 
     def open(self, utterance_id: str, now_s: float) -> None:
         """Begins its life, without a slot."""
@@ -115,7 +119,9 @@ class ServerUtterance:
         """Sets its ticket, which it gets once `needs_slot` was reported."""
         self.state = follow(self.state, Event.ENQUEUE)
         self.ticket = ticket
-        self._queued_s = now_s
+        self._sent_before_slot = self.pacer.sent_samples
+        if self._queued_s is None:
+            self._queued_s = now_s
 
     # From the client
 
@@ -128,7 +134,7 @@ class ServerUtterance:
         return state
 
     def add_text(self, fragment: str, now_s: float) -> bool:
-        """Appends text; returns whether the utterance now needs a slot (`enqueue`).
+        """Appends text; returns whether the utterance now has to ask for a slot (`enqueue`).
 
         Raises TextTooLong; then nothing of the fragment is accepted.
         """
@@ -148,7 +154,12 @@ class ServerUtterance:
             self._first_text_s = now_s
         self._active_s = now_s
         self.state = state
-        return state is State.OPEN and self._speakable.push(fragment)
+        return self.needs_slot_again or (state is State.OPEN and self._speakable.push(fragment))
+
+    @property
+    def needs_slot_again(self) -> bool:
+        """Whether it has given its slot up and now has to ask for one (`enqueue`)."""
+        return self.ticket is None and self.speech is not None and self.speech.needs_slot
 
     @property
     def text_needs_slot(self) -> bool:
@@ -206,6 +217,8 @@ class ServerUtterance:
         """Passes queued text to the opened `speech`; returns the message that announces it. Raises EmptyText."""
         state = follow(self.state, Event.ADMIT)
         self.speech = speech
+        if self.ticket is not None:
+            self._granted_s = self.ticket.granted_s
         for fragment in self._queued_text:
             if fragment is None:
                 speech.flush()
@@ -231,6 +244,19 @@ class ServerUtterance:
             ),
             packet_samples=self._format.packet_ms * rate_hz // 1000,
         )
+
+    def suspend(self) -> None:
+        """Its slot is to be given up; `on_suspended` or `resume` follows."""
+        self.state = follow(self.state, Event.SUSPEND)
+
+    def on_suspended(self) -> Ticket | None:
+        """Its slot is given up; returns the ticket to release."""
+        ticket, self.ticket = self.ticket, None
+        return ticket
+
+    def resume(self) -> None:
+        """It has a slot again, or keeps its own."""
+        self.state = follow(self.state, Event.ADMIT)
 
     def on_audio(self, chunk: SpeechChunk) -> None:
         """Encodes a chunk into the outbox."""
@@ -314,7 +340,7 @@ class ServerUtterance:
             underrun_s=self._underrun_s,
             started_s=self._started_s,
             queued_s=self._queued_s,
-            granted_s=None if self.ticket is None else self.ticket.granted_s,
+            granted_s=self._granted_s,
             text_s=self._first_text_s,
             first_packet_s=self._first_packet_s,
             milestones=self.speech.milestones if self.speech is not None else Milestones(),
@@ -342,14 +368,21 @@ class ServerUtterance:
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
-        return self._active_s + timeout_s if self.state in (State.OPEN, State.SPEAKING) else math.inf
+        open_text = self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED)
+        return self._active_s + timeout_s if open_text else math.inf
 
-    def starved_s(self, now_s: float) -> float:
-        """How long it has held its slot without audio; -infinity while it does not wait for text, or has no slot."""
+    def starved_from_s(self, silence_s: float, total_s: float) -> float:
+        """When it has held its slot for nothing for too long; infinity while it does not wait for text.
+
+        That is `silence_s` after the last text and the last audio sent, or `total_s` in all since it got the slot.
+        """
         granted_s = None if self.ticket is None else self.ticket.granted_s
-        if granted_s is None or self.state is not State.SPEAKING or not (self.speech and self.speech.waiting_for_text):
-            return -math.inf
-        return now_s - granted_s - self.pacer.sent_samples / self._format.sample_rate_hz
+        if granted_s is None or self.state is not State.SPEAKING or self.outbox.next_samples is not None:
+            return math.inf
+        if self.speech is None or not self.speech.waiting_for_text:
+            return math.inf
+        audio_s = (self.pacer.sent_samples - self._sent_before_slot) / self._format.sample_rate_hz
+        return min(max(self._active_s, granted_s) + silence_s, granted_s + audio_s + total_s)
 
     def deadline_s(self, timeout_s: float) -> float:
         """When it has to be over: `timeout_s` and three times the audio sent so far after its start."""

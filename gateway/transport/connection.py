@@ -16,7 +16,16 @@ from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import Speech
 
 from ..session.admission import Admission
-from ..session.effects import CloseSocket, CloseSpeech, Effect, ReadSpeech, SendAudio, SendMessage, SendProbe
+from ..session.effects import (
+    CloseSocket,
+    CloseSpeech,
+    Effect,
+    ReadSpeech,
+    SendAudio,
+    SendMessage,
+    SendProbe,
+    SuspendSpeech,
+)
 from ..session.pacer import TIMER_SLACK_S
 from ..session.session import ServerSession
 from ..session.utterance import ServerUtterance
@@ -90,6 +99,7 @@ class Connection:
         self._effect_taken = asyncio.Event()
         """Wakes the reader, which waits while the backlog is long."""
         self._readers: dict[ServerUtterance, _Reader] = {}
+        self._suspensions: set[asyncio.Task[None]] = set()
         self._tasks: asyncio.TaskGroup
         self._session: ServerSession
 
@@ -108,7 +118,8 @@ class Connection:
                     # The end of either half ends the other, which may wait for something that only the first one does.
                     await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    for task in (*halves, *(reader.task for reader in self._readers.values())):
+                    readers = (reader.task for reader in self._readers.values())
+                    for task in (*halves, *readers, *self._suspensions):
                         task.cancel()
         finally:
             for utterance in session.on_disconnect():
@@ -164,6 +175,10 @@ class Connection:
                 has_room = asyncio.Event()
                 task = self._tasks.create_task(self._read_speech(effect.utterance, effect.speech, has_room))
                 self._readers[effect.utterance] = _Reader(task, has_room)
+            case SuspendSpeech():
+                suspension = self._tasks.create_task(self._suspend(effect.utterance, effect.speech))
+                self._suspensions.add(suspension)
+                suspension.add_done_callback(self._suspensions.discard)
             case CloseSpeech():
                 self._close_speech(effect.utterance)
             case SendProbe():
@@ -206,6 +221,18 @@ class Connection:
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.on_finished(utterance)
+        self._changed.set()
+
+    async def _suspend(self, utterance: ServerUtterance, speech: Speech) -> None:
+        try:
+            given_up = await speech.suspend()
+        except Exception:
+            log.exception(
+                "suspending a speech failed", extra={"session": self._session.name, "utterance": utterance.id}
+            )
+            self._session.on_failed(utterance, GenerationFailed("the speech failed"))
+        else:
+            self._session.on_suspended(utterance, self._loop.time(), given_up=given_up)
         self._changed.set()
 
     def _close_speech(self, utterance: ServerUtterance) -> None:

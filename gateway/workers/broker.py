@@ -57,7 +57,9 @@ class Broker:
         number = request.ticket
         caller = self._callers.find(request.caller, request.limit)
         try:
-            ticket = self._admission.enqueue(caller, lambda ticket, _: self._notify(number, ticket), now_s)
+            ticket = self._admission.enqueue(
+                caller, lambda ticket, _: self._notify(number, ticket), now_s, resumes=request.resumes
+            )
         except VoxgateError as error:
             self._refuse(number, error)
             return

@@ -44,11 +44,15 @@ class Status(Message, frozen=True):
 
 
 class Join(Message, frozen=True):
-    """Worker: an utterance of `caller` requests a slot. `limit` bounds the caller's active utterances."""
+    """Worker: an utterance of `caller` requests a slot. `limit` bounds the caller's active utterances.
+
+    `resumes`: it had one and gave it up while it waited for text.
+    """
 
     ticket: int
     caller: str
     limit: int | None
+    resumes: bool = False
 
 
 class Leave(Message, frozen=True):

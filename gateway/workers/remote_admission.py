@@ -43,14 +43,16 @@ class RemoteAdmission:
         self.active, self.queued, self.slots = status.active, status.queued, status.slots
         self._retry_ms = status.retry_ms
 
-    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+    def enqueue(
+        self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float, *, resumes: bool = False
+    ) -> Ticket:
         ticket = Ticket(caller, now_s + max(self._wait_s, FIRST_REPLY_S), on_change)
         number = next(self._numbers)
         self._open[number] = ticket
         self._wait_until_s[number] = now_s + self._wait_s
         self._number_of[ticket] = number
         caller.utterances += 1
-        self._send(Join(number, caller.name, caller.limits.utterances))
+        self._send(Join(number, caller.name, caller.limits.utterances, resumes))
         return ticket
 
     def release(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the interface's signature

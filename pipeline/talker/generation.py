@@ -44,6 +44,19 @@ class Sampling:
     """Whether speech may end before all text was read, as in the reference implementation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a generation that waits for text goes on in another slot: each position gets the same inputs.
+
+    `prompt`: the original one with the frames made so far. `tokens`: the text read so far, to be fed again.
+    """
+
+    prompt: Prompt
+    tokens: list[int]
+    frames: int
+    """Frames made so far, in all slots."""
+
+
 class Generation:
     """The owner of a talker slot, for one prompt and its speech.
 
@@ -59,6 +72,8 @@ class Generation:
         """Records received so far: frames, and the end of speech."""
         self.decoded = False
         """Whether the engine decodes the first frame (`decode_first`)."""
+        self.continued_frames = 0
+        """Frames that were made in other slots (`Continuation`)."""
         self._tables = tables
         self._row = tables.control[slot]
         self._engine = engine
@@ -67,6 +82,8 @@ class Generation:
         self._request: asyncio.Task[int] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._ready: deque[Frame] = deque()
+        self._made: list[Frame] = []
+        """All frames received so far."""
         self._arrived = asyncio.Event()
         self._error: Exception | None = None
         self._closed = False
@@ -148,6 +165,20 @@ class Generation:
         """No more text follows."""
         self.feed((), last=True)
 
+    def continuation(self) -> Continuation | None:
+        """How it can go on in another slot; None when it has ended, or has more frames than fit into a prompt."""
+        assert self._prompt is not None, "continuation before prepare"
+        shape, prompt = self._tables.shape, self._prompt.continued(self._made)
+        if self.finish_reason is not None or prompt.positions(shape.text) > shape.prefix:
+            return None
+        frames = self.continued_frames + len(self._made)
+        return Continuation(prompt, self._tables.text[self.slot, : self.tokens].tolist(), frames)
+
+    def repeat(self, continuation: Continuation) -> None:
+        """Takes the text that was read in the other slot, behind `prepare` with the continuation's prompt."""
+        self.continued_frames = continuation.frames
+        self.feed(continuation.tokens)
+
     def cap(self, frames: int) -> None:
         """Forces the end after `frames` frames, at most what the slot holds; in effect once the text is closed."""
         self._row[Field.FRAME_CAP] = min(frames, self._tables.shape.frames - 1)
@@ -219,7 +250,9 @@ class Generation:
         self.frames += 1
         if not flags & ~RecordFlag.DECODED:
             self.decoded |= bool(flags)
-            self._ready.append(codes.astype(np.int16))
+            frame = codes.astype(np.int16)
+            self._made.append(frame)
+            self._ready.append(frame)
         elif flags & RecordFlag.FAILED:
             self.fail(GenerationFailed("the talker computed numbers that are not finite"))
         elif flags & RecordFlag.END:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,12 @@ class Prompt:
     def reference(self) -> CodecSide:
         """The reference's frames, int32 [frames, groups]; 0 frames without a reference."""
         return self.context[1:]
+
+    def continued(self, frames: Sequence[NDArray[np.int16]]) -> Prompt:
+        """The prompt of a generation that goes on behind `frames`, int16 [groups] each, made from this one."""
+        if not frames:
+            return self
+        return replace(self, context=np.concatenate([self.context, np.array(frames, np.int32)]))
 
     def positions(self, tokens: int) -> int:
         """Rows that the prompt takes in the prefix table, for a text of `tokens` tokens: the longer side decides."""

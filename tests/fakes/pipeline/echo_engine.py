@@ -83,14 +83,14 @@ class EchoEngine:
         row = self.tables.control[generation.slot]
         frame = 0
         while True:
-            while not (frame < row[Field.CREDIT] and (frame < row[Field.TEXT_LEN] or row[Field.CLOSED])):
+            while not (frame < row[Field.CREDIT] and (frame < self._text_frames(row) or row[Field.CLOSED])):
                 await self._next_news()
             await asyncio.sleep(self._frame_s)
             if self.dead:
                 raise EngineLost("the talker's engine died")
             assert row[Field.EPOCH] == generation.epoch
             flags = self._flags(frame, row)
-            codes = self._codes(generation.slot, frame, int(row[Field.TEXT_LEN]))
+            codes = self._codes(generation.slot, frame, row)
             if self._decodes_first and not frame and row[Field.CODEC_SLOT]:
                 generation.on_record(frame, int(RecordFlag.DECODED), codes)
                 generation.on_audio(np.full(FRAME_SAMPLES, row[Field.CODEC_SLOT] - 1, np.float32))
@@ -111,15 +111,20 @@ class EchoEngine:
             return int(RecordFlag.END)
         if not row[Field.CLOSED]:
             return 0
-        if frame >= max(2, row[Field.TEXT_LEN] + self._tail):
+        if frame >= max(2, self._text_frames(row) + self._tail):
             return int(RecordFlag.END)
         return int(RecordFlag.END | RecordFlag.CAPPED) if frame >= row[Field.FRAME_CAP] else 0
 
-    def _codes(self, slot: int, frame: int, tokens: int) -> np.ndarray:
-        codes = np.zeros(GROUPS, np.int32)
+    @staticmethod
+    def _text_frames(row: np.ndarray) -> int:
+        """Frames that the text suffices for."""
+        return int(row[Field.TEXT_LEN] - row[Field.TEXT_LEAD])
+
+    def _codes(self, slot: int, frame: int, row: np.ndarray) -> np.ndarray:
+        codes, frames = np.zeros(GROUPS, np.int32), self._text_frames(row)
         codes[1] = slot
-        if frame < tokens:
-            codes[0] = self.tables.text[slot, frame]
+        if frame < frames:
+            codes[0] = self.tables.text[slot, frame + row[Field.TEXT_LEAD]]
         else:
-            codes[0] = END_OF_TEXT if frame == tokens else PADDING
+            codes[0] = END_OF_TEXT if frame == frames else PADDING
         return codes

@@ -14,7 +14,7 @@ from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
-from voxgate.pipeline.interface import MarkupDialect, SpeechChunk, TextLayout
+from voxgate.pipeline.interface import LeasedSlots, MarkupDialect, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.markup.filter import MarkupFilter
@@ -22,7 +22,7 @@ from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance import UtteranceSpeech
-from voxgate.pipeline.utterance_plan import UtterancePlan
+from voxgate.pipeline.utterance_plan import SpeechSlots, UtterancePlan
 
 PROMPT = Prompt(
     text=(1, 5),
@@ -160,13 +160,21 @@ class SpeechBench:
             plan,
             text=text,
             timing=timing or WordAligner(),
-            open_generation=self.engine.open,
-            codec=self.codec,
+            slots=SpeechSlots(self.engine.open, self.codec),
+            take_slots=self._take_slots,
             credit=CreditRounds(0.0),
             on_end=self.over.append,
             text_turns=text_turns,
             markup=MarkupFilter(markup),
         )
+
+    def _take_slots(self, place: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:  # noqa: ARG002 - one engine
+        """Slots for a speech that goes on; its new codec has the frames of all before it."""
+        before, self.codec = self.codec, FakeCodec()
+        assert before.closed
+        assert context.tolist() == before.frames[len(before.frames) - len(context) :]
+        self.codec.frames = before.frames
+        return SpeechSlots(self.engine.open, self.codec)
 
     async def __aenter__(self) -> SpeechBench:
         return self

@@ -24,6 +24,7 @@ from voxgate.pipeline.errors import (
 from voxgate.pipeline.interface import (
     EngineState,
     FinishReason,
+    LeasedSlots,
     Milestones,
     SpeechChunk,
     SpeechRequest,
@@ -105,6 +106,8 @@ class ToneSpeech:
         """Frames made."""
         self.heard = 0
         self.closed = False
+        self.suspended = False
+        self.suspensions = 0
         self.before_text: Callable[[str], object] | None = None
         """Called with each fragment, for work that the real text processing would do."""
         self._owner = owner
@@ -119,6 +122,24 @@ class ToneSpeech:
     @property
     def waiting_for_text(self) -> bool:
         return not self._ended and self.made >= self._speakable
+
+    @property
+    def needs_slot(self) -> bool:
+        return self.suspended and self.made < self._speakable
+
+    async def suspend(self) -> bool:
+        if not self.waiting_for_text or self.closed or self._failure is not None:
+            return False
+        self.suspended = True
+        self.suspensions += 1
+        await asyncio.sleep(self._script.close_s)
+        self._owner.freed(self)
+        return True
+
+    def resume(self, place: LeasedSlots | None = None) -> None:  # noqa: ARG002 - it leases none
+        self._owner.occupy(self)
+        self.suspended = False
+        self._changed.set()
 
     def push_text(self, fragment: str) -> None:
         assert not self._ended
@@ -187,6 +208,8 @@ class ToneSpeech:
         return self._make(frames) if frames > 0 else None
 
     def _next_frames(self) -> int:
+        if self.suspended:
+            return 0
         frames = min(self._speakable - self.made, self._script.chunk_frames)
         frames = min(frames, self.heard + self._script.lookahead_frames - self.made)
         return frames if self._cap is None else min(frames, self._cap - self.made)
@@ -290,12 +313,16 @@ class ToneSynthesizer:
         del self.voices[name]
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
+        speech = ToneSpeech(self, request)
+        self.occupy(speech)
+        self.speeches.append(speech)
+        return speech
+
+    def occupy(self, speech: ToneSpeech) -> None:
+        """Give a speech a slot."""
         if not self._state.speaks:
             raise EngineNotReady("not ready", retry_after_ms=1000)
         if len(self.open_speeches) >= self.slots:
             raise AtCapacity("no slot")
-        speech = ToneSpeech(self, request)
         self.open_speeches[speech] = None
-        self.speeches.append(speech)
         self.most_open = max(self.most_open, len(self.open_speeches))
-        return speech

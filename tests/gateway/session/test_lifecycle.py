@@ -24,7 +24,7 @@ def test_random_walks_take_every_edge() -> None:
     chance = random.Random(1)
     edges = {(state, event) for state, row in TABLE.items() for event in row}
     hit = set()
-    for _ in range(2000):
+    for _ in range(8000):
         state = State.OPEN
         for _ in range(20):
             event = chance.choice(list(Event))

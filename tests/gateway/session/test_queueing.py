@@ -35,8 +35,7 @@ def test_queued_utterance_fails_after_the_maximum_wait() -> None:
         async with InProcessGateway(slots=1, queue_wait_ms=3000) as gateway:
             socket = gateway.connect()
             for name in ("holds", "waits"):
-                socket.put(type="start", utterance=name, format=PCM)
-                socket.put(type="text", utterance=name, text=SHORT)
+                say(socket, name, LONG)
             await socket.until("queued")
             begin_s = asyncio.get_running_loop().time()
             error = await socket.until("error")
@@ -109,25 +108,6 @@ def test_utterance_without_new_text_is_finished_after_the_idle_timeout() -> None
             assert (warning["code"], warning["utterance"]) == ("text_waited_out", "a")
             socket.put(type="text", utterance="a", text="More.")
             assert (await socket.until("error"))["code"] == "utterance_ended"
-
-    run(scene())
-
-
-def test_trickle_of_text_does_not_hold_a_slot_while_others_wait() -> None:
-    async def scene() -> None:
-        async with InProcessGateway(slots=1, queue_wait_ms=20_000) as gateway:
-            trickler, other = gateway.connect("k1"), gateway.connect("k2")
-            trickler.put(type="start", utterance="a", format=PCM)
-            for _ in range(4):
-                trickler.put(type="text", utterance="a", text="a ")
-                await asyncio.sleep(20)
-            assert not trickler.of("warning"), "nothing else waits"
-            other.put(type="start", utterance="b", format=PCM)
-            other.put(type="text", utterance="b", text=SHORT)
-            other.put(type="end", utterance="b")
-            assert (await trickler.until("warning"))["code"] == "text_waited_out"
-            await trickler.until("done")
-            await other.until("done")
 
     run(scene())
 
