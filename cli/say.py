@@ -58,7 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("streaming", "non_streaming"),
         help="start speaking with the first words (default), or after the whole text",
     )
-    parser.add_argument("--trim-silence", action="store_true", default=None, help="remove silence before the speech")
+    parser.add_argument(
+        "--trim-silence",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="remove silence before the first word (default: as the gateway is configured)",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="random seed; the same seed repeats an utterance exactly")
     parser.add_argument(
         "--output",

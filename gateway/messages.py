@@ -98,13 +98,13 @@ class Start(_ClientMessage):
     sampling: SamplingFields = SamplingFields()
     seed: Count | None = None
     layout: Literal["streaming", "non_streaming"] = "streaming"
-    trim_silence: bool = False
+    trim_silence: bool | None = None
     normalise: bool | None = None
     words: bool = False
     pacing: Literal["playback", "none"] = "playback"
     markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
 
-    def request(self, default_voice: str, *, normalise: bool = False) -> SpeechRequest:
+    def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
         sampling = self.sampling.model_dump(exclude={"max_frames"})
         return SpeechRequest(
@@ -115,7 +115,7 @@ class Start(_ClientMessage):
             seed=self.seed,
             max_frames=self.sampling.max_frames,
             layout=TextLayout(self.layout),
-            trim_silence=self.trim_silence,
+            trim_silence=trim_silence if self.trim_silence is None else self.trim_silence,
             words=self.words,
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",

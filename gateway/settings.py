@@ -123,6 +123,9 @@ class Settings(BaseModel):
         False,
         description="Speak numbers, dates, money, units and the like as words, unless the client chooses otherwise.",
     )
+    trim_silence: bool = Field(
+        True, description="Remove silence before the first word of an utterance, unless the client chooses otherwise."
+    )
     voices_dir: Path = Field(
         Path("~/.local/share/voxgate/voices"), description="Folder of cloned voices (see `voxgate voices`)."
     )

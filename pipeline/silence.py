@@ -14,6 +14,12 @@ QUIET_RMS = 10 ** (-50 / 20)
 """RMS below which a frame is silent, -50 dBFS: breath and a recording's background noise are louder."""
 
 
+_ONSET_WINDOW = FRAME_SAMPLES // 16
+"""Samples of the window in which the first sound is looked for, 5 ms."""
+_MARGIN_WINDOWS = 3
+"""Windows kept before the first sound: it may begin more softly than QUIET_RMS."""
+
+
 def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
     """Returns which frames of float32 [n * 1920] are silent: bool [n]."""
     frames = pcm.reshape(-1, FRAME_SAMPLES)
@@ -21,8 +27,14 @@ def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
     return quiet
 
 
+def begins_at_once(pcm: Pcm) -> bool:
+    """Returns whether sound begins within 15 ms of the start of a frame, float32 [1920]."""
+    windows = pcm[: _MARGIN_WINDOWS * _ONSET_WINDOW].reshape(-1, _ONSET_WINDOW)
+    return bool((np.mean(np.square(windows, dtype=np.float64), axis=1) >= QUIET_RMS**2).any())
+
+
 class LeadingSilence:
-    """Cuts silent frames off the start of a stream, except the last, in which the first sound may begin.
+    """Cuts silent frames off the start of a stream, except one where the sound begins right behind it.
 
     At most `max_frames` are cut, so that a stream that is quiet throughout is still played.
     """
@@ -47,7 +59,10 @@ class LeadingSilence:
             pcm, self._held = np.concatenate([self._held, pcm]), None
         quiet = quiet_frames(pcm)
         silent = len(quiet) if quiet.all() else int(np.argmin(quiet))
-        cut = min(max(0, silent - 1), self._remaining)
+        if silent < len(quiet) and not begins_at_once(pcm[silent * FRAME_SAMPLES :][:FRAME_SAMPLES]):
+            cut = min(silent, self._remaining)
+        else:
+            cut = min(max(0, silent - 1), self._remaining)
         self.frames += cut
         self._remaining -= cut
         pcm = pcm[cut * FRAME_SAMPLES :]

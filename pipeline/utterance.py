@@ -35,7 +35,7 @@ FIRST_CHARACTERS = 16
 """Characters of a long first fragment that are tokenized before the rest: enough for the first token, with which the
 talker begins."""
 MAX_TRIMMED_FRAMES = 12
-"""Most frames of leading silence that are cut off on request, about 1 s."""
+"""Most frames of leading silence that are cut off, about 1 s."""
 CLOSE_DEADLINE_S = 30.0
 """How long `aclose` waits for the engine; longer than the engine's watchdogs take to find that it hangs."""
 
@@ -456,11 +456,9 @@ class UtteranceSpeech:
             self._grant_credit()
         if self._silence.push(pcm):
             self._end_in_silence()
-        trimmed = self._leading.frames
         pcm = self._leading.cut(pcm)
-        if self._leading.frames > trimmed:
-            # Frames that are cut off are not played, so they must not count as ahead of playback.
-            self._pass_frames(self._leading.frames)
+        # Frames that are cut off or held back are not played, so they must not count as ahead of playback.
+        self._pass_frames(self._leading.frames + self._leading.held)
         return pcm
 
     def _end_in_silence(self) -> None:

@@ -79,7 +79,8 @@ class UtteranceFactory:
         Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat.
         """
         self._check_ready()
-        request = message.request(self.default_voice, normalise=self.settings.normalise)
+        settings = self.settings
+        request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
         try:
             audio_format = message.format.audio_format()

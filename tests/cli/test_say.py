@@ -108,9 +108,9 @@ def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str
 
 
 def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) -> None:
-    options = ["--layout", "non_streaming", "--trim-silence", "--output", str(tmp_path / "a.wav")]
+    options = ["--layout", "non_streaming", "--no-trim-silence", "--output", str(tmp_path / "a.wav")]
     assert main(["say", "--url", gateway.url, *options, "Hello"]) == 0
-    assert (gateway.received[0]["layout"], gateway.received[0]["trim_silence"]) == ("non_streaming", True)
+    assert (gateway.received[0]["layout"], gateway.received[0]["trim_silence"]) == ("non_streaming", False)
 
 
 def test_audio_is_played_and_words_are_printed(gateway: FakeGateway, player: Path) -> None:

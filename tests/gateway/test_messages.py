@@ -180,10 +180,11 @@ def test_encoded_message_leaves_out_absent_fields() -> None:
 def test_request_follows_layout_and_trim_silence() -> None:
     plain = messages.Start(type="start", utterance="a")
     assert plain.request("v").layout is TextLayout.STREAMING
-    assert not plain.request("v").trim_silence
-    asked = messages.Start(type="start", utterance="a", layout="non_streaming", trim_silence=True)
+    assert plain.request("v").trim_silence
+    assert not plain.request("v", trim_silence=False).trim_silence
+    asked = messages.Start(type="start", utterance="a", layout="non_streaming", trim_silence=False)
     assert asked.request("v").layout is TextLayout.NON_STREAMING
-    assert asked.request("v").trim_silence
+    assert not asked.request("v").trim_silence
 
 
 def test_client_overrides_the_default_of_normalise() -> None:

@@ -29,7 +29,9 @@ CHUNKS = st.lists(st.integers(1, 4), min_size=1, max_size=30)
 
 
 @given(silent=st.integers(0, 20), loud=st.integers(0, 5), most=st.integers(0, 12), sizes=CHUNKS)
-def test_all_but_one_silent_frame_is_cut(silent: int, loud: int, most: int, sizes: list[int]) -> None:
+def test_all_but_one_silent_frame_is_cut_before_sound_that_begins_at_once(
+    silent: int, loud: int, most: int, sizes: list[int]
+) -> None:
     frames = [0] * silent + list(range(1, loud + 1)) + [0] * 3
     if not loud:
         frames = [0] * silent
@@ -43,6 +45,19 @@ def test_all_but_one_silent_frame_is_cut(silent: int, loud: int, most: int, size
     expected = min(most, max(0, silent - 1))
     assert leading.frames == expected
     assert out == frames[expected:]
+
+
+@pytest.mark.parametrize(("begins_ms", "kept"), [(0, 1), (10, 1), (16, 0), (40, 0)])
+def test_last_silent_frame_is_kept_where_sound_begins_right_behind_it(begins_ms: int, kept: int) -> None:
+    loud = sound(20)
+    loud[: begins_ms * 24] = 0
+    for split in (False, True):
+        leading = LeadingSilence(12)
+        pcm = np.concatenate([sound(0, 0, 0), loud])
+        parts = [pcm[: 3 * FRAME_SAMPLES], pcm[3 * FRAME_SAMPLES :]] if split else [pcm]
+        out = np.concatenate([leading.cut(part) for part in parts])
+        assert leading.frames == 3 - kept
+        assert out.tolist() == pcm[leading.frames * FRAME_SAMPLES :].tolist()
 
 
 def test_immediate_sound_is_returned_at_once() -> None:

@@ -12,7 +12,7 @@ from voxgate.pipeline.interface import FinishReason, SpeechChunk
 from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES
 
 
-def test_leading_silence_is_cut_on_request(bench: Callable[..., SpeechBench]) -> None:
+def test_leading_silence_is_cut(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench(trim_silence=True, lookahead_frames=4) as b:
             b.codec.silent = lambda number: number < 7
@@ -38,7 +38,7 @@ def test_leading_silence_is_cut_on_request(bench: Callable[..., SpeechBench]) ->
     run(scene())
 
 
-def test_leading_silence_is_kept_by_default(bench: Callable[..., SpeechBench]) -> None:
+def test_leading_silence_is_kept_if_wanted(bench: Callable[..., SpeechBench]) -> None:
     async def scene() -> None:
         async with bench() as b:
             b.codec.silent = lambda number: number < 7
