@@ -122,6 +122,7 @@ class Session:
         words: bool = False,
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
+        lead_ms: int | None = None,
         markup: Sequence[str] | None = None,
     ) -> AsyncIterator[Utterance]:
         """Starts an utterance; text can be sent at once. The gateway chooses options left out (docs/protocol.md).
@@ -143,6 +144,7 @@ class Session:
             "words": words or None,
             "normalise": normalise,
             "pacing": pacing,
+            "lead_ms": lead_ms,
             "markup": None if markup is None else list(markup),
         }
         start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 from voxgate.pipeline.interface import MarkupDialect, SamplingOptions, SpeechRequest, TextLayout, WordTime
 
@@ -102,6 +103,7 @@ class Start(_ClientMessage):
     normalise: bool | None = None
     words: bool = False
     pacing: Literal["playback", "none"] = "playback"
+    lead_ms: Annotated[int, Field(ge=FRAME_MS, lt=2**31)] | None = None
     markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
@@ -256,6 +258,7 @@ class Limits(_Message):
     """Limits of a socket, sent in the `session` message. `Settings.session_limits` fills it in."""
 
     lead_ms: int
+    lead_max_ms: int
     utterances_per_session: int
     characters_per_utterance: int
     message_bytes: int

@@ -183,7 +183,9 @@ class Settings(BaseModel):
     # Pacing
 
     send_ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
-        400, description=f"Milliseconds of audio sent ahead of playback, at least {FRAME_MS}."
+        400,
+        description=f"Milliseconds of audio sent ahead of playback, at least {FRAME_MS}, unless the client asks for "
+        "another lead. Protocols whose clients keep buffers of their own get lookahead_ms less two frames.",
     )
     lookahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
         2000,
@@ -275,7 +277,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_lookahead(self) -> Self:
-        if self.lookahead_ms < self.send_ahead_ms + 2 * FRAME_MS:
+        if self.max_send_ahead_ms < self.send_ahead_ms:
             least_ms = self.send_ahead_ms + 2 * FRAME_MS
             raise ValueError(
                 f"lookahead_ms must be at least send_ahead_ms + {2 * FRAME_MS} = {least_ms}, got {self.lookahead_ms}"
@@ -314,10 +316,16 @@ class Settings(BaseModel):
         """Whether clients need an API key."""
         return self.keys_file is not None or bool(self.keys)
 
+    @property
+    def max_send_ahead_ms(self) -> int:
+        """Most milliseconds of audio that can be sent ahead: what is generated ahead, less two frames under way."""
+        return self.lookahead_ms - 2 * FRAME_MS
+
     def session_limits(self, model_characters: int) -> Limits:
         """Returns the limits that a client is sent; `model_characters` is the model's own text limit."""
         return Limits(
             lead_ms=self.send_ahead_ms,
+            lead_max_ms=self.max_send_ahead_ms,
             utterances_per_session=self.utterances_per_session,
             characters_per_utterance=min(self.max_characters, model_characters),
             message_bytes=self.max_message_bytes,

@@ -28,6 +28,8 @@ class Pacer:
 
     def __init__(self, rate_hz: int, send_ahead_ms: int | None) -> None:
         self._rate_hz = rate_hz
+        self.send_ahead_s = 0.0 if send_ahead_ms is None else send_ahead_ms / 1000
+        """The lead; 0 without pacing."""
         self._lead_samples = None if send_ahead_ms is None else send_ahead_ms * rate_hz // 1000
         self._frame_samples = FRAME_MS * rate_hz // 1000
         self._sent = 0
@@ -74,7 +76,8 @@ class Pacer:
 
     def played_out_s(self, now_s: float) -> float:
         """When the client will have played everything sent, by the clock alone."""
-        return now_s + (self._sent - self.position_samples(now_s)) / self._rate_hz
+        # Playback begins in the future while the client still plays an earlier utterance.
+        return max(now_s, self._anchor_s) + (self._sent - self.position_samples(now_s)) / self._rate_hz
 
     def send(self, samples: int, now_s: float) -> float:
         """Records that a packet of `samples` leaves; returns how long the client had nothing to play before it, in s.

@@ -50,6 +50,8 @@ class WireProtocol:
     """Whether utterances are played one after another, so that audio sent ahead for one delays the next."""
     voice: str | None = None
     """The voice of all its utterances, where the client asks for it before the first; the answer's headers name it."""
+    clients_buffer: ClassVar[bool] = False
+    """Whether its clients keep audio in buffers of their own, so that all that is generated may be sent at once."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
     """Close code for a client that stopped reading."""
 

@@ -270,7 +270,7 @@ class ServerSession:
         if self._idle_close_s is not None:
             raise self._ending.error()
         self._utterances.check_limit()
-        utterance = self._factory.utterance(message, self._next_number)
+        utterance = self._factory.utterance(message, self._next_number, clients_buffer=self._protocol.clients_buffer)
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
         utterance.open(f"{self.name}.{utterance.number}", now_s)

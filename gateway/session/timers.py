@@ -53,12 +53,12 @@ class UtteranceTimers:
 
     def on_write_blocked(self, utterance: ServerUtterance, now_s: float, since_s: float) -> None:
         """Applies the slow-consumer timeout to a write that has been blocked since `since_s`."""
-        deadlines_s = self._slow_consumer_timeout.deadlines_since_s(since_s, paced=utterance.paced)
+        deadlines_s = self._slow_consumer_timeout.deadlines_since_s(since_s, utterance)
         self._check_slow_consumer(utterance, now_s, *deadlines_s)
 
     def on_idle_write_blocked(self, now_s: float, since_s: float) -> None:
         """As `on_write_blocked`, for a socket without an active utterance."""
-        _, close_s = self._slow_consumer_timeout.deadlines_since_s(since_s)
+        _, close_s = self._slow_consumer_timeout.deadlines_since_s(since_s, None)
         if now_s >= close_s:
             self._close_socket()
 
@@ -92,16 +92,19 @@ a good part of them was read, which takes a player seconds.
 class SlowConsumerTimeout:
     """Decides when a client is warned and when its socket is closed.
 
-    It judges by blocked writes, by acks that stopped, and by unanswered read probes.
+    It judges by blocked writes, by acks that stopped, and by unanswered read probes. A client with a lead of more than
+    `SLOW_AFTER_S` has so much more time, because its listener does not hear that it reads nothing.
     """
 
     def __init__(self, probe: ReadProbe, timeout_s: float) -> None:
         self._read_probe = probe
         self._timeout_s = timeout_s
 
-    def deadlines_since_s(self, since_s: float, *, paced: bool = True) -> tuple[float, float]:
+    def deadlines_since_s(self, since_s: float, utterance: ServerUtterance | None) -> tuple[float, float]:
         """When to warn and when to close a client that has read nothing since `since_s`."""
-        return since_s + SLOW_AFTER_S, since_s + self._timeout_s * (1 if paced else UNPACED_TIMEOUT_FACTOR)
+        timeout_s = self._timeout_s * (1 if utterance is None or utterance.paced else UNPACED_TIMEOUT_FACTOR)
+        since_s += _buffered_s(utterance)
+        return since_s + SLOW_AFTER_S, since_s + timeout_s
 
     def deadlines_s(self, utterance: ServerUtterance) -> tuple[float, float]:
         """When to warn and when to close the client of `utterance` as things stand; infinity while it keeps up.
@@ -113,10 +116,16 @@ class SlowConsumerTimeout:
         unanswered_s = self._read_probe.unanswered_since_s() if probed else math.inf
         if stalled_s == unanswered_s == math.inf:
             return math.inf, math.inf
-        warn_s, close_s = self.deadlines_since_s(stalled_s)
+        warn_s, close_s = stalled_s + SLOW_AFTER_S, stalled_s + self._timeout_s
         # The client may have stopped reading up to one probe interval before the unanswered probe.
         unanswered_timeout_s = max(self._timeout_s - PROBE_INTERVAL_S, SLOW_AFTER_S)
+        unanswered_s += _buffered_s(utterance)
         return min(warn_s, unanswered_s + SLOW_AFTER_S), min(close_s, unanswered_s + unanswered_timeout_s)
+
+
+def _buffered_s(utterance: ServerUtterance | None) -> float:
+    """How much longer than `SLOW_AFTER_S` the client has audio left to play although it reads nothing."""
+    return 0.0 if utterance is None else max(0.0, utterance.pacer.send_ahead_s - SLOW_AFTER_S)
 
 
 PROBE_INTERVAL_S = 1.0

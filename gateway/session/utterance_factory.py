@@ -73,8 +73,8 @@ class UtteranceFactory:
             return fitting
         raise _unknown_voice(name, voices)
 
-    def utterance(self, message: Start, number: int) -> ServerUtterance:
-        """Creates an utterance that waits for its ticket.
+    def utterance(self, message: Start, number: int, *, clients_buffer: bool = False) -> ServerUtterance:
+        """Creates an utterance that waits for its ticket. `clients_buffer`: as of `WireProtocol`.
 
         Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat.
         """
@@ -94,10 +94,18 @@ class UtteranceFactory:
             audio_format,
             encoder,
             max_characters=self.limits.characters_per_utterance,
-            send_ahead_ms=self.settings.send_ahead_ms if message.pacing == "playback" else None,
+            send_ahead_ms=self._send_ahead_ms(message, clients_buffer=clients_buffer),
             outbox_ms=self.settings.lookahead_ms,
             words=message.words,
         )
+
+    def _send_ahead_ms(self, message: Start, *, clients_buffer: bool) -> int | None:
+        most_ms = self.settings.max_send_ahead_ms
+        if message.lead_ms is not None and message.lead_ms > most_ms:
+            raise UnsupportedOption(f"lead_ms must be at most {most_ms}, got {message.lead_ms}", param="lead_ms")
+        if message.pacing == "none":
+            return None
+        return message.lead_ms or (most_ms if clients_buffer else self.settings.send_ahead_ms)
 
     def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
         """Opens a speech in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""

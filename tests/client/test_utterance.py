@@ -104,6 +104,7 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
             layout="non_streaming",
             trim_silence=True,
             markup=(),
+            lead_ms=1000,
         ):
             pass
         async with session.utterance():
@@ -123,6 +124,7 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
         "trim_silence": True,
         "markup": [],
         "pacing": "playback",
+        "lead_ms": 1000,
         "format": {"codec": "opus", "sample_rate": 48_000, "bitrate": 64_000, "packet_ms": 20},
     }
     assert set(starts[1]) == {"type", "utterance", "pacing", "format"}

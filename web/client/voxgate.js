@@ -42,6 +42,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {boolean} [words] whether to send word times
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
+ * @property {number} [lead_ms] how far audio is sent ahead of playback, at most `limits.lead_max_ms`
  * @property {string[]} [markup] dialects of markup in the text that are not read aloud
  */
 

@@ -141,6 +141,7 @@ class Deepgram(WireProtocol):
 
     name = "deepgram"
     plays_in_order = True
+    clients_buffer = True
 
     def __init__(self, options: DeepgramOptions) -> None:
         self.voice = options.voice

@@ -223,6 +223,7 @@ class ElevenLabs(WireProtocol):
 
     name = "elevenlabs"
     reports_spoken_text = False
+    clients_buffer = True
 
     def __init__(self, options: ElevenLabsOptions) -> None:
         self.voice = options.voice

@@ -149,6 +149,7 @@ def test_packets_leave_later_when_playback_starts_later() -> None:
     pacer.hold_until(10.3)
     pacer.send(PACKET, 10.0)
     assert pacer.position_samples(10.2) == 0
+    assert pacer.played_out_s(10.1) == pytest.approx(10.3 + 0.08)
     assert pacer.position_samples(10.34) == pytest.approx(960, abs=24)
     assert pacer.due_s(PACKET, 10.0) == pytest.approx(10.3 + 0.16 - 0.4)
     for _ in range(4):

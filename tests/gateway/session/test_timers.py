@@ -16,8 +16,11 @@ from voxgate.gateway.session.timers import (
 )
 
 
-def utterance(*, stalled_s: float = math.inf, paced: bool = True, speech: object = "open") -> Any:
-    return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech)
+def utterance(
+    *, stalled_s: float = math.inf, paced: bool = True, speech: object = "open", send_ahead_s: float = 0.4
+) -> Any:
+    pacer = SimpleNamespace(send_ahead_s=send_ahead_s if paced else 0.0)
+    return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech, pacer=pacer)
 
 
 def test_client_that_keeps_up_has_no_deadline() -> None:
@@ -55,11 +58,26 @@ def test_probes_do_not_count_for_unpaced_or_queued_utterances(client: dict[str, 
 
 
 def test_blocked_write_counts_from_its_start() -> None:
-    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_since_s(3.0) == (3.0 + SLOW_AFTER_S, 8.0)
+    timeout = SlowConsumerTimeout(ReadProbe(), 5.0)
+    assert timeout.deadlines_since_s(3.0, utterance()) == (3.0 + SLOW_AFTER_S, 8.0)
+    assert timeout.deadlines_since_s(3.0, None) == (3.0 + SLOW_AFTER_S, 8.0)
+
+
+def test_client_with_a_longer_lead_has_longer_to_read() -> None:
+    probe = ReadProbe()
+    timeout = SlowConsumerTimeout(probe, 5.0)
+    client = utterance(send_ahead_s=2.5 + SLOW_AFTER_S)
+    assert timeout.deadlines_since_s(3.0, client) == (5.5 + SLOW_AFTER_S, 10.5)
+    probe.start(10.0)
+    assert timeout.deadlines_s(client) == (12.5 + SLOW_AFTER_S, 17.5 - PROBE_INTERVAL_S)
+    # Acks tell what was played, however much was sent.
+    probe.on_answered()
+    stalled = utterance(send_ahead_s=3.5, stalled_s=10.0)
+    assert timeout.deadlines_s(stalled) == (10.0 + SLOW_AFTER_S, 15.0)
 
 
 def test_unpaced_utterance_has_a_longer_timeout() -> None:
-    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_since_s(3.0, paced=False) == (
+    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_since_s(3.0, utterance(paced=False)) == (
         3.0 + SLOW_AFTER_S,
         3.0 + 5.0 * UNPACED_TIMEOUT_FACTOR,
     )

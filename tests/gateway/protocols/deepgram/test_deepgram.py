@@ -60,7 +60,8 @@ def test_early_turns_wait(url: str) -> None:
                 speak(socket, f"Turn number {i}.")
             await socket.until("Flushed", 3)
             assert heard(socket) == b"".join(s16le(tone_pcm(f"Turn number {i}. ")) for i in range(3))
-            assert bench.synthesizer.most_open == 1
+            # The engine may confirm the end of a turn when the next one has begun.
+            assert bench.synthesizer.most_open <= 2
 
     run(scene())
 
@@ -76,7 +77,8 @@ def test_short_turns_do_not_accumulate_lead(url: str) -> None:
             first_s = next(t for t, m in zip(socket.times_s, socket.sent, strict=True) if isinstance(m, bytes))
             audio_s = len(heard(socket)) / 48_000
             assert audio_s > 10
-            assert 0 < audio_s - (socket.times_s[-1] - first_s) < 0.6
+            lead_s = bench.settings.max_send_ahead_ms / 1000
+            assert 0 < audio_s - (socket.times_s[-1] - first_s) < lead_s + 0.2
 
     run(scene())
 
@@ -183,17 +185,17 @@ def test_v2_interrupts_split_the_text() -> None:
             speak(socket)
             first_ms = (await socket.until("SpeechMetadata"))["audio_duration_ms"]
             await asyncio.sleep(1)
-            speak(socket, TEXT * 3)
+            speak(socket, TEXT * 6)
             await asyncio.sleep(1.5)
             # The offset counts from the beginning of the session.
             socket.put(type="Interrupt", playback_offset={"type": "time_ms", "value": first_ms + 800})
             interrupted = await socket.until("SpeechInterrupted")
             assert interrupted["audio_played_ms"] == first_ms + 800
-            assert interrupted["text_spoken"] == (TEXT * 3)[:20]
-            assert interrupted["text_spoken"] + interrupted["text_remaining"] == TEXT * 3 + " "
-            assert interrupted["metadata"]["input_character_count"] == len(TEXT * 3) + 1
+            assert interrupted["text_spoken"] == (TEXT * 6)[:20]
+            assert interrupted["text_spoken"] + interrupted["text_remaining"] == TEXT * 6 + " "
+            assert interrupted["metadata"]["input_character_count"] == len(TEXT * 6) + 1
             assert len(socket.of("SpeechMetadata")) == 1
-            speak(socket, TEXT)
+            speak(socket, TEXT * 6)
             await asyncio.sleep(0.5)
             socket.put(type="Interrupt", playback_offset={"type": "time_ms", "value": first_ms})
             assert (await socket.until("Warning"))["code"] == "INVALID_INTERRUPT_OFFSET"

@@ -89,7 +89,7 @@ def test_elapsed_queue_wait_is_refused(url: str) -> None:
         async with InProcessGateway(slots=1) as bench:
             other = bench.connect()
             other.put(type="start", utterance="a", format={"codec": "pcm"})
-            other.put(type="text", utterance="a", text="Hold.")
+            other.put(type="text", utterance="a", text="Hold. " * 20)
             await other.until("started")
             socket = bench.dial(url)
             speak(socket)
