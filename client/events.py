@@ -17,8 +17,10 @@ HEADER = struct.Struct("<BBHIIQ")
 HEADER_VERSION = 1
 FLAG_FIRST, FLAG_LAST = 1, 2
 
-Codec = Literal["pcm", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "flac", "wav", "wav_mulaw", "wav_alaw"]
-SAMPLE_BYTES: Mapping[str, int] = {"pcm": 2, "mulaw": 1, "alaw": 1}
+Codec = Literal[
+    "pcm", "pcm_f32", "mulaw", "alaw", "opus", "ogg_opus", "mp3", "flac", "wav", "wav_f32", "wav_mulaw", "wav_alaw"
+]
+SAMPLE_BYTES: Mapping[str, int] = {"pcm": 2, "pcm_f32": 4, "mulaw": 1, "alaw": 1}
 """Bytes per sample of the codecs whose payloads are plain samples."""
 
 Message = Mapping[str, Any]

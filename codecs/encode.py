@@ -11,7 +11,7 @@ from .mp3 import Mp3Coder
 from .ogg import OggOpusCoder
 from .opus import OpusCoder, OpusEncoder
 from .packet import Packet, PacketCoder, SampleCoder
-from .pcm import ALAW_FORMAT, MULAW_FORMAT, SAMPLE_RATE_HZ, Pcm, encode_s16le, stream_header
+from .pcm import ALAW_FORMAT, FLOAT_FORMAT, MULAW_FORMAT, SAMPLE_RATE_HZ, Pcm, encode_f32le, encode_s16le, stream_header
 from .resample import Resampler
 
 __all__ = ["Packet", "PacketEncoder"]
@@ -82,6 +82,8 @@ def _coder(audio_format: OutputFormat) -> PacketCoder:
             return FlacCoder(rate_hz)
         case "wav":
             return SampleCoder(encode_s16le, stream_header(rate_hz))
+        case "wav_f32":
+            return SampleCoder(encode_f32le, stream_header(rate_hz, FLOAT_FORMAT))
         case "wav_mulaw":
             return SampleCoder(encode_mulaw, stream_header(rate_hz, MULAW_FORMAT))
         case "wav_alaw":
@@ -92,6 +94,8 @@ def _coder(audio_format: OutputFormat) -> PacketCoder:
             return SampleCoder(encode_alaw)
         case "pcm":
             return SampleCoder(encode_s16le)
+        case "pcm_f32":
+            return SampleCoder(encode_f32le)
     raise AssertionError(f"no coder for the codec {audio_format.codec!r}")
 
 

@@ -33,12 +33,14 @@ class Codec:
 CODECS: Mapping[str, Codec] = {
     "opus": Codec(OPUS_RATES_HZ, "audio/opus", OPUS_BITRATES),
     "pcm": Codec(PCM_RATES_HZ, "audio/pcm"),
+    "pcm_f32": Codec(PCM_RATES_HZ, "audio/pcm"),
     "mulaw": Codec(G711_RATES_HZ, "audio/basic"),
     "alaw": Codec(G711_RATES_HZ, "audio/x-alaw-basic"),
     "ogg_opus": Codec(OPUS_RATES_HZ, "audio/ogg", OPUS_BITRATES),
     "mp3": Codec(MP3_RATES_HZ, "audio/mpeg", MP3_BITRATES_FROM_32_KHZ),
     "flac": Codec(PCM_RATES_HZ, "audio/flac"),
     "wav": Codec(PCM_RATES_HZ, "audio/wav"),
+    "wav_f32": Codec(PCM_RATES_HZ, "audio/wav"),
     "wav_mulaw": Codec(G711_RATES_HZ, "audio/wav"),
     "wav_alaw": Codec(G711_RATES_HZ, "audio/wav"),
 }

@@ -1,4 +1,4 @@
-"""Audio as every package of the project holds it, and its coding as signed 16-bit samples and WAV.
+"""Audio as every package of the project holds it, and its coding as 16-bit and float samples and WAV.
 
 Only numpy is imported here, so any process can use these names.
 """
@@ -41,6 +41,12 @@ def encode_s16le(pcm: Pcm) -> bytes:
     return payload
 
 
+def encode_f32le(pcm: Pcm) -> bytes:
+    """Encodes samples as 4n bytes of little-endian 32-bit floats, clipped to [-1, 1]; NaN becomes 0."""
+    payload: bytes = np.clip(np.nan_to_num(pcm, nan=0.0), -1.0, 1.0).astype("<f4", copy=False).tobytes()
+    return payload
+
+
 def decode_s16le(payload: bytes) -> Pcm:
     """Decodes little-endian signed 16-bit PCM to float32 [n]; the inverse of `encode_s16le`."""
     return np.frombuffer(payload, "<i2").astype(np.float32) / np.float32(32767)
@@ -50,16 +56,17 @@ _UNKNOWN_LENGTH = 0xFFFFFFFF
 """Chunk length that players take for "until the end of the stream"."""
 
 
-PCM_FORMAT, ALAW_FORMAT, MULAW_FORMAT = 1, 6, 7
+PCM_FORMAT, FLOAT_FORMAT, ALAW_FORMAT, MULAW_FORMAT = 1, 3, 6, 7
 """Format tags of WAV (mmreg.h)."""
+_SAMPLE_BYTES = {PCM_FORMAT: 2, FLOAT_FORMAT: 4, ALAW_FORMAT: 1, MULAW_FORMAT: 1}
 
 
 def stream_header(sample_rate_hz: int, format_tag: int = PCM_FORMAT) -> bytes:
-    """Builds the header of a WAV stream whose length is not known yet: mono, s16le, or one byte per sample of G.711.
+    """Builds the header of a WAV stream whose length is not known yet: mono, s16le, f32le or G.711.
 
     The standard module `wave` cannot write it: it computes the RIFF length as 36 + length, which overflows here.
     """
-    block_bytes = 2 if format_tag == PCM_FORMAT else 1
+    block_bytes = _SAMPLE_BYTES[format_tag]
     layout = struct.pack(
         "<HHIIHH",
         format_tag,

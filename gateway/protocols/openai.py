@@ -6,10 +6,8 @@ of this protocol, and Open WebUI asks for them.
 
 from __future__ import annotations
 
-import base64
-import json
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
@@ -22,6 +20,7 @@ from ..session.utterance_factory import UtteranceFactory
 from .catalog import MODEL, check_speed, model_document
 from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
+from .payloads import base64_text, server_sent_event
 from .reply import Reply, ReportableError, json_reply, retry_headers, status_of
 
 NAME = "openai"
@@ -92,18 +91,15 @@ class _ServerSentEvents(ResponseBody):
         super().__init__("text/event-stream")
 
     def encode_audio(self, packet: AudioPacket) -> bytes | None:
-        audio = base64.b64encode(packet.payload).decode("ascii")
-        return _event(type="speech.audio.delta", audio=audio) if packet.payload else None
+        if not packet.payload:
+            return None
+        return server_sent_event({"type": "speech.audio.delta", "audio": base64_text(packet.payload)})
 
     def encode_end(self, done: DoneMessage) -> bytes | None:
         """The last event. Its `usage` counts characters and talker frames in place of OpenAI's tokens."""
         usage = {"input_tokens": done.characters, "output_tokens": done.frames}
         usage["total_tokens"] = done.characters + done.frames
-        return _event(type="speech.audio.done", usage=usage)
-
-
-def _event(**fields: Any) -> bytes:
-    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+        return server_sent_event({"type": "speech.audio.done", "usage": usage})
 
 
 _ERROR_TYPES = {

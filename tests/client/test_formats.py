@@ -14,6 +14,7 @@ MAGIC = {
     "wav": b"RIFF",
     "mp3": b"\xff",
     "flac": b"fLaC",
+    "wav_f32": b"RIFF",
     "wav_mulaw": b"RIFF",
     "wav_alaw": b"RIFF",
 }

@@ -76,6 +76,8 @@ def test_pcm_packets_hold_resampled_audio(rate: int, packet_ms: int) -> None:
         OutputFormat("pcm", 16_000),
         OutputFormat("opus", 48_000),
         OutputFormat("mulaw", 8_000),
+        OutputFormat("pcm_f32", 22_050),
+        OutputFormat("wav_f32", 48_000),
         OutputFormat("mp3", 22_050),
         OutputFormat("wav", 44_100),
         OutputFormat("flac", 24_000),

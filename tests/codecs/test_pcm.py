@@ -12,7 +12,7 @@ import soundfile
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.g711 import decode_alaw, decode_mulaw
-from voxgate.codecs.pcm import Pcm, decode_s16le, encode_s16le, quantize_s16
+from voxgate.codecs.pcm import Pcm, decode_s16le, encode_f32le, encode_s16le, quantize_s16
 
 
 def test_samples_outside_the_range_are_clipped() -> None:
@@ -37,6 +37,20 @@ def test_wav_header_describes_the_stream() -> None:
     with wave.open(io.BytesIO(stream)) as reader:
         assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (16_000, 1, 2)
         assert len(reader.readframes(100_000)) == 32_000
+
+
+def test_floats_in_wav_are_read_by_libsndfile() -> None:
+    pcm = np.sin(np.arange(24_000) / 20).astype(np.float32)
+    encoder = PacketEncoder(OutputFormat("wav_f32"))
+    stream = b"".join(packet.payload for packet in [*encoder.push(pcm), *encoder.finish()])
+    with soundfile.SoundFile(io.BytesIO(stream)) as reader:
+        assert (reader.samplerate, reader.channels, reader.subtype) == (24_000, 1, "FLOAT")
+        np.testing.assert_array_equal(reader.read(dtype="float32"), pcm)
+
+
+def test_floats_outside_the_range_are_clipped() -> None:
+    samples = encode_f32le(np.array([2, -np.inf, np.nan, 0.25], np.float32))
+    assert np.frombuffer(samples, "<f4").tolist() == [1, -1, 0, 0.25]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ export const SPEECH_PATH = "/v1/speech";
 export const PROTOCOL = 1;
 const HEADER_BYTES = 20;
 const HEADER_VERSION = 1;
-const SAMPLE_BYTES = { pcm: 2, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
+const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
 const OPEN_TIMEOUT_MS = 10_000;
 const INTERRUPT_TIMEOUT_MS = 10_000;
 const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
@@ -22,7 +22,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
 
 /**
  * @typedef {object} AudioFormat
- * @property {"pcm"|"mulaw"|"alaw"|"opus"|"ogg_opus"|"mp3"|"flac"|"wav"|"wav_mulaw"|"wav_alaw"} codec
+ * @property {"pcm"|"pcm_f32"|"mulaw"|"alaw"|"opus"|"ogg_opus"|"mp3"|"flac"|"wav"|"wav_f32"|"wav_mulaw"|"wav_alaw"} codec
  * @property {number} [sample_rate] in Hz
  * @property {number} [packet_ms] 80, 40 or 20
  * @property {number} [bitrate] in bit/s, for opus, ogg_opus and mp3

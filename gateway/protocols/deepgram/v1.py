@@ -6,11 +6,10 @@ both versions, `v2.py` adds Flux. docs/service_protocols.md has all rules.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
@@ -39,15 +38,15 @@ from ...session.protocol import (
     Disconnect,
     ProtocolAction,
     ProtocolOutput,
-    SendPayload,
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
 from ..catalog import MODEL, check_query_speed
 from ..endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
+from ..payloads import json_message
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
-from .turn_queue import SpeechTurn, TurnQueue
+from ..turn_queue import SpeechTurn, TurnQueue
 
 _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
 """Native codecs by Deepgram's `encoding` on sockets."""
@@ -325,11 +324,6 @@ class DeepgramV1(Deepgram):
         message = json_message(type=type, sequence_id=self._sequence_id)
         self._sequence_id += 1
         return message
-
-
-def json_message(**fields: Any) -> SendPayload:
-    """A text message with these fields as JSON."""
-    return SendPayload(json.dumps(fields))
 
 
 ENDPOINT = WebSocketEndpoint("/v1/speak", lambda request, factory: DeepgramV1(read_options(request, factory)), refuse)

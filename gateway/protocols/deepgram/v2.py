@@ -12,14 +12,14 @@ from ...messages import ErrorMessage, InterruptedMessage
 from ...session.protocol import ProtocolAction, ProtocolOutput
 from ..catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
 from ..endpoint import WebSocketEndpoint
-from .turn_queue import SpeechTurn
+from ..payloads import json_message
+from ..turn_queue import SpeechTurn
 from .v1 import (
     VERSION,
     Deepgram,
     DeepgramMessage,
     DeepgramOptions,
     PlaybackOffset,
-    json_message,
     read_options,
     refuse,
 )

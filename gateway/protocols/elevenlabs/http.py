@@ -16,6 +16,7 @@ from ...session.utterance_factory import UtteranceFactory
 from ..catalog import check_speed, voice_documents
 from ..endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
+from ..payloads import base64_text
 from ..reply import Reply, json_reply
 from .character_alignment import CharacterAlignment, CharacterTimes
 from .websocket import ElevenLabs, read_options, refuse
@@ -73,8 +74,7 @@ class _TimedLines(_TimedBody):
         if not payload and characters is None:
             return None
         alignment = None if characters is None else _alignment_fields(characters)
-        audio = base64.b64encode(payload).decode("ascii")
-        line = {"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}
+        line = {"audio_base64": base64_text(payload), "alignment": alignment, "normalized_alignment": alignment}
         return json.dumps(line).encode() + b"\n"
 
 

@@ -7,7 +7,6 @@ docs/service_protocols.md has all rules.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import math
@@ -50,6 +49,7 @@ from ...session.protocol import (
 from ...session.utterance_factory import UtteranceFactory
 from ..catalog import language_from_code
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
+from ..payloads import base64_text, json_message
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .character_alignment import CharacterAlignment, CharacterTimes
 
@@ -205,7 +205,7 @@ def error_fields(code: str, message: str) -> dict[str, Any]:
 
 def audio_fields(payload: bytes, characters: CharacterTimes | None) -> dict[str, Any]:
     """The fields that carry audio and the times of the characters spoken in it."""
-    audio = base64.b64encode(payload).decode("ascii") if payload else None
+    audio = base64_text(payload) if payload else None
     if characters is None:
         return {"audio": audio, "isFinal": None, "alignment": None, "normalizedAlignment": None}
     chars, starts_ms, durations_ms = characters
@@ -276,7 +276,7 @@ class ElevenLabs(WireProtocol):
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, ErrorMessage) and message.utterance is None:
-            return (SendPayload(json.dumps(error_fields(error_code(message), message.message))),)
+            return (json_message(**error_fields(error_code(message), message.message)),)
         context = self._contexts.get(getattr(message, "utterance", None) or "")
         if context is None:
             return ()

@@ -10,7 +10,7 @@ from fakes.gateway.in_process import InProcessGateway
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.protocols.deepgram import turn_queue as turns
+from voxgate.gateway.protocols import turn_queue as turns
 
 from .deepgram_client import TEXT, V1, V2, VERSIONS, heard, kinds, speak
 

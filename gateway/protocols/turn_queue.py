@@ -1,17 +1,17 @@
-"""Deepgram's turns: utterances that play one after another, because the audio does not say to which it belongs."""
+"""Turns: utterances that are spoken one after another, on a socket or in a context of it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from voxgate.pipeline.errors import TextTooLong
 
-from ...errors import RateLimited
-from ...messages import End, Start, Text
-from ...session.protocol import ProtocolAction
+from ..errors import RateLimited
+from ..messages import End, Start, Text
+from ..session.protocol import ProtocolAction
 
 MAX_HELD_CHARACTERS = 65_536
 """Characters that wait for their turn, about an hour of speech.
@@ -23,7 +23,7 @@ _RETRY_MS = 1000
 
 
 class SpeechTurn:
-    """One utterance: the text from the first `Speak` to `Flush`."""
+    """One utterance: the text up to a flush."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,11 +49,14 @@ class SpeechTurn:
 class TurnQueue:
     """Turns in order: `live` is the one being spoken, text of later turns is held until it has ended."""
 
-    def __init__(self, start: Callable[[str], Start]) -> None:
-        """`start` makes the message that starts the utterance of a name."""
+    def __init__(self, start: Callable[[str], Start], numbers: Iterator[int] | None = None) -> None:
+        """`start` makes the message that starts the utterance of a name.
+
+        `numbers` are those of the names; queues of one socket share them.
+        """
         self._start = start
         self._waiting: deque[SpeechTurn] = deque()
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(1) if numbers is None else numbers
         self.live: SpeechTurn | None = None
 
     @property
