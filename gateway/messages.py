@@ -202,16 +202,24 @@ _MESSAGE_ID: TypeAdapter[str] = TypeAdapter(MessageId)
 
 def read_reference(text: str) -> MessageReference:
     """Reads what a message refers to, also of one that is refused or cut off. Never raises."""
-    try:
-        fields = pydantic_core.from_json(text, allow_partial=True)
-    except ValueError:
-        return MessageReference()
-    if not isinstance(fields, dict):
-        return MessageReference()
+    fields = _read_fields(text)
     return MessageReference(
         _valid(_UTTERANCE_ID, fields.get("utterance")),
         _valid(_MESSAGE_ID, fields.get("id")),
     )
+
+
+def read_id(text: str, name: str) -> str | None:
+    """Reads an id from the field `name` of a message, also of one that is refused or cut off. Never raises."""
+    return _valid(_MESSAGE_ID, _read_fields(text).get(name))
+
+
+def _read_fields(text: str) -> dict[str, Any]:
+    try:
+        fields = pydantic_core.from_json(text, allow_partial=True)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _valid(adapter: TypeAdapter[str], value: object) -> str | None:

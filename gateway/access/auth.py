@@ -21,8 +21,8 @@ from .tokens import MAX_TTL_S, TokenSigner
 from .usage import SharedUsage
 
 _SCHEMES = ("bearer", "token")
-QUERY_CREDENTIALS = ("token", "authorization")
-"""Query parameters that may hold a token."""
+QUERY_CREDENTIALS = ("token", "authorization", "access_token", "api_key")
+"""Query parameters that may hold a token: the native one, ElevenLabs' and Cartesia's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,22 @@ class Credential:
 def find_credential(header: Callable[[str], Sequence[str]], query: Mapping[str, str]) -> Credential | None:
     """The first credential found in a request; `header` returns all values of a header of any case.
 
-    `Authorization: Bearer` or `Token`, then `xi-api-key`; a browser cannot set headers on a WebSocket, so also
-    `Sec-WebSocket-Protocol: token, KEY`, and `token` or `authorization` of the query. Raises BadMessage for a header
-    that is given twice, because a proxy may have checked the other value.
+    `Authorization: Bearer` or `Token`, then `xi-api-key` or `X-API-Key`; a browser cannot set headers on a WebSocket,
+    so also `Sec-WebSocket-Protocol: token, KEY`, and QUERY_CREDENTIALS. Raises BadMessage for a header that is given
+    twice, because a proxy may have checked the other value.
     """
     in_header = (
         _from_authorization(single_value("Authorization", header))
         or single_value("xi-api-key", header).strip()
+        or single_value("X-API-Key", header).strip()
         or _from_subprotocols(offered_subprotocols(header))
     )
     if in_header:
         return Credential(in_header)
-    in_query = query.get("token") or _from_authorization(query.get("authorization", "")) or query.get("authorization")
-    return Credential(in_query, in_url=True) if in_query else None
+    for name in QUERY_CREDENTIALS:
+        if in_query := query.get(name):
+            return Credential(_from_authorization(in_query) or in_query, in_url=True)
+    return None
 
 
 def offered_subprotocols(header: Callable[[str], Sequence[str]]) -> list[str]:

@@ -32,7 +32,7 @@ LANGUAGES = {
 """The model's names of languages by ISO 639-1 code."""
 
 
-def language_from_code(code: str | None, offered: tuple[str, ...]) -> str:
+def language_from_code(code: str | None, offered: tuple[str, ...], param: str = "language_code") -> str:
     """The name of the language with an ISO 639-1 code, which may carry a region ("en-US"); "auto" without a code.
 
     Raises UnknownLanguage for languages that are not in `offered`.
@@ -42,7 +42,7 @@ def language_from_code(code: str | None, offered: tuple[str, ...]) -> str:
     name = LANGUAGES.get(code.lower().partition("-")[0])
     if name not in offered:
         known = ", ".join(known for known, language in LANGUAGES.items() if language in offered)
-        raise UnknownLanguage(f"language_code must be one of {known} for this voice", param="language_code")
+        raise UnknownLanguage(f"{param} must be one of {known} for this voice", param=param)
     return name
 
 

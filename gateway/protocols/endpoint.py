@@ -57,6 +57,8 @@ class WebSocketEndpoint:
     open: Callable[[EndpointRequest, UtteranceFactory], WireProtocol]
     refuse: Callable[[ReportableError], Reply] = error_reply
     first_message_key: FirstMessageKey | None = None
+    subprotocol: str | None = None
+    """The subprotocol that is confirmed to clients that offer it."""
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named parts of `path`, percent-decoded; None when `path` does not match the pattern."""

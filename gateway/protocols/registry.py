@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import catalog, native, openai
+from . import catalog, nari, native, openai
+from .cartesia import http as cartesia_http
+from .cartesia import websocket as cartesia
+from .cartesia.websocket import Cartesia
 from .deepgram import v1 as deepgram_v1
 from .deepgram import v2 as deepgram_v2
 from .deepgram.v1 import Deepgram
@@ -17,7 +20,7 @@ from .elevenlabs.websocket import ElevenLabs
 from .endpoint import DocumentEndpoint, SpeechEndpoint, WebSocketEndpoint
 from .native import NativeProtocol
 
-PROTOCOL_NAMES = (NativeProtocol.name, ElevenLabs.name, Deepgram.name, openai.NAME)
+PROTOCOL_NAMES = (NativeProtocol.name, ElevenLabs.name, Deepgram.name, Cartesia.name, nari.NariSpeech.name, openai.NAME)
 """Names of the protocols in metrics, logs and traces."""
 
 WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
@@ -25,14 +28,18 @@ WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
     *elevenlabs.ENDPOINTS,
     deepgram_v1.ENDPOINT,
     deepgram_v2.ENDPOINT,
+    cartesia.ENDPOINT,
+    nari.ENDPOINT,
 )
 SPEECH_ENDPOINTS: tuple[SpeechEndpoint[Any], ...] = (
     *elevenlabs_http.SPEECH_ENDPOINTS,
     *deepgram_v1.SPEECH_ENDPOINTS,
+    *cartesia_http.SPEECH_ENDPOINTS,
     openai.SPEECH_ENDPOINT,
 )
 DOCUMENT_ENDPOINTS: tuple[DocumentEndpoint, ...] = (
     *catalog.DOCUMENT_ENDPOINTS,
     *elevenlabs_http.DOCUMENT_ENDPOINTS,
+    *cartesia_http.DOCUMENT_ENDPOINTS,
     *openai.DOCUMENT_ENDPOINTS,
 )

@@ -103,6 +103,7 @@ class HandshakeAuthenticator:
         single_value("Host", headers.get_all)  # RFC 9112, section 3.2
         connection.client_address = self._client_address(connection, headers)
         connection.open_protocol = functools.partial(endpoint.open, request)
+        connection.chosen_subprotocol = choose_subprotocol(offered_subprotocols(headers.get_all), endpoint.subprotocol)
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
         credential = find_credential(headers.get_all, request.query)
         if credential is None and self._access.requires_key and endpoint.first_message_key is not None:
@@ -173,16 +174,21 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
         raise BadMessage(f"the request target must be a URL, got {target[:QUOTED_CHARACTERS]!r}") from None
 
 
-def complete_response(connection: ServerConnection, request: Request, response: Response) -> None:
-    """Names the voice of the socket, and confirms the subprotocol of a browser that sends its key as `token, KEY`.
+def choose_subprotocol(offered: Sequence[str], spoken: str | None) -> str | None:
+    """The subprotocol to confirm: the one that the endpoint speaks, or `token` of a key that is sent as `token, KEY`.
 
     A browser closes the socket when the response confirms none of the subprotocols it named.
     """
+    return spoken if spoken in offered else credential_scheme(offered)
+
+
+def complete_response(connection: ServerConnection, _: Request, response: Response) -> None:
+    """Names the voice of the socket, and confirms the subprotocol that was chosen."""
     assert isinstance(connection, BoundedConnection)
     if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
         return
-    if (scheme := credential_scheme(offered_subprotocols(request.headers.get_all))) is not None:
-        response.headers["Sec-WebSocket-Protocol"] = scheme
+    if connection.chosen_subprotocol is not None:
+        response.headers["Sec-WebSocket-Protocol"] = connection.chosen_subprotocol
     if connection.slot is not None:  # a client whose key comes in its first message has no protocol yet
         for name, value in voice_header(connection.wire_protocol.voice).items():
             response.headers[name] = value

@@ -61,6 +61,8 @@ class BoundedConnection(ServerConnection):
     """Opens the protocol of the endpoint that the client chose. Raises VoxgateError."""
     wire_protocol: WireProtocol
     """The opened protocol."""
+    chosen_subprotocol: str | None = None
+    """Subprotocol that the response confirms."""
     first_message_key: FirstMessageKey | None = None
     """Reads the API key from the first message; None when the handshake authenticated the client."""
     evicted = False

@@ -21,7 +21,7 @@ import psutil
 from compat.clients import ClientUnderTest
 from voxgate.client import Refused, connect
 
-START_S = 120
+START_S = 300
 SLOTS = 2
 SOCKETS = 6
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
-from livekit.plugins import deepgram, elevenlabs
+from livekit.plugins import cartesia, deepgram, elevenlabs
 from remote import DriverClient, DriverReport, pieces, serve
 
 VOICE = "slt"
@@ -19,6 +19,8 @@ def make_tts(kind: str, url: str, session: aiohttp.ClientSession) -> Any:
         # Without a choice LiveKit asks for mp3_22050_32.
         chosen: dict[str, Any] = {"encoding": "opus_48000_64"} if kind.endswith("opus") else {}
         return elevenlabs.TTS(voice_id=VOICE, api_key="any", base_url=f"{url}/v1", http_session=session, **chosen)
+    if kind == "cartesia":
+        return cartesia.TTS(voice=VOICE, api_key="any", base_url=url, http_session=session)
     if kind == "deepgram2":
         return deepgram.TTSv2(model=VOICE, api_key="any", base_url=f"{url}/v2/speak", http_session=session)
     return deepgram.TTS(model=VOICE, api_key="any", base_url=f"{url}/v1/speak", http_session=session)

@@ -25,6 +25,7 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.deepgram.flux.tts import DeepgramFluxTTSService
 from pipecat.services.deepgram.tts import DeepgramTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
@@ -41,6 +42,9 @@ def service(kind: str, url: str) -> Any:
     if kind == "elevenlabs":
         settings = ElevenLabsTTSService.Settings(voice=VOICE)
         return ElevenLabsTTSService(api_key="any", url=ws, sample_rate=RATE_HZ, settings=settings)
+    if kind == "cartesia":
+        cartesia = CartesiaTTSService.Settings(voice=VOICE)
+        return CartesiaTTSService(api_key="any", url=f"{ws}/tts/websocket", sample_rate=RATE_HZ, settings=cartesia)
     if kind == "flux":
         flux = DeepgramFluxTTSService.Settings(voice=VOICE)
         return DeepgramFluxTTSService(api_key="any", url=f"{ws}/v2/speak", sample_rate=RATE_HZ, settings=flux)
