@@ -1,1 +1,1 @@
-"""Wire protocols: the native one, and those of ElevenLabs, Deepgram and OpenAI, over WebSockets and plain HTTP."""
+"""Wire protocols: the native one, and those of other speech services, over WebSockets and plain HTTP."""

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import FinishReason
 
 from ..messages import (
+    INSTRUCTIONS_CHARACTERS,
     AcceptedMessage,
     CloseCode,
     Count,
@@ -20,6 +21,7 @@ from ..messages import (
     FormatFields,
     Interrupt,
     InterruptedMessage,
+    Name,
     ServerMessage,
     SessionMessage,
     Start,
@@ -47,8 +49,8 @@ class NariMessage(BaseModel):
 
     type: str
     voice: str | None = None
-    language: str = "auto"
-    instructions: str | None = None
+    language: Name = "auto"
+    instructions: str | None = Field(None, max_length=INSTRUCTIONS_CHARACTERS)
     response_format: Literal["pcm"] = "pcm"
     seed: Count | None = None
     sequence: Count | None = None

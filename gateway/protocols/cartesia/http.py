@@ -21,6 +21,8 @@ from .request import NAME, SpeechOptions, read_options, refuse, word_timestamps
 
 _MAX_PAGE = 100
 """Most voices of one page."""
+_GENDERS = {"female": "feminine", "male": "masculine"}
+"""Cartesia's words by the native ones."""
 
 
 class _CartesiaRequest(SpeechOptions):
@@ -91,6 +93,7 @@ def _voice_document(voice: VoiceInfo, factory: UtteranceFactory) -> dict[str, An
         "access": "public" if owner == "" or voice.ownership.shared else "private",
         "visibility": "all" if owner == "" or voice.ownership.shared else "owner",
         "is_owner": factory.key is not None and owner == factory.key,
+        **({"gender": _GENDERS[voice.gender]} if voice.gender in _GENDERS else {}),
         "created_at": "1970-01-01T00:00:00Z",
     }
 

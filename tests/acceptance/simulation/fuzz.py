@@ -123,7 +123,30 @@ DEEPGRAM: Messages = [
     {"type": "Interrupt", "playback_offset": {"type": "time_ms", "value": 200}},
     {"type": "Configure", "speed": 1.1},
 ]
-EXAMPLES: dict[str, Messages] = {"speech": NATIVE, "text-to-speech": ELEVENLABS, "speak": DEEPGRAM}
+CARTESIA: Messages = [
+    {"transcript": "Hello there.", "continue": True, "context_id": "a", "model_id": "sonic-3", "language": "en",
+     "voice": {"mode": "id", "id": "ada"}, "add_timestamps": True, "max_buffer_delay_ms": 0,
+     "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}},
+    {"transcript": "And more.", "continue": True, "context_id": "a", "flush": True},
+    {"transcript": "", "continue": False, "context_id": "a"},
+    {"transcript": "All at once.", "context_id": "b", "voice": "ada",
+     "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}},
+    {"context_id": "b", "cancel": True},
+]  # fmt: skip
+NARI: Messages = [
+    {"type": "request.start", "model": "m", "voice": "ada", "language": "English", "response_format": "pcm"},
+    {"type": "input_text.append", "sequence": 0, "text": "Hello "},
+    {"type": "input_text.append", "sequence": 1, "text": "there."},
+    {"type": "input_text.end", "sequence": 2},
+    {"type": "response.cancel"},
+]
+EXAMPLES: dict[str, Messages] = {
+    "ws": NARI,
+    "speech": NATIVE,
+    "text-to-speech": ELEVENLABS,
+    "speak": DEEPGRAM,
+    "tts": CARTESIA,
+}
 """Valid messages by a part of the path of the endpoint; an endpoint that is not here gets all of them."""
 
 
@@ -146,7 +169,7 @@ def fuzz_targets() -> list[FuzzTarget]:
 
 def _examples(pattern: str) -> Messages:
     known = [messages for part, messages in EXAMPLES.items() if part in pattern.split("/")]
-    return known[0] if known else NATIVE + ELEVENLABS + DEEPGRAM
+    return known[0] if known else NATIVE + ELEVENLABS + DEEPGRAM + CARTESIA + NARI
 
 
 def documented_codes() -> frozenset[str]:

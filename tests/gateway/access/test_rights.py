@@ -61,7 +61,7 @@ def test_no_other_route_is_public(gateway: Gateway) -> None:
     files = {path for path in public if re.fullmatch(r"/(\w+\.(html|css|js|svg))?", path)}
     # At the path of a WebSocket, plain HTTP only upgrades.
     upgrades = {endpoint.pattern for endpoint in WEBSOCKET_ENDPOINTS}
-    assert public - files - upgrades == {"/healthz", "/readyz", "/v1/limits"}
+    assert public - files - upgrades == {"/healthz", "/readyz", "/health", "/v1/limits"}
 
 
 async def test_routes_serve_no_client_without_the_right(gateway: Gateway) -> None:
