@@ -1,11 +1,19 @@
-"""A long run with interruptions, lost connections, stalled readers and one engine loss."""
+"""A long run with interruptions, lost connections, stalled readers and one engine loss.
+
+It looks for what accumulates: memory, descriptors, tasks, metrics, slots, and work per message. What other programs
+take of the machine meanwhile does not count: work is CPU time, divided by that of a fixed piece of work done beside it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import random
 import statistics
+import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -24,9 +32,29 @@ INTERRUPTS, DROPS, MISBEHAVES = 0.12, 0.2, 0.3
 """Shares of the utterances, cumulative; between the last two the client stops reading for a while."""
 OUTCOMES = {"done", "interrupted", "lost", "engine_lost", "engine_not_ready", "at_capacity", "slow_consumer"}
 MEMORY_GROWTH_PERCENT = 1
-MEMORY_CHECK_S = 600
-"""Shortest run whose memory growth is judged."""
-GAP_RATIO = 1.1
+JUDGED_S = 600
+"""Shortest run whose growth is judged: in a shorter one caches still fill, and an hour's drift is not seen."""
+WORK_RATIO = 1.15
+"""Most work per message in the last quarter, relative to the first one. Equal halves of a run differ by up to 8 %."""
+SETTLE_S = 1.0
+"""Time for the allocator after the last connection."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The gateway at one moment."""
+
+    at_s: float
+    memory_mib: float
+    descriptors: int
+    tasks: int
+    metric_lines: int
+    cpu_s: float
+    """Processor time of the gateway since its start."""
+    messages: int
+    """Audio messages that were received since the start."""
+    reference_ms: float
+    """Processor time of `_reference_ms` just now."""
 
 
 @dataclass
@@ -37,22 +65,31 @@ class SoakLog:
     mismatches: list[str] = field(default_factory=list)
     gaps_ms: list[tuple[float, float]] = field(default_factory=list)
     """(time s, longest gap ms) of the utterances that nothing disturbed."""
-    memory_mib: list[tuple[float, float]] = field(default_factory=list)
+    messages: int = 0
+    samples: list[Sample] = field(default_factory=list)
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("quiet_machine")
 async def test_soak(request: pytest.FixtureRequest, seed: int, figures: Figures) -> None:
     seconds = float(request.config.option.soak_s)
     log = SoakLog()
     async with tone_gateway(slots=SPEAKERS, talker={"start_s": ENGINE_START_S}, **UNLIMITED) as gateway:
+        client = await connect(gateway.port)  # allocates what is allocated once
+        await client.say(speech_text(2)).ended()
+        await client.close()
+        await gateway.metrics()
+        before, descriptors = await _settled(gateway), gateway.descriptors
         began_s = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             for number in range(SPEAKERS):
                 group.create_task(_speak(gateway, random.Random(seed + number), began_s, seconds, log))
             group.create_task(_watch(gateway, began_s, seconds, log))
-        await gateway.until_idle()
+        after, descriptors_after = await _settled(gateway), gateway.descriptors
+        _, limits = await gateway.get("/v1/limits")
         assert [line for line in gateway.log_errors if "engine lost" not in line] == []
+        assert (limits["utterances"]["active"], limits["queue"]["waiting"], after["speeches"]) == (0, 0, 0)
+        assert after["tasks"] == before["tasks"]
+        assert descriptors_after == descriptors
     _check(figures, log, seconds)
 
 
@@ -67,6 +104,7 @@ async def _speak(gateway: GatewayProcess, chance: random.Random, began_s: float,
             received = client.say(speech_text(chance.choice([2, 4]), chance.randrange(8)), name=f"u{turn}", codec=codec)
             undisturbed = await _listen_or_misbehave(client, received, f"u{turn}", chance)
             log.outcomes[received.outcome] += 1
+            log.messages += len(received.playback.arrivals)
             if received.mismatch:
                 log.mismatches.append(received.mismatch)
             if undisturbed and received.gaps_ms:
@@ -102,31 +140,88 @@ async def _listen_or_misbehave(
 
 
 async def _watch(gateway: GatewayProcess, began_s: float, seconds: float, log: SoakLog) -> None:
-    """Sample the memory, and lose the engine in the middle of the run."""
+    """Take samples, and lose the engine in the middle of the run."""
     loop = asyncio.get_running_loop()
     lost = False
     while (now_s := loop.time() - began_s) < seconds:
-        log.memory_mib.append((now_s, gateway.memory_bytes / 2**20))
+        state, metrics = await gateway.ask("state"), await gateway.metrics()
+        log.samples.append(
+            Sample(
+                at_s=now_s,
+                memory_mib=gateway.memory_bytes / 2**20,
+                descriptors=gateway.descriptors,
+                tasks=state["tasks"],
+                metric_lines=metrics.count("\n"),
+                cpu_s=gateway.cpu_s,
+                messages=log.messages,
+                reference_ms=_reference_ms(),
+            )
+        )
         if not lost and now_s > seconds / 2:
             lost = True
             await gateway.ask("lose")
-        await asyncio.sleep(min(SAMPLE_S, seconds / 20))
+        await asyncio.sleep(min(SAMPLE_S, seconds / 40))
+
+
+def _reference_ms() -> float:
+    """Processor time of a fixed piece of work, which shows how fast the processor is at the moment."""
+    began_s = time.thread_time()
+    for number in range(500):
+        json.loads(json.dumps({"type": "text", "utterance": f"u{number}", "text": "The weather is fine today. "}))
+    return 1000 * (time.thread_time() - began_s)
+
+
+async def _settled(gateway: GatewayProcess) -> dict[str, int]:
+    """The state of the gateway once every connection is forgotten."""
+    await gateway.until_no_sockets()
+    await gateway.until_idle()
+    await asyncio.sleep(SETTLE_S)
+    state: dict[str, int] = await gateway.ask("state")
+    return state
 
 
 def _check(figures: Figures, log: SoakLog, seconds: float) -> None:
+    quarters = [[one for one in log.samples if number <= 4 * one.at_s / seconds < number + 1] for number in range(4)]
     # What is allocated once is allocated within the first sixth.
-    steady = [(at_s, mib) for at_s, mib in log.memory_mib if at_s > seconds / 6]
-    slope = statistics.linear_regression([at_s for at_s, _ in steady], [mib for _, mib in steady]).slope
-    first_ms = percentile([ms for at_s, ms in log.gaps_ms if at_s < seconds / 6], 99)
-    last_ms = percentile([ms for at_s, ms in log.gaps_ms if at_s > seconds * 5 / 6], 99)
+    steady = [one for one in log.samples if one.at_s > seconds / 6]
+    slope = statistics.linear_regression([one.at_s for one in steady], [one.memory_mib for one in steady]).slope
+    work = [_work_per_message(samples) for samples in quarters]
     figures.note("minutes", seconds / 60)
     figures.note("utterances", log.outcomes.total())
     figures.note("outcomes", ", ".join(f"{count} {name}" for name, count in log.outcomes.most_common()))
-    figures.note("memory MiB", steady[-1][1])
-    figures.note("longest gap p99 ms, first sixth", first_ms)
+    figures.note("memory MiB", steady[-1].memory_mib)
+    figures.note("memory MiB by quarter", _each(_median(samples, "memory_mib") for samples in quarters))
+    figures.note("most descriptors by quarter", _each(_most(samples, "descriptors") for samples in quarters))
+    figures.note("most tasks by quarter", _each(_most(samples, "tasks") for samples in quarters))
+    figures.note("lines of metrics by quarter", _each(_most(samples, "metric_lines") for samples in quarters))
+    figures.note("work per message by quarter, thousandths of the reference", _each(1000 * each for each in work))
+    figures.note("longest gap p99 ms by quarter", _each(_longest_gap_ms(log, number, seconds) for number in range(4)))
     assert set(log.outcomes) <= OUTCOMES
     assert log.mismatches == []
-    # A shorter run says little about growth: caches still fill.
-    limit_percent = MEMORY_GROWTH_PERCENT if seconds >= MEMORY_CHECK_S else float("inf")
-    figures.at_most("memory growth, percent", 100 * slope * seconds / steady[-1][1], limit_percent)
-    figures.time_at_most("longest gap p99, last sixth to first", last_ms / first_ms if first_ms else 0.0, GAP_RATIO)
+    long_enough = seconds >= JUDGED_S
+    limit_percent, work_ratio = (MEMORY_GROWTH_PERCENT, WORK_RATIO) if long_enough else (math.inf, math.inf)
+    figures.at_most("memory growth, percent", 100 * slope * seconds / steady[-1].memory_mib, limit_percent)
+    figures.at_most("work per message, last quarter to first", work[3] / work[0], work_ratio)
+
+
+def _work_per_message(samples: list[Sample]) -> float:
+    """Processor time of the gateway per audio message, in units of the reference's."""
+    messages = samples[-1].messages - samples[0].messages
+    cpu_ms = 1000 * (samples[-1].cpu_s - samples[0].cpu_s)
+    return cpu_ms / messages / statistics.median(one.reference_ms for one in samples)
+
+
+def _longest_gap_ms(log: SoakLog, number: int, seconds: float) -> float:
+    return percentile([ms for at_s, ms in log.gaps_ms if number <= 4 * at_s / seconds < number + 1], 99)
+
+
+def _median(samples: list[Sample], name: str) -> float:
+    return statistics.median(getattr(one, name) for one in samples)
+
+
+def _most(samples: list[Sample], name: str) -> float:
+    return max(getattr(one, name) for one in samples)
+
+
+def _each(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)

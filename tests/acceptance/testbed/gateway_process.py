@@ -88,6 +88,10 @@ class GatewayProcess:
         """Status and JSON document of a plain HTTP request."""
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{self.port}{path}")
 
+    async def metrics(self) -> str:
+        """The Prometheus text of the public port."""
+        return await asyncio.to_thread(_read, f"http://127.0.0.1:{self.port}/metrics")
+
     async def open_sockets(self) -> int:
         return int((await self.get("/v1/limits"))[1]["sockets"]["open"])
 
@@ -190,12 +194,20 @@ async def _end(gateway: GatewayProcess) -> None:
 
 
 def _get(url: str) -> tuple[int, Any]:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=DEADLINE_S) as answer:
+        with _open(url) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read() or b"null")
+
+
+def _read(url: str) -> str:
+    with _open(url) as answer:
+        return str(answer.read(), "utf-8")
+
+
+def _open(url: str) -> Any:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=DEADLINE_S)
 
 
 def _environment() -> dict[str, str]:
