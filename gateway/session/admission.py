@@ -1,10 +1,11 @@
 """Admission: grants talker slots to utterances, as many as the engine can carry, through a bounded fair queue.
 
 Limits count active utterances, not sockets, because the socket of a voice agent is silent most of the time. Callers
-(API keys; without keys, addresses) take turns; the utterances of one caller are served in order. While several callers
-are present, each gets at most its share of places in the queue (`access.caller_share`), and of slots when few are free:
-those are kept for callers below their share. A ticket waits at most `wait_ms`: its owner checks `Ticket.deadline_s` and
-releases it. A slot becomes free only when the engine has confirmed the end of its speech.
+(API keys; without keys, addresses) take turns: the caller whose last turn is longest ago comes first, also when it has
+asked several times in vain. The utterances of one caller are served in order. While several callers are present, each
+gets at most its share of places in the queue (`access.caller_share`), and of slots when few are free: those are kept
+for callers below their share. A ticket waits at most `wait_ms`: its owner checks `Ticket.deadline_s` and releases it. A
+slot becomes free only when the engine has confirmed the end of its speech.
 """
 
 from __future__ import annotations
@@ -114,7 +115,10 @@ class AdmissionQueue:
         self._held: Counter[str] = Counter()
         """Slots by the caller's name."""
         self._waiting: dict[str, deque[Ticket]] = {}
-        """Tickets by the caller's name; the order of the dict is the order of turns."""
+        """Tickets by the caller's name, in the order in which callers began to wait."""
+        self._grants = 0
+        self._last_turn: dict[str, int] = {}
+        """Number of the last grant of each caller that holds or waits for a slot."""
         self._queued = 0
         self._share = CallerShare(caller_share)
         self._mean_hold_ms = _INITIAL_HOLD_MS
@@ -181,12 +185,11 @@ class AdmissionQueue:
         granted: list[Ticket] = []
         free = self._free()
         while len(granted) < free and (name := self._next_caller(now_s)) is not None:
-            # The caller's next turn comes after those of all others.
-            queue = self._waiting.pop(name)
+            queue = self._waiting[name]
             ticket = queue.popleft()
             self._queued -= 1
-            if queue:
-                self._waiting[name] = queue
+            if not queue:
+                del self._waiting[name]
             self._grant(ticket, now_s)
             granted.append(ticket)
         self._renumber(now_s)
@@ -226,6 +229,8 @@ class AdmissionQueue:
         ticket.closed = True
         ticket.caller.utterances -= 1
         self._share.release(ticket.caller.name)
+        if not self._share.held(ticket.caller.name):
+            self._last_turn.pop(ticket.caller.name, None)
 
     def _leave_queue(self, ticket: Ticket) -> None:
         self._close(ticket)
@@ -243,11 +248,17 @@ class AdmissionQueue:
 
     def _next_caller(self, now_s: float) -> str | None:
         """Returns the caller that gets the next slot; None when none waits, or all have their share."""
-        return next((name for name in self._waiting if self._may_speak(name, now_s)), None)
+        return next((name for name in self._by_turn() if self._may_speak(name, now_s)), None)
+
+    def _by_turn(self) -> list[str]:
+        """Waiting callers in the order of their turns. A caller that has just come has had none."""
+        return sorted(self._waiting, key=lambda name: self._last_turn.get(name, 0))
 
     def _grant(self, ticket: Ticket, now_s: float) -> None:
         self._holding += 1
         self._held[ticket.caller.name] += 1
+        self._grants += 1
+        self._last_turn[ticket.caller.name] = self._grants
         ticket.granted_s = now_s
         ticket.position = ticket.eta_ms = 0
 
@@ -277,9 +288,9 @@ class AdmissionQueue:
         """
         first: list[deque[Ticket]] = []
         last: list[deque[Ticket]] = []
-        for name, queue in self._waiting.items():
+        for name in self._by_turn():
             above = self._held[name] > self._share.limit(name, self._slots(), now_s)
-            (last if above else first).append(queue)
+            (last if above else first).append(self._waiting[name])
         for queues in (first, last):
             for round_of_turns in zip_longest(*queues):
                 yield from (ticket for ticket in round_of_turns if ticket is not None)

@@ -16,6 +16,7 @@ from voxgate.pipeline.errors import EngineLost, GenerationFailed
 from voxgate.pipeline.interface import EngineState
 
 from ..testbed.raw_websocket import TEXT, frame, upgrade_request
+from .crowd import Crowd, Insistent
 from .hostile_input import (
     ODD_FRAMES,
     ODD_HEADS,
@@ -61,7 +62,14 @@ def action(weight: float) -> Callable[[Perform], Perform]:
 # Clients that keep the rules
 
 MAX_UTTERANCES = 6
-"""Utterances of a listener at once: less than a socket may have."""
+"""Utterances of a listener at once: less than a socket may have, with the insistent ones."""
+MAX_INSISTENT = 2
+PROBED = {
+    "/healthz": frozenset({200}),
+    "/readyz": frozenset({200, 503}),
+    "/metrics": frozenset({200}),
+}
+"""Documents of orchestrators, with the statuses of their answers."""
 
 
 @action(6)
@@ -140,15 +148,51 @@ async def open_strangely(world: World, chance: random.Random) -> str:
     return repr(first[:60]) if await world.add_peer(Peer(first, "http"), chance, plain=chance.random() < 0.5) else ""
 
 
-@action(2)
-async def probe(world: World, chance: random.Random) -> str:  # noqa: ARG001 - as every action
-    """An orchestrator asks whether the gateway lives; it is owed an answer whatever the others do."""
-    if (port := world.gateway.admin_port) is None:
+@action(3)
+async def probe(world: World, chance: random.Random) -> str:
+    """An orchestrator looks at the gateway, on either port; it is owed an answer whatever the others do."""
+    path, allowed = chance.choice(list(PROBED.items()))
+    admin = world.gateway.admin_port if chance.random() < 0.5 else None
+    if path == "/metrics" and admin is None:
+        if world.setup.admin:
+            allowed = frozenset({404})
+        elif world.setup.keys:
+            allowed = frozenset({401})
+    client = Probe(path, allowed)
+    try:
+        await connect(client, admin or world.gateway.port, tls=None if admin else world.tls, tcp=world.setup.tcp)
+    except OSError:
+        if "drain" not in world.happened:
+            raise
         return ""
-    client = Probe()
     world.probes.append(client)
-    await connect(client, port, tcp=world.setup.tcp)
-    return "asked"
+    return f"{path}, {'admin' if admin else 'public'} port"
+
+
+@action(1)
+async def crowd(world: World, chance: random.Random) -> str:
+    """A caller keeps asking for more speech than it can get, until every insistent client has been served."""
+    if world.crowd is not None:
+        return ""
+    sockets, utterances = chance.choice([1, 2]), chance.choice([1, 3, 6])
+    text, ended = chance.choice(TEXTS) * chance.choice([1, 3]), chance.random() < 0.7
+    world.crowd = Crowd(sockets, utterances, text, ended=ended)
+    world.crowd.start(world)
+    return f"{utterances} utterances of {len(text)} characters on each of {sockets} sockets{', ended' * ended}"
+
+
+@action(3)
+async def insist(world: World, chance: random.Random) -> str:
+    """A listener asks for one utterance until it gets it, perhaps behind a crowd."""
+    if world.setup.queue_length == 0 or "drain" in world.happened or len(world.insistent) >= MAX_INSISTENT:
+        return ""
+    crowded = await crowd(world, chance) if chance.random() < 0.7 else ""
+    if crowded:
+        await asyncio.sleep(chance.choice([0.1, 0.3, 1.2]))
+    text = chance.choice(TEXTS)
+    world.insistent.append(Insistent(text))
+    world.insistent[-1].start(world)
+    return repr(text) + (f", behind {crowded}" if crowded else "")
 
 
 @action(1)

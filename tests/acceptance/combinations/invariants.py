@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..testbed.expected_audio import ReceivedUtterance
-from .clock import WarpedLoop
+from ..testbed.paired_loop import PairedLoop
+from .peers import Probe
 from .world import World
 
 STARTED_WITHIN_MS = 1000.0
 """From `started` to the first packet; the slowest engine makes a packet in 160 ms."""
 UNDERRUN_BUFFER_MS = 200.0
+PROBE_ANSWERED_WITHIN_S = 1.0
 CLOSED_WITHIN_S = 8.0
 """`Gateway.close` takes at most its final grace periods."""
 
@@ -52,7 +54,7 @@ class Census:
     def of(cls, world: World) -> Census:
         """Looks into the gateway: these are the counts behind its limits."""
         loop = world.loop
-        assert isinstance(loop, WarpedLoop)
+        assert isinstance(loop, PairedLoop)
         gateway = world.gateway
         listener = gateway._listener
         callers = listener._access._callers.values()
@@ -122,7 +124,18 @@ def speech_faults(world: World) -> list[str]:
                 found.append(f"request: {fault}")
         elif status not in statuses:
             found.append(f"request: {'no answer' if status is None else f'status {status}'}")
-    return found + [f"probe: status {probe.status}" for probe in world.probes if probe.status != 200]
+    return found + [
+        f"probe of {probe.path}: {fault}" for probe in world.probes if (fault := _probe_fault(world, probe))
+    ]
+
+
+def _probe_fault(world: World, probe: Probe) -> str:
+    if not probe.status:
+        return "" if "drain" in world.happened else f"no answer of {probe.path}"
+    if probe.status not in probe.allowed:
+        return f"{probe.path} answered with {probe.status}"
+    late = probe.waited_s > PROBE_ANSWERED_WITHIN_S
+    return f"{probe.path} answered after {probe.waited_s:.1f} s" if late else ""
 
 
 def _utterance_fault(world: World, received: ReceivedUtterance) -> str:

@@ -15,7 +15,7 @@ from aiohttp.web_app import _cached_build_middleware
 from voxgate.gateway import engine
 from voxgate.gateway.transport import handshake
 
-from . import clock
+from ..testbed import paired_loop
 from .actions import ACTIONS
 from .hostile_input import TEXTS
 from .invariants import CLOSED_WITHIN_S, Census, complaints, open_descriptors, speech_faults, uncut_peers
@@ -24,6 +24,9 @@ from .world import Files, World
 
 PATIENCE_S = 75.0
 """Time in which the gateway must have ended what its limits do not allow to go on: the longest one is 60 s."""
+LET_IN_S = 90.0
+"""Time in which a caller that holds no slot gets one, however many others want it: they keep theirs for at most 25 s of
+speech, 10 s without text, and the time until a client that does not read is cut."""
 SETTLE_S = 12.0
 """Time in which everything is released once all peers have left."""
 POLL_INTERVAL_S = 5.0
@@ -32,6 +35,8 @@ MAX_PENDING = 3
 """As `gateway.transport.handshake.MAX_PENDING`, but few: with the usual number none would ever be evicted."""
 TURN_OF_KEEPALIVE_S = 0.1
 """A ping of the library and its pong take less."""
+MAX_FAULTS = 3
+"""Breaks of the rules of fairness that are reported: one is often followed by many."""
 READY_S = 130.0
 """Time in which a lost engine is back."""
 
@@ -50,7 +55,7 @@ class Outcome:
     @property
     def kinds(self) -> frozenset[str]:
         """The faults without their numbers, to compare two runs."""
-        return frozenset(re.sub(r"\d+(\.\d+)?", "N", fault) for fault in self.faults)
+        return frozenset(re.sub(r"\d+(\.\d+)?", "N", re.sub(r" \(.*\)$", "", fault)) for fault in self.faults)
 
 
 def execute(program: Program, files: Files) -> Outcome:
@@ -64,8 +69,8 @@ def execute(program: Program, files: Files) -> Outcome:
             patch.object(engine, "POLL_INTERVAL_S", POLL_INTERVAL_S),
             patch.object(handshake, "MAX_PENDING", MAX_PENDING),
         ):
-            clock.run(_run(program, files, outcome))
-    except clock.Deadlock as stuck:
+            paired_loop.run(_run(program, files, outcome))
+    except paired_loop.Deadlock as stuck:
         outcome.faults.append(f"stuck: {stuck}")
     except Exception as fault:
         outcome.faults.append(f"the machine itself failed: {fault!r}")
@@ -89,7 +94,8 @@ async def _run(program: Program, files: Files, outcome: Outcome) -> None:
         await asyncio.sleep(step.pause_s)
         done = await ACTIONS[step.action].perform(world, random.Random(step.seed))
         if done:
-            outcome.trace.append(f"{world.loop.time() - clock.BEGIN_S:9.4f} s  {step.action}: {done}")
+            outcome.trace.append(f"{world.loop.time() - paired_loop.BEGIN_S:9.4f} s  {step.action}: {done}")
+    outcome.faults += await _until_let_in(world)
     await _until_heard(world)
     if any(peer.open and (not peer.reading or not peer.upgraded) for peer in world.peers):
         for peer in world.peers:
@@ -121,7 +127,23 @@ async def _run(program: Program, files: Files, outcome: Outcome) -> None:
     outcome.digest = _digest(world, outcome.trace)
     after = Census.of(world)
     outcome.faults += [f"after the end: {name} left" for name in [*after.tasks, *after.timers]]
-    outcome.faults += complaints(world)
+    outcome.faults += world.fairness.faults[:MAX_FAULTS] + complaints(world)
+
+
+async def _until_let_in(world: World) -> list[str]:
+    """Waits until every insistent client has been let in; then the crowd leaves. Returns those that were not."""
+    found = []
+    if world.insistent:
+        await asyncio.wait([each.task for each in world.insistent], timeout=LET_IN_S)
+        for each in world.insistent:
+            each.task.cancel()
+            if each.waited_s > LET_IN_S and not {"drain", "engine lost"} & world.happened:
+                found.append(
+                    f"a caller below its share was not let in within {LET_IN_S:g} s ({each.refusals} refusals)"
+                )
+    if world.crowd is not None:
+        await world.crowd.stop()
+    return found
 
 
 async def _until_heard(world: World) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import socket
 import ssl
 import struct
@@ -14,8 +15,8 @@ from typing import Any, TypeVar
 from fakes.pipeline.tone_synthesizer import DEFAULT_SEED
 
 from ..testbed.expected_audio import expected_packets
+from ..testbed.paired_loop import PairedLoop
 from ..testbed.raw_websocket import RawClient, RawWebSocket
-from .clock import WarpedLoop
 
 HOST = "127.0.0.1"
 BUFFER_BYTES = 16_384
@@ -180,18 +181,30 @@ class Request(asyncio.Protocol):
 
 
 class Probe(asyncio.Protocol):
-    """Asks /healthz. `status` is that of the answer, 0 while there is none."""
+    """Asks for a document of an orchestrator. `status` is that of the answer, 0 while there is none."""
 
     sock: socket.socket
-    status = 0
+
+    def __init__(self, path: str, allowed: frozenset[int]) -> None:
+        """`allowed`: the statuses of a right answer."""
+        self.path, self.allowed = path, allowed
+        self.status = 0
+        self._now = asyncio.get_running_loop().time
+        self.asked_s, self.answered_s = self._now(), math.inf
+
+    @property
+    def waited_s(self) -> float:
+        """How long the answer took; infinity without one."""
+        return self.answered_s - self.asked_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        transport.write(f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        transport.write(f"GET {self.path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
         confirm_receipt(self.sock)
-        self.status = self.status or int(data.split(b" ", 2)[1])
+        if not self.status:
+            self.status, self.answered_s = int(data.split(b" ", 2)[1]), self._now()
 
 
 def _without_chunks(body: bytes) -> bytes:
@@ -215,7 +228,7 @@ async def connect(
 ) -> Client:
     """Connects `client` from a loopback address. Raises OSError, and ssl.SSLError or ConnectionError for TLS."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, WarpedLoop)
+    assert isinstance(loop, PairedLoop)
     client.sock = _connect_tcp(port, address) if tcp else loop.connect_pair(port, address)
     name = "localhost" if tls is not None else None
     await loop.create_connection(lambda: client, sock=client.sock, ssl=tls, server_hostname=name)

@@ -37,7 +37,7 @@ class Setup:
     admin: bool
     """Whether probes have a port of their own."""
     tcp: bool
-    """Loopback TCP instead of pairs of sockets; see `clock`."""
+    """Loopback TCP instead of pairs of sockets; see `testbed.paired_loop`."""
     frame_s: float
     chunk_frames: int
     close_s: float

@@ -27,6 +27,8 @@ from voxgate.gateway.settings import Settings
 
 from ..testbed.expected_audio import ReceivedUtterance
 from ..testbed.raw_websocket import upgrade_request
+from .crowd import Crowd, Insistent
+from .fairness import FairnessWitness
 from .hostile_input import LISTENER_KEY, PEER_KEY, ROTATED_KEY
 from .peers import HOST, Listener, Peer, Probe, Request, connect
 from .program import Program
@@ -133,10 +135,13 @@ class World:
         if setup.tls:
             files.put_certificate("first")
         self.gateway = Gateway(settings, self.synthesizer, PacketEncoder)
+        self.fairness = FairnessWitness(self.gateway._admission, settings.caller_share, settings.queue_length)
         self.peers: list[Peer] = []
         self.listener: Listener
         self.requests: list[Request] = []
         self.probes: list[Probe] = []
+        self.crowd: Crowd | None = None
+        self.insistent: list[Insistent] = []
         self.utterances: list[ReceivedUtterance] = []
         """What the listeners asked for."""
         self.drain: asyncio.Task[None] | None = None
@@ -165,11 +170,14 @@ class World:
 
     # Clients
 
-    async def connect_listener(self) -> Listener:
-        """A listener whose handshake was answered."""
-        listener = Listener(upgrade_request(HOST, headers=self.listener_headers))
-        await connect(listener, self.gateway.port, tls=self.tls, tcp=self.setup.tcp)
-        await listener.answered
+    async def connect_listener(self, headers: tuple[str, ...] | None = None, address: str = HOST) -> Listener:
+        """A listener whose handshake was answered; `headers` hold its key, by default that of the listeners.
+
+        Raises OSError when the gateway does not listen any more.
+        """
+        listener = Listener(upgrade_request(HOST, headers=self.listener_headers if headers is None else headers))
+        await connect(listener, self.gateway.port, address=address, tls=self.tls, tcp=self.setup.tcp)
+        await asyncio.wait([listener.answered])
         return listener
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from .expected_audio import ReceivedUtterance, all_ended
 from .listeners import TEXTS, speech_text
-from .raw_websocket import RawClient, connect
+from .raw_websocket import RawClient
 
 RETRY_S = 0.05
 """Pause of a client that was refused."""
@@ -47,9 +48,13 @@ class OfferedLoad:
 
 
 async def offer_load(
-    port: int, phases: list[Phase], speech_s: float, seed: int, clients: list[RawClient]
+    connect: Callable[[], Awaitable[RawClient]],
+    phases: list[Phase],
+    speech_s: float,
+    seed: int,
+    clients: list[RawClient],
 ) -> OfferedLoad:
-    """Ask for an utterance at each arrival, on a socket that is free; `asked_s` is the time it was due."""
+    """Ask for an utterance at each arrival, on a socket that is free or new; `asked_s` is the time it was due."""
     chance = random.Random(seed)
     loop = asyncio.get_running_loop()
     load = OfferedLoad(loop.time(), [], phases)
@@ -58,7 +63,7 @@ async def offer_load(
         at_s = load.began_s + begin_s
         while (at_s := at_s + chance.expovariate(phase.per_s)) < load.began_s + end_s:
             await asyncio.sleep(at_s - loop.time())
-            client = free.pop() if free else await connect(port)
+            client = free.pop() if free else await connect()
             number = len(load.utterances)
             received = client.say(speech_text(speech_s, number % TEXTS), name=f"u{number}", asked_s=at_s)
             received.over.add_done_callback(lambda _, client=client: free.append(client))

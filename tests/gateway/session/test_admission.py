@@ -67,13 +67,31 @@ def test_callers_take_turns() -> None:
     bench = Bench()
     holder = bench.enqueue("a")
     greedy = [bench.enqueue("a") for _ in range(3)]
-    modest = bench.enqueue("b")
-    assert modest.position == 2, "directly behind the first ticket of the other caller"
-    assert [t.position for t in greedy] == [1, 3, 4]
-    bench.admission.release(holder, 1.0)
-    bench.admission.release(greedy[0], 2.0)
-    bench.admission.release(modest, 3.0)
-    assert bench.granted == [greedy[0], modest, greedy[1]]
+    modest = [bench.enqueue("b") for _ in range(2)]
+    assert [t.position for t in modest] == [1, 3], "the other caller has had its turn"
+    assert [t.position for t in greedy] == [2, 4, 5]
+    for held in (holder, modest[0], greedy[0], modest[1]):
+        bench.admission.release(held, 1.0)
+    assert bench.granted == [modest[0], greedy[0], modest[1], greedy[1]]
+
+
+def test_caller_that_asks_again_after_a_refusal_keeps_its_turn() -> None:
+    bench = Bench()
+    holder = bench.enqueue("a")
+    bench.enqueue("a")
+    for again in range(3):
+        refused = bench.enqueue("b", 3.0 * again)
+        bench.admission.release(refused, refused.deadline_s)
+    modest = bench.enqueue("b", 9.0)
+    bench.admission.release(holder, 10.0)
+    assert bench.granted == [modest], "the utterances of the other caller have waited longer, but it has had a turn"
+
+
+def test_turns_of_absent_callers_are_forgotten() -> None:
+    bench = Bench(slots=2)
+    for number in range(100):
+        bench.admission.release(bench.enqueue(str(number)), 1.0)
+    assert bench.admission._last_turn == {}
 
 
 def test_full_queue_refuses_with_a_retry_time() -> None:
@@ -258,7 +276,7 @@ def test_full_queue_drops_the_newest_ticket_of_the_caller_with_most_for_one_with
     assert bench.dropped == [greedy[3]]
     assert isinstance(greedy[3].error, AtCapacity)
     assert greedy[3].error.retry_after_ms is not None
-    assert (modest.position, [t.position for t in greedy[:3]]) == (2, [1, 3, 4])
+    assert (modest.position, [t.position for t in greedy[:3]]) == (1, [2, 3, 4])
     assert bench.admission.queued == 4
     bench.admission.release(greedy[3], 1.0)
     assert bench.admission.queued == 4, "a dropped ticket is closed"

@@ -1,9 +1,13 @@
-"""An event loop with real sockets and virtual time: deadlines of minutes take no real time, and runs are repeatable.
+"""Event loops with real sockets in which waiting takes no time: in virtual time, and in processor time.
 
-The clock advances as soon as no descriptor and no callback is ready. That is exact over connected pairs of sockets,
-where what one end sends can be read at the other at once; `connect_pair` accepts one end as a listening socket would.
-Over TCP the kernel may hold data back for milliseconds of real time (acknowledgements, window probes): such runs find
-what only TCP shows, and repeat themselves nearly always.
+`PairedLoop` has virtual time: deadlines of minutes take no real time, and runs are repeatable. The clock advances as
+soon as no descriptor and no callback is ready. That is exact over connected pairs of sockets, where what one end sends
+can be read at the other at once; `connect_pair` accepts one end as a listening socket would. Over TCP the kernel may
+hold data back for milliseconds of real time (acknowledgements, window probes): such runs find what only TCP shows, and
+repeat themselves nearly always.
+
+`ProcessorTimeLoop` adds the processor time that the process spends: delays are those of an idle machine, whatever other
+programs take of this one.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import asyncio
 import itertools
 import selectors
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,12 +35,13 @@ BEGIN_S = 1000.0
 class _Selector(selectors.EpollSelector):
     """Polls real descriptors, and advances the clock where a real selector would sleep."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn_s: float) -> None:
         super().__init__()
         self.now_s = BEGIN_S
+        self._turn_s = turn_s
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.now_s += TURN_S
+        self.now_s += self._turn_s
         if (ready := super().select(0)) or timeout == 0:
             return ready
         if ready := super().select(0):  # the kernel may have been interrupted while it delivered
@@ -53,17 +59,18 @@ class _Listening(NamedTuple):
     """For TLS."""
 
 
-class WarpedLoop(asyncio.SelectorEventLoop):
+class PairedLoop(asyncio.SelectorEventLoop):
     """`time()` moves only when no descriptor and no callback is ready."""
 
-    def __init__(self) -> None:
-        self._warped = _Selector()
+    def __init__(self, turn_s: float = TURN_S) -> None:
+        """`turn_s`: how much each turn of the loop advances the clock."""
+        self._polled = _Selector(turn_s)
         self._listening: dict[int, _Listening] = {}
         self._client_ports = itertools.count(40_000)
-        super().__init__(self._warped)
+        super().__init__(self._polled)
 
     def time(self) -> float:
-        return self._warped.now_s
+        return self._polled.now_s
 
     async def create_server(  # type: ignore[override]  # the options of asyncio's own method, passed on
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], *args: Any, **options: Any
@@ -114,7 +121,18 @@ class WarpedLoop(asyncio.SelectorEventLoop):
         return [handle for handle in self._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]  # no public list
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` with real sockets in virtual time and return its result. Raises Deadlock when it cannot go on."""
-    with asyncio.Runner(loop_factory=WarpedLoop) as runner:
+class ProcessorTimeLoop(PairedLoop):
+    """`time()` moves with the processor time of this thread, and where nothing is ready."""
+
+    def __init__(self) -> None:
+        self._began_s = time.thread_time()
+        super().__init__(turn_s=0.0)
+
+    def time(self) -> float:
+        return self._polled.now_s + time.thread_time() - self._began_s
+
+
+def run(main: Coroutine[Any, Any, T], loop: Callable[[], PairedLoop] = PairedLoop) -> T:
+    """Run `main` in a new loop and return its result. Raises Deadlock when it cannot go on."""
+    with asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(main)

@@ -1,0 +1,154 @@
+"""Judges admission by the rules of docs/limits.md ("Share of a caller"): whom each slot and each refusal goes to.
+
+The rules are stated here on the tickets alone: who holds a slot, who waits, and who was refused when. How the gateway
+keeps them is not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from voxgate.gateway.access.caller import Caller
+from voxgate.gateway.session.admission import AdmissionQueue, Ticket
+from voxgate.pipeline.errors import AtCapacity
+
+PRESENCE_S = 60.0
+"""A caller that was refused within this time is present: it is expected to ask again."""
+RESERVE = 1 / 10
+"""Part of the slots, at least one, that is kept for callers below their share."""
+NEVER = -math.inf
+
+
+class FairnessWitness:
+    """Watches every ticket of `admission`, and collects in `faults` what breaks a rule.
+
+    1. No more slots are granted than there are.
+    2. While others are present, a caller gets a slot above its share only if the reserve stays free.
+    3. Waiting callers take turns: the one whose last slot was granted longest ago comes first. A caller that neither
+       holds nor waits for a slot loses its place in that order and comes in as one that has not had a turn.
+    4. The utterances of one caller are served in their order.
+    5. A caller below its share does not wait while a slot is free.
+    6. An utterance is refused at once only if its caller has its share of the queue, or the queue is full and no other
+       caller would keep as many places there after giving one up.
+    7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
+    """
+
+    def __init__(self, admission: AdmissionQueue, share: float, places: int) -> None:
+        """`share` and `places` as configured: of a caller, and in the queue."""
+        self.faults: list[str] = []
+        self._admission, self._share, self._places = admission, share, places
+        self._tickets: dict[Ticket, None] = {}
+        """Those that hold or wait, in the order in which they asked."""
+        self._last_grant_s: dict[str, float] = {}
+        """Of callers that hold or wait."""
+        self._refused_s: dict[str, float] = {}
+        self._depth = 0
+        """Calls under way: a change of one ticket can cause another."""
+        self._enqueue, self._release = admission.enqueue, admission.release
+        self._admit, self._grant = admission.admit, admission._grant
+        admission.enqueue = self.enqueue  # type: ignore[method-assign]  # to see every call
+        admission.release = self.release  # type: ignore[method-assign]
+        admission.admit = self.admit  # type: ignore[method-assign]
+        admission._grant = self.grant  # type: ignore[method-assign]
+
+    # What admission does
+
+    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+        before = self._waiting()
+        places, taken, most = before[caller.name], before.total(), max(before.values(), default=0)
+        share = self._limit(caller.name, self._places, now_s)
+        try:
+            ticket: Ticket = self._call(now_s, self._enqueue, caller, on_change, now_s)
+        except AtCapacity:
+            self._refused_s[caller.name] = now_s
+            if places < share and (taken < self._places or most >= places + 2):
+                self._fault("a caller was refused though a place in the queue was due to it", caller.name, now_s)
+            raise
+        self._tickets[ticket] = None
+        dropped = [each for each in self._tickets if each.error is not None]
+        for each in dropped:
+            name = each.caller.name
+            self._refused_s[name] = now_s
+            if taken < self._places or before[name] < most or before[name] < places + 2:
+                self._fault("a place in the queue was taken away without need", name, now_s)
+        self._forget()
+        if not self._depth:
+            self._check_waiting(now_s)
+        return ticket
+
+    def release(self, ticket: Ticket, now_s: float) -> None:
+        if not ticket.closed and not ticket.granted and now_s >= ticket.deadline_s:
+            self._refused_s[ticket.caller.name] = now_s
+        self._call(now_s, self._release, ticket, now_s)
+
+    def admit(self, now_s: float) -> None:
+        self._call(now_s, self._admit, now_s)
+
+    def grant(self, ticket: Ticket, now_s: float) -> None:
+        name = ticket.caller.name
+        held, waiting, slots = self._held(), self._waiting(), self._admission.slots
+        if held.total() >= slots:
+            self._fault("more slots were granted than there are", name, now_s)
+        above = held[name] + 1 > self._limit(name, slots, now_s)
+        if above and slots - held.total() - 1 < max(1, RESERVE * slots):
+            self._fault("a caller got a slot above its share", name, now_s)
+        last_s = self._last_grant_s.get(name, NEVER)
+        for other in waiting:
+            entitled = held[other] < self._limit(other, slots, now_s)
+            if other != name and entitled and self._last_grant_s.get(other, NEVER) < last_s:
+                self._fault("a caller was passed over that had waited longer for a turn", other, now_s)
+        if any(not each.granted and each.caller is ticket.caller for each in self._before(ticket)):
+            self._fault("an utterance overtook another of its caller", name, now_s)
+        self._grant(ticket, now_s)
+        self._tickets[ticket] = None  # known already if it waited
+        self._last_grant_s[name] = now_s
+
+    # What follows from it
+
+    def _call(self, now_s: float, method: Callable[..., Any], *arguments: Any) -> Any:
+        self._depth += 1
+        try:
+            return method(*arguments)
+        finally:
+            self._depth -= 1
+            self._forget()
+            if not self._depth:
+                self._check_waiting(now_s)
+
+    def _check_waiting(self, now_s: float) -> None:
+        held, slots = self._held(), self._admission.slots
+        if min(slots - held.total(), self._admission._free_slots()) < 1:
+            return
+        for name in self._waiting():
+            if held[name] < self._limit(name, slots, now_s):
+                self._fault("a caller below its share waits while a slot is free", name, now_s)
+
+    def _forget(self) -> None:
+        self._tickets = {each: None for each in self._tickets if not each.closed}
+        present = {each.caller.name for each in self._tickets}
+        self._last_grant_s = {name: at_s for name, at_s in self._last_grant_s.items() if name in present}
+
+    def _held(self) -> Counter[str]:
+        return Counter(each.caller.name for each in self._tickets if each.granted and not each.closed)
+
+    def _waiting(self) -> Counter[str]:
+        return Counter(each.caller.name for each in self._tickets if not each.granted and not each.closed)
+
+    def _before(self, ticket: Ticket) -> list[Ticket]:
+        """Open tickets that asked before that one."""
+        tickets = [each for each in self._tickets if not each.closed]
+        return tickets[: tickets.index(ticket)] if ticket in tickets else tickets
+
+    def _limit(self, name: str, places: int, now_s: float) -> int:
+        """How many of `places` the caller may have now."""
+        others = {each.caller.name for each in self._tickets if not each.closed}
+        others |= {refused for refused, at_s in self._refused_s.items() if now_s - at_s < PRESENCE_S}
+        return math.ceil(self._share * places) if others - {name} else places
+
+    def _fault(self, what: str, name: str, now_s: float) -> None:
+        held, waiting = dict(self._held()), dict(self._waiting())
+        state = f"{name} at {now_s - 1000:.3f} s: {held} hold, {waiting} wait, {self._admission.slots} slots"
+        self.faults.append(f"{what} ({state})")
