@@ -26,12 +26,22 @@ class Unreachable(ClientError):
 class Refused(ClientError):
     """The gateway refused the connection with an HTTP status; `retry_after_ms` is set where it asked for a pause."""
 
-    def __init__(self, status: int, message: str, *, code: str = "", retry_after_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str = "",
+        retry_after_ms: int | None = None,
+        reached: str | None = None,
+    ) -> None:
         super().__init__(f"refused with HTTP {status}: {message}")
         self.status = status
         self.code = code
         self.message = message
         self.retry_after_ms = retry_after_ms
+        self.reached = reached
+        """The limit that refused it (docs/limits.md)."""
         self.retryable = status in (429, 503)
 
 
@@ -68,6 +78,7 @@ class SpeechError(ClientError):
         retry_after_ms: int | None = None,
         partial_audio: bool = False,
         characters: int | None = None,
+        reached: str | None = None,
     ) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
@@ -78,5 +89,7 @@ class SpeechError(ClientError):
         self.retry_after_ms = retry_after_ms
         self.partial_audio = partial_audio
         """Whether audio of the utterance was sent before the error."""
+        self.reached = reached
+        """The limit that refused it (docs/limits.md)."""
         self.characters = characters
         """Text that the gateway had accepted when it refused a message: what follows is missing."""

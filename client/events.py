@@ -248,6 +248,7 @@ def _error(message: Message) -> SpeechError:
         retry_after_ms=message.get("retry_after_ms"),
         partial_audio=bool(message.get("partial_audio")),
         characters=message.get("characters"),
+        reached=message.get("reached"),
     )
 
 

@@ -235,10 +235,11 @@ def _refused(refusal: websockets.InvalidStatus) -> Refused:
     response = refusal.response
     try:
         body = json.loads(response.body or b"")
-        code, message, retry_after_ms = str(body["error"]), str(body["message"]), body.get("retry_after_ms")
+        code, message = str(body["error"]), str(body["message"])
+        retry_after_ms, reached = body.get("retry_after_ms"), body.get("reached")
     except (ValueError, KeyError, TypeError):
-        code, message, retry_after_ms = "", response.reason_phrase, None
+        code, message, retry_after_ms, reached = "", response.reason_phrase, None, None
     seconds = response.headers.get("Retry-After", "")
     if retry_after_ms is None and seconds.isdecimal():
         retry_after_ms = 1000 * int(seconds)
-    return Refused(response.status_code, message, code=code, retry_after_ms=retry_after_ms)
+    return Refused(response.status_code, message, code=code, retry_after_ms=retry_after_ms, reached=reached)

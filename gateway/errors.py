@@ -22,7 +22,30 @@ Errors are recognised by type and `code`, never by message text. Each message st
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from voxgate.pipeline.errors import RequestError, VoxgateError
+
+
+class Limit(StrEnum):
+    """The limits by which errors say that they refuse (`VoxgateError.reached`); docs/limits.md describes each."""
+
+    QUEUE = "queue"
+    QUEUE_SHARE = "queue_share"
+    QUEUE_WAIT = "queue_wait"
+    SOCKETS = "sockets"
+    SOCKET_SHARE = "socket_share"
+    CONNECTIONS = "connections"
+    UPLOADS = "uploads"
+    KEY_SOCKETS = "key_sockets"
+    KEY_UTTERANCES = "key_utterances"
+    KEY_CHARACTERS = "key_characters"
+    MESSAGES = "messages"
+    STARTS = "starts"
+    INTERRUPTS = "interrupts"
+    TURNS = "turns"
+    UTTERANCES = "utterances"
+
 
 SOCKETS_RETRY_MS = 2000
 """Retry time of a refused socket, in ms: sockets close at the rate at which conversations end."""

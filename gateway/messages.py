@@ -403,6 +403,7 @@ class ErrorMessage(_ServerMessage):
     characters: int | None = None
     param: str | None = None
     retry_after_ms: int | None = None
+    reached: str | None = None
     limit: int | None = None
     received: int | None = None
     partial_audio: bool | None = None
@@ -427,6 +428,7 @@ class ErrorMessage(_ServerMessage):
             characters=characters,
             param=error.param,
             retry_after_ms=error.retry_after_ms,
+            reached=error.reached,
             limit=getattr(error, "limit", None),
             received=getattr(error, "received", None),
             partial_audio=partial_audio,

@@ -11,6 +11,7 @@ import asyncio
 import bisect
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ _GROWTH = 8
 _RECOVERY_S, _RECOVERY_STEP_S = 60.0, 2.0
 """For this long after a fall the capacity grows by one utterance per step: some effects of full load, such as cores
 that share their time, show at full load only."""
+STEPS_SLOWER, STEPS_FASTER, RECOVERING = "steps_slower", "steps_faster", "recovering"
+"""Causes of a change: steps take longer; they take less time; they do again after a fall, so that it grows slowly."""
 _OVERLOADED_S, _RECOVERED_S = 1.0, 3.0
 """How long steps must be over the deadline, and under it again, before the state changes."""
 
@@ -66,6 +69,8 @@ class Capacity:
         self._overloaded = False
         self._contradicted_s: float | None = None
         """Since when the steps contradict `_overloaded`."""
+        self.changes: Counter[str] = Counter({STEPS_SLOWER: 0, STEPS_FASTER: 0, RECOVERING: 0})
+        """Changes of the number since the calibration, by cause."""
 
     def reset(self) -> None:
         """Discards what was measured while warming up."""
@@ -83,20 +88,44 @@ class Capacity:
         if now_s - self._updated_s >= _UPDATE_S:
             self._updated_s = now_s
             utilisation = self._utilisation_at(now_s)
-            self._adjust(self._largest(RAISE_BELOW, utilisation), self._largest(LOWER_ABOVE, utilisation), now_s)
+            low, high = self._largest(RAISE_BELOW, utilisation), self._largest(LOWER_ABOVE, utilisation)
+            before, cause = self._utterances, self._adjust(low, high, now_s)
+            if cause is not None:
+                self._report(cause, before, now_s)
         return self._utterances
 
-    def _adjust(self, low: int, high: int, now_s: float) -> None:
-        """Moves the capacity towards [low, high], within which it stays."""
+    def _adjust(self, low: int, high: int, now_s: float) -> str | None:
+        """Moves the capacity towards [low, high], within which it stays; returns why, None when it stays as it is."""
         if high < self._utterances:
             self._utterances, self._fell_s = high, now_s
-        elif low > self._utterances:
-            recovering = now_s - self._fell_s < _RECOVERY_S
-            if not recovering:
-                self._utterances = min(low, self._utterances + 1 + self._utterances // _GROWTH)
-            elif now_s - max(self._grown_s, self._fell_s) >= _RECOVERY_STEP_S:
-                self._utterances += 1
-                self._grown_s = now_s
+            return STEPS_SLOWER
+        if low <= self._utterances:
+            return None
+        if now_s - self._fell_s >= _RECOVERY_S:
+            self._utterances = min(low, self._utterances + 1 + self._utterances // _GROWTH)
+            return STEPS_FASTER
+        if now_s - max(self._grown_s, self._fell_s) < _RECOVERY_STEP_S:
+            return None
+        self._utterances += 1
+        self._grown_s = now_s
+        return RECOVERING
+
+    def _report(self, cause: str, before: int, now_s: float) -> None:
+        """Counts and logs a change, with the stage that allows no more."""
+        self.changes[cause] += 1
+        # What a fall avoids, and what a rise allows.
+        utterances = max(before, self._utterances)
+        shares = ((stage.utilisation(stage.times.curve(now_s), utterances), stage.name) for stage in self.stages)
+        share, name = max(shares)
+        log.info(
+            "capacity: %d utterances at once instead of %d, %s: with %d the %s needs %d %% of the time of a frame",
+            self._utterances,
+            before,
+            cause.replace("_", " "),
+            utterances,
+            name,
+            round(100 * share),
+        )
 
     def utilisation(self, utterances: int, now_s: float) -> float:
         """Returns the share of a frame's time that the slowest stage needs for `utterances`; 0 while unknown."""

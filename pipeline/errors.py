@@ -29,16 +29,25 @@ class VoxgateError(Exception):
     """An error that the gateway reports to a client as `error{code, message, retryable}`.
 
     `param`: the field of the request that is wrong. `retry_after_ms`: when to try again, for retryable errors.
+    `reached`: the limit that refused the request, by its name in docs/limits.md, for errors that name one.
     """
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+        reached: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_ms = retry_after_ms
+        self.reached = reached
 
 
 class RequestError(VoxgateError):

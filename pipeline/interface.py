@@ -297,6 +297,10 @@ class Synthesizer(Protocol):
         """Utterances that can be spoken at once without a gap, as far as is known: 1 to `slots`."""
 
     @property
+    def capacity_changes(self) -> Mapping[str, int]:
+        """Changes of `capacity` since the start, by cause."""
+
+    @property
     def step_times(self) -> Mapping[str, Sequence[StepSummary]]:
         """Durations of each stage's newest steps, by batch size."""
 

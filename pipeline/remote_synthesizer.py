@@ -37,6 +37,7 @@ class RemoteSynthesizer(VoiceModel):
         super().__init__(folder, options)
         self.slots = self.capacity = options.slots or 1
         self.reported_state = EngineState.STARTING
+        self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self._send = send
         self._rounds = StaggeredCredit(options.device, aligned=True)

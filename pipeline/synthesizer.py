@@ -104,6 +104,11 @@ class QwenSynthesizer(VoiceModel):
         return self._processes.capacity.utterances(asyncio.get_running_loop().time())
 
     @property
+    def capacity_changes(self) -> Mapping[str, int]:
+        """Changes of `capacity` since the last start of the processes, by cause."""
+        return {} if self._processes is None else self._processes.capacity.changes
+
+    @property
     def start_progress(self) -> str:
         """What the start in progress does, and how long it still takes if that is known."""
         return str(self._progress) if self._starting else ""

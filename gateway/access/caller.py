@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, Forbidden, KeyLimit, RateLimited
+from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, Forbidden, KeyLimit, Limit, RateLimited
 from .keys import KeyLimits
 from .rights import Requirement, Right
 from .usage import SharedUsage, TokenBucket
@@ -74,7 +74,8 @@ class Caller:
         else:
             free = self._shared_usage.acquire_caller_socket(self.name, limit, now_s)
         if not free:
-            raise KeyLimit(f"this key may have at most {limit} open sockets", retry_after_ms=SOCKETS_RETRY_MS)
+            message = f"this key may have at most {limit} open sockets"
+            raise KeyLimit(message, retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.KEY_SOCKETS)
         self.sockets += 1
 
     def release_socket(self, now_s: float) -> None:
@@ -93,7 +94,7 @@ class Caller:
         """Raises KeyLimit when this key has as many active utterances as its limit."""
         if (limit := self.limits.utterances) is not None and self.utterances >= limit:
             message = f"this key may have at most {limit} active utterances"
-            raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS)
+            raise KeyLimit(message, retry_after_ms=UTTERANCES_RETRY_MS, reached=Limit.KEY_UTTERANCES)
 
     def charge_text(self, characters: int, now_s: float) -> None:
         """Charges text to the limit per minute. Raises RateLimited, and charges nothing, when it is exceeded."""
@@ -107,7 +108,7 @@ class Caller:
             wait_s = self._shared_usage.take_tokens(self.name, characters, limit / _MINUTE_S, limit, now_s)
         if wait_s:
             message = f"this key may send at most {limit} characters a minute"
-            raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000))
+            raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000), reached=Limit.KEY_CHARACTERS)
 
 
 def _bucket(limits: KeyLimits) -> TokenBucket | None:

@@ -14,7 +14,7 @@ from voxgate.pipeline.errors import AtCapacity, BadMessage, VoxgateError
 from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
-from ..errors import SOCKETS_RETRY_MS
+from ..errors import SOCKETS_RETRY_MS, Limit
 from ..messages import Model, parse_json
 from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
@@ -217,7 +217,9 @@ async def _serve_in_place(request: web.Request, handler: Handler) -> web.StreamR
         return await handler(request)
     place, probe = connection.place, request.path in PROBE_PATHS
     if not place.may_serve(probe=probe):
-        response = to_response(error_reply(AtCapacity("all connections are in use", retry_after_ms=SOCKETS_RETRY_MS)))
+        message = "all connections are in use"
+        error = AtCapacity(message, retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.CONNECTIONS)
+        response = to_response(error_reply(error))
         response.force_close()
         return response
     place.serve(probe=probe)

@@ -153,5 +153,5 @@ class SpeechRoutes:
         try:
             return self._sessions.reserve_slot(grant)
         except VoxgateError as error:
-            self._observer.handshake_refused(error.code)
+            self._observer.handshake_refused(error.code, error.reached)
             raise

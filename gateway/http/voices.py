@@ -27,7 +27,7 @@ from voxgate.pipeline.interface import VoiceOwnership
 
 from ..access.auth import QUERY_CREDENTIALS
 from ..access.caller_share import CallerShare
-from ..errors import QUOTED_CHARACTERS
+from ..errors import QUOTED_CHARACTERS, Limit
 from ..protocols.reply import error_reply, json_reply
 from .application import GRANT, to_response
 
@@ -82,7 +82,8 @@ class _UploadQueue:
         cloning, now_s = self._library.cloning_service(), asyncio.get_running_loop().time()
         try:
             if self._share.held(caller) >= self._share.limit(caller, cloning.places, now_s):
-                raise AtCapacity("other callers are making voices; try again later", retry_after_ms=RETRY_AFTER_MS)
+                message = "other callers are making voices; try again later"
+                raise AtCapacity(message, retry_after_ms=RETRY_AFTER_MS, reached=Limit.UPLOADS)
             with cloning.queue_slot():
                 self._share.acquire(caller)
                 try:

@@ -69,11 +69,14 @@ class Observer:
     def session_opened(self, protocol: str, key: str) -> None:
         """A socket or request was accepted from the holder of `key`, which is empty without keys."""
 
-    def handshake_refused(self, reason: str) -> None:
-        """A socket or request was refused before it became a session; `reason` is an error code."""
+    def handshake_refused(self, reason: str, reached: str | None = None) -> None:
+        """A socket or request was refused before it became a session, by the limit `reached` if it was one.
 
-    def error_sent(self, protocol: str, code: str) -> None:
-        """An error was sent to a client; it ended an utterance or refused a message."""
+        `reason` is an error code.
+        """
+
+    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
+        """An error was sent to a client; it ended an utterance or refused a message, by a limit or not."""
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         """An utterance ended."""
@@ -95,11 +98,11 @@ class CompositeObserver(Observer):
     def session_opened(self, protocol: str, key: str) -> None:
         self._notify(lambda each: each.session_opened(protocol, key))
 
-    def handshake_refused(self, reason: str) -> None:
-        self._notify(lambda each: each.handshake_refused(reason))
+    def handshake_refused(self, reason: str, reached: str | None = None) -> None:
+        self._notify(lambda each: each.handshake_refused(reason, reached))
 
-    def error_sent(self, protocol: str, code: str) -> None:
-        self._notify(lambda each: each.error_sent(protocol, code))
+    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
+        self._notify(lambda each: each.error_sent(protocol, code, reached))
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         self._notify(lambda each: each.utterance_ended(record))

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import EngineState
 
-from ..errors import Draining
+from ..errors import Draining, Limit
 from .events import DONE, INTERRUPTED, Observer, UtteranceRecord
 from .state import GatewayState
 
@@ -63,6 +63,12 @@ class Metrics(Observer):
         )
         self._errors = Counter(
             "voxgate_errors", "Errors sent to clients, by code.", ("protocol", "code"), registry=registry
+        )
+        self._limits_reached = Counter(
+            "voxgate_limits_reached",
+            "Sockets, utterances and messages that a limit refused, by limit.",
+            ("limit",),
+            registry=registry,
         )
         self._utterances = Counter(
             "voxgate_utterances",
@@ -129,6 +135,8 @@ class Metrics(Observer):
             self._errors.labels(protocol, AtCapacity.code)
         for reason in (AtCapacity.code, Draining.code):
             self._refused.labels(reason)
+        for limit in Limit:
+            self._limits_reached.labels(limit.value)
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -154,11 +162,17 @@ class Metrics(Observer):
         for series in (self._characters, self._audio, self._key_utterances):
             series.labels(key)
 
-    def handshake_refused(self, reason: str) -> None:
+    def handshake_refused(self, reason: str, reached: str | None = None) -> None:
         self._refused.labels(reason).inc()
+        self._count_limit(reached)
 
-    def error_sent(self, protocol: str, code: str) -> None:
+    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
         self._errors.labels(protocol, code).inc()
+        self._count_limit(reached)
+
+    def _count_limit(self, reached: str | None) -> None:
+        if reached is not None:
+            self._limits_reached.labels(reached).inc()
 
     def engine_ready(self) -> None:
         self._engine_starts.inc()
@@ -219,6 +233,12 @@ class _StateCollector(Collector):
         for labels, count in taken.items():
             steps.add_metric(labels, count)
         yield steps
+        changes = CounterMetricFamily(
+            "voxgate_capacity_changes", "Changes of voxgate_slots since the engine started.", labels=("cause",)
+        )
+        for cause, count in state.capacity_changes.items():
+            changes.add_metric((cause,), count)
+        yield changes
         yield _family("voxgate_build_info", "The running version.", ("version",), {(_version(),): 1})
 
 

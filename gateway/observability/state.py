@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from voxgate.pipeline.interface import EngineState, Synthesizer
@@ -54,6 +54,8 @@ class GatewayState:
     leads_s: Sequence[float] = ()
     """Seconds of audio sent ahead of playback, for each playing utterance."""
     steps: Sequence[StepTimeQuantiles] = ()
+    capacity_changes: Mapping[str, int] = field(default_factory=dict)
+    """Changes of `slots` that steps caused, by cause."""
 
     @classmethod
     def now(
@@ -83,6 +85,7 @@ class GatewayState:
                 for part, steps in synthesizer.step_times.items()
                 for step in steps
             ],
+            capacity_changes=dict(synthesizer.capacity_changes),
         )
 
     @property

@@ -21,7 +21,7 @@ from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimit
 from ..messages import ErrorMessage
 
 ReportableError = VoxgateError | ErrorMessage
-"""An error as it was raised, or as a session reported it: both have code, message, retryable and retry_after_ms."""
+"""An error as it was raised, or as a session reported it: both say code, message, whether to retry, and the limit."""
 
 _STATUS = {
     VoxgateError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -63,11 +63,15 @@ def json_reply(status: HTTPStatus, document: Any, headers: Mapping[str, str] | N
     return Reply(status, json.dumps(document, ensure_ascii=False).encode(), headers=headers or {})
 
 
-def refusal(status: HTTPStatus, error: str, message: str, retry_after_ms: int | None = None) -> Reply:
+def refusal(
+    status: HTTPStatus, error: str, message: str, retry_after_ms: int | None = None, reached: str | None = None
+) -> Reply:
     """An error response in the gateway's own shape; `retry_after_ms` also sets the Retry-After header."""
     document: dict[str, Any] = {"error": error, "message": message}
     if retry_after_ms is not None:
         document["retry_after_ms"] = retry_after_ms
+    if reached is not None:
+        document["reached"] = reached
     return json_reply(status, document, retry_headers(retry_after_ms))
 
 
@@ -78,7 +82,7 @@ def retry_headers(retry_after_ms: int | None) -> dict[str, str]:
 
 def error_reply(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> Reply:
     """The response that reports `error` in the gateway's own shape; `overrides` as for `status_of`."""
-    reply = refusal(status_of(error, overrides), error.code, error.message, error.retry_after_ms)
+    reply = refusal(status_of(error, overrides), error.code, error.message, error.retry_after_ms, error.reached)
     if error.code == Unauthorized.code:
         return replace(reply, headers={**reply.headers, "WWW-Authenticate": "Bearer"})
     return reply

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from voxgate.pipeline.errors import TextTooLong
 
-from ..errors import RateLimited
+from ..errors import Limit, RateLimited
 from ..messages import End, Start, Text
 from ..session.protocol import ProtocolAction
 
@@ -125,7 +125,8 @@ class TurnQueue:
 
     def _append(self) -> SpeechTurn:
         if len(self._waiting) >= MAX_WAITING_TURNS:
-            raise RateLimited(f"{MAX_WAITING_TURNS} turns are waiting already", retry_after_ms=_RETRY_MS)
+            message = f"{MAX_WAITING_TURNS} turns are waiting already"
+            raise RateLimited(message, retry_after_ms=_RETRY_MS, reached=Limit.TURNS)
         turn = SpeechTurn(f"turn-{next(self._numbers)}")
         if self.idle:
             self.live = turn

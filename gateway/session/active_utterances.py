@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from voxgate.pipeline.errors import EngineError, VoxgateError
 
-from ..errors import DuplicateUtterance, TooManyUtterances, UnknownUtterance
+from ..errors import DuplicateUtterance, Limit, TooManyUtterances, UnknownUtterance
 from .effects import CloseSpeech, EffectQueue
 from .lifecycle import State
 from .utterance import ServerUtterance
@@ -42,7 +42,8 @@ class ActiveUtterances:
     def check_limit(self) -> None:
         """Raises TooManyUtterances when one more would exceed the limit."""
         if len(self._active) >= self._limit:
-            raise TooManyUtterances(f"a socket may have at most {self._limit} active utterances")
+            message = f"a socket may have at most {self._limit} active utterances"
+            raise TooManyUtterances(message, reached=Limit.UTTERANCES)
 
     def add(self, utterance: ServerUtterance) -> None:
         self._recently_done.pop(utterance.name, None)

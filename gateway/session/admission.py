@@ -22,7 +22,7 @@ from voxgate.pipeline.interface import LeasedSlots, Synthesizer
 
 from ..access.caller import Caller
 from ..access.caller_share import CallerShare
-from ..errors import QUEUE_RETRY_MIN_MS
+from ..errors import QUEUE_RETRY_MIN_MS, Limit
 from ..settings import Settings
 
 _INITIAL_HOLD_MS = 4000.0
@@ -89,8 +89,8 @@ class Admission(Protocol):
     def release(self, ticket: Ticket, now_s: float) -> None:
         """Gives the slot back, or leaves the queue. Safe to call twice."""
 
-    def capacity_error(self, reason: str) -> AtCapacity:
-        """Returns the error for an utterance that cannot wait any longer."""
+    def capacity_error(self, reason: str, reached: Limit) -> AtCapacity:
+        """Returns the error for an utterance that cannot wait any longer, because of the limit `reached`."""
 
 
 class AdmissionQueue:
@@ -196,30 +196,37 @@ class AdmissionQueue:
         for ticket in granted:
             ticket.on_change(ticket, now_s)
 
-    def capacity_error(self, reason: str) -> AtCapacity:
+    def capacity_error(self, reason: str, reached: Limit) -> AtCapacity:
         """Returns the error for an utterance that cannot wait any longer, with the time until a slot is likely."""
-        return AtCapacity(reason, retry_after_ms=max(QUEUE_RETRY_MIN_MS, self._eta_ms(self._queued + 1)))
+        return AtCapacity(reason, retry_after_ms=self.retry_ms, reached=reached)
+
+    @property
+    def retry_ms(self) -> int:
+        """Time until a slot is likely for one more utterance."""
+        return max(QUEUE_RETRY_MIN_MS, self._eta_ms(self._queued + 1))
 
     def _make_room(self, name: str, now_s: float) -> Ticket | None:
         """Finds a place in the queue for `name`; returns the ticket that lost its own for it. Raises AtCapacity."""
         waiting = len(self._waiting.get(name, ()))
         has_share = waiting >= self._share.limit(name, self._queue_length, now_s)
+        if has_share and waiting < self._queue_length:
+            reason = "this caller has its share of the places in the queue"
+            raise self._refusal(name, reason, Limit.QUEUE_SHARE, now_s)
         if self._queued < self._queue_length:
-            if has_share:
-                raise self._refusal(name, "this caller has its share of the places in the queue", now_s)
             return None
         longest = max(self._waiting.values(), key=len, default=deque[Ticket]())
         if has_share or len(longest) <= waiting + 1:
-            raise self._refusal(name, "all talker slots and all places in the queue are in use", now_s)
+            reason = "all talker slots and all places in the queue are in use"
+            raise self._refusal(name, reason, Limit.QUEUE, now_s)
         dropped = longest[-1]
         self._leave_queue(dropped)
         reason = "the queue is full, and another caller has fewer places in it"
-        dropped.error = self._refusal(dropped.caller.name, reason, now_s)
+        dropped.error = self._refusal(dropped.caller.name, reason, Limit.QUEUE_SHARE, now_s)
         return dropped
 
-    def _refusal(self, name: str, reason: str, now_s: float) -> AtCapacity:
+    def _refusal(self, name: str, reason: str, reached: Limit, now_s: float) -> AtCapacity:
         self._share.refuse(name, now_s)
-        return self.capacity_error(reason)
+        return self.capacity_error(reason, reached)
 
     def _count(self, ticket: Ticket) -> None:
         ticket.caller.utterances += 1

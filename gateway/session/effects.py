@@ -72,8 +72,8 @@ Effect = SendMessage | SendAudio | ReadSpeech | SuspendSpeech | CloseSpeech | Se
 class EffectQueue:
     """The effects of one session, in the words of its protocol. After a close, no message is added any more."""
 
-    def __init__(self, protocol: WireProtocol, on_error: Callable[[str], None]) -> None:
-        """Calls `on_error` with the code of each error that is sent."""
+    def __init__(self, protocol: WireProtocol, on_error: Callable[[VoxgateError], None]) -> None:
+        """Calls `on_error` with each error that is sent."""
         self.closed = False
         """Whether the socket is to be closed, or is gone."""
         self._protocol = protocol
@@ -111,7 +111,7 @@ class EffectQueue:
     ) -> None:
         """Adds an error of the utterance `name`, or of the socket, about the client's message `message_id`."""
         if not self.closed:
-            self._on_error(error.code)
+            self._on_error(error)
             self.send(
                 ErrorMessage.of(
                     error, utterance=name, message_id=message_id, characters=characters, partial_audio=partial_audio

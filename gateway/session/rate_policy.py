@@ -9,7 +9,7 @@ from typing import Literal
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.usage import TokenBucket
-from ..errors import RateLimited
+from ..errors import Limit, RateLimited
 from ..settings import Settings
 
 _MAX_BAD_MESSAGES = 3
@@ -34,7 +34,7 @@ class RatePolicy:
     def take(self, kind: Literal["messages", "starts", "interrupts"], now_s: float) -> None:
         """Counts one message of this kind. Raises RateLimited."""
         if wait_s := self._buckets[kind].take(now_s):
-            raise RateLimited(f"too many {kind}", retry_after_ms=math.ceil(wait_s * 1000))
+            raise RateLimited(f"too many {kind}", retry_after_ms=math.ceil(wait_s * 1000), reached=Limit(kind))
 
     def close_reason(self, error: VoxgateError, now_s: float) -> str | None:
         """Counts `error`; returns why the socket is to be closed for it, None when it stays open."""

@@ -24,7 +24,7 @@ from voxgate.pipeline.interface import SpeechChunk
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Unauthorized, UtteranceEnded, UtteranceTimeout
+from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Limit, Unauthorized, UtteranceEnded, UtteranceTimeout
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
@@ -57,7 +57,7 @@ LIFETIME = Ending(
     lambda: Draining("the socket has reached its longest life: connect again"), CloseCode.GOING_AWAY, "longest life"
 )
 CROWDED = Ending(
-    lambda: AtCapacity("other callers need the socket", retry_after_ms=SOCKETS_RETRY_MS),
+    lambda: AtCapacity("other callers need the socket", retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.SOCKET_SHARE),
     CloseCode.TRY_AGAIN_LATER,
     "other callers need the socket",
 )
@@ -89,7 +89,7 @@ class ServerSession:
         settings = factory.settings
         self._rate_policy = RatePolicy(settings)
         self._utterances = ActiveUtterances(settings.utterances_per_session)
-        self._effects = EffectQueue(protocol, lambda code: self._observer.error_sent(protocol.name, code))
+        self._effects = EffectQueue(protocol, self._report_error)
         self._termination = Termination(name, self._utterances, self._effects, self._emit_record)
         self._timers = UtteranceTimers(
             protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
@@ -362,7 +362,8 @@ class ServerSession:
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
         if now_s >= utterance.queue_deadline_s:
-            self._termination.fail(utterance, self._admission.capacity_error("no talker slot became free"))
+            error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
+            self._termination.fail(utterance, error)
         elif self._expire(utterance, now_s) or utterance.queued:
             return
         elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
@@ -428,6 +429,9 @@ class ServerSession:
 
     def _emit_record(self, utterance: ServerUtterance, outcome: str) -> None:
         self._observer.utterance_ended(utterance.to_record(self.protocol_name, self._caller.key, outcome))
+
+    def _report_error(self, error: VoxgateError) -> None:
+        self._observer.error_sent(self.protocol_name, error.code, error.reached)
 
     def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}

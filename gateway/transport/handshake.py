@@ -78,6 +78,7 @@ class HandshakeAuthenticator:
         """
         assert isinstance(connection, BoundedConnection)
         refuse: Callable[[ReportableError], Reply] = error_reply
+        reached: str | None = None
         try:
             path, query = _split_target(request.path)
             if (found := find_endpoint(self._endpoints, path)) is None:
@@ -86,7 +87,7 @@ class HandshakeAuthenticator:
             refuse = endpoint.refuse
             self._accept(connection, request.headers, endpoint, EndpointRequest(parts, query))
         except VoxgateError as error:
-            reply, reason = refuse(error), error.code
+            reply, reason, reached = refuse(error), error.code, error.reached
         except Exception as error:
             self._defects.report("a handshake failed", error, asyncio.get_running_loop().time())
             reply, reason = refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the handshake failed"), "internal"
@@ -94,7 +95,7 @@ class HandshakeAuthenticator:
             return None
         if connection.slot is not None:
             connection.slot.release()
-        return self._refuse(reply, reason)
+        return self._refuse(reply, reason, reached)
 
     def _accept(
         self, connection: BoundedConnection, headers: Headers, endpoint: WebSocketEndpoint, request: EndpointRequest
@@ -127,7 +128,7 @@ class HandshakeAuthenticator:
             key = reader.find_key(message) if isinstance(message, str) else None
             self._authorise(connection, None if key is None else Credential(key))
         except VoxgateError as error:
-            self._observer.handshake_refused(error.code)
+            self._observer.handshake_refused(error.code, error.reached)
             with contextlib.suppress(SocketClosed):
                 connection.send(reader.encode_error(error))
             await connection.close_within(CloseCode.POLICY, error.code, CLOSE_TIMEOUT_S)
@@ -156,8 +157,8 @@ class HandshakeAuthenticator:
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
         return self._access.proxies.client_address(peer, headers.get_all("X-Forwarded-For"))
 
-    def _refuse(self, reply: Reply, reason: str) -> Response:
-        self._observer.handshake_refused(reason)
+    def _refuse(self, reply: Reply, reason: str, reached: str | None = None) -> Response:
+        self._observer.handshake_refused(reason, reached)
         headers = Headers(reply.headers)
         headers["Content-Type"] = reply.content_type
         headers["Content-Length"] = str(len(reply.body))

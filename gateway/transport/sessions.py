@@ -17,7 +17,7 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from ..access.caller import Caller, Grant
 from ..access.caller_share import CallerShare
 from ..access.usage import SharedUsage, TokenBucket
-from ..errors import SOCKETS_RETRY_MS, Draining
+from ..errors import SOCKETS_RETRY_MS, Draining, Limit
 from ..observability.events import Observer
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
@@ -163,7 +163,7 @@ class Sessions:
         allowed = self._share.limit(caller.name, limit, now_s, others=others)
         if allowed < limit and held > allowed:
             message = f"while other callers are present, one caller may have at most {allowed} open sockets"
-            raise AtCapacity(message, retry_after_ms=SOCKETS_RETRY_MS)
+            raise AtCapacity(message, retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.SOCKET_SHARE)
 
     def _message_rate(self, caller: Caller) -> TokenBucket:
         if (rate := self._message_rates.get(caller)) is None:
@@ -269,7 +269,7 @@ class Sessions:
 
 
 def _at_capacity(limit: int) -> AtCapacity:
-    return AtCapacity(f"all {limit} sockets are in use", retry_after_ms=SOCKETS_RETRY_MS)
+    return AtCapacity(f"all {limit} sockets are in use", retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.SOCKETS)
 
 
 class ConnectionSlot:

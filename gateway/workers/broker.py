@@ -139,4 +139,4 @@ class Broker:
             self._send(TicketGranted(number, (lease.talker.slot, lease.codec)))
 
     def _refuse(self, number: int, error: VoxgateError) -> None:
-        self._send(TicketRefused(number, error.code, error.message, error.retry_after_ms))
+        self._send(TicketRefused(number, error.code, error.message, error.retry_after_ms, error.reached))

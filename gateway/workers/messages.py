@@ -83,6 +83,7 @@ class TicketRefused(Message, frozen=True):
     code: str
     message: str
     retry_after_ms: int | None
+    reached: str | None
 
 
 class Drain(Message, frozen=True):

@@ -10,7 +10,7 @@ from voxgate.pipeline.interface import LeasedSlots
 from voxgate.pipeline.ipc.engine_messages import Message
 
 from ..access.caller import Caller
-from ..errors import KeyLimit
+from ..errors import KeyLimit, Limit
 from ..session.admission import Ticket
 from .messages import Join, Leave, Status, TicketGranted, TicketMoved, TicketRefused
 
@@ -64,8 +64,8 @@ class RemoteAdmission:
         del self._open[number], self._wait_until_s[number]
         self._send(Leave(number))
 
-    def capacity_error(self, reason: str) -> AtCapacity:
-        return AtCapacity(reason, retry_after_ms=self._retry_ms)
+    def capacity_error(self, reason: str, reached: Limit) -> AtCapacity:
+        return AtCapacity(reason, retry_after_ms=self._retry_ms, reached=reached)
 
     def on_message(self, message: TicketGranted | TicketMoved | TicketRefused, now_s: float) -> None:
         """Applies an answer to its ticket; ignores it if the ticket was released meanwhile."""
@@ -80,5 +80,5 @@ class RemoteAdmission:
                 ticket.deadline_s = self._wait_until_s[message.ticket]
             case TicketRefused():
                 error = _REFUSALS.get(message.code, AtCapacity)
-                ticket.error = error(message.message, retry_after_ms=message.retry_after_ms)
+                ticket.error = error(message.message, retry_after_ms=message.retry_after_ms, reached=message.reached)
         ticket.on_change(ticket, now_s)

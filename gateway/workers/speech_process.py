@@ -297,10 +297,13 @@ class SpeechProcess:
     def _send_status(self) -> None:
         """Sends the status to the workers if it changed."""
         admission = self._admission
-        retry_ms = admission.capacity_error("").retry_after_ms or 0
-        reason = self._engine.reason
         status = Status(
-            self._synthesizer.state.value, reason, admission.slots, admission.active, admission.queued, retry_ms
+            self._synthesizer.state.value,
+            self._engine.reason,
+            admission.slots,
+            admission.active,
+            admission.queued,
+            admission.retry_ms,
         )
         if status != self._sent_status:
             self._sent_status = status

@@ -157,7 +157,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def _at_capacity() -> AtCapacity:
-    return AtCapacity("other voices are being made; try again later", retry_after_ms=RETRY_AFTER_MS)
+    return AtCapacity("other voices are being made; try again later", retry_after_ms=RETRY_AFTER_MS, reached="uploads")
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ async def test_leaving_an_utterance_stops_it_but_not_the_next(gateway: FakeGatew
 
 
 async def test_refusal_carries_retry_after(gateway: FakeGateway) -> None:
-    body = {"error": "at_capacity", "message": "every socket is taken", "retry_after_ms": 1500}
+    body = {"error": "at_capacity", "message": "every socket is taken", "retry_after_ms": 1500, "reached": "sockets"}
     gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, body, headers={"Retry-After": "2"})
     with pytest.raises(Refused, match="every socket is taken") as refused:
         async with connect(gateway.url):
@@ -70,6 +70,7 @@ async def test_refusal_carries_retry_after(gateway: FakeGateway) -> None:
         "at_capacity",
         1500,
     )
+    assert refused.value.reached == "sockets"
     assert refused.value.retryable
 
 

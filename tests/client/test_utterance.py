@@ -226,7 +226,7 @@ async def test_opus_packets_count_decoded_samples(gateway: FakeGateway) -> None:
 
 
 async def test_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> None:
-    gateway.script["x"] = [error_message("at_capacity", retryable=True, retry_after_ms=700)]
+    gateway.script["x"] = [error_message("at_capacity", retryable=True, retry_after_ms=700, reached="queue")]
     async with connect(gateway.url) as session, session.utterance() as utterance:
         await utterance.send("x")
         with pytest.raises(SpeechError) as error:
@@ -237,6 +237,7 @@ async def test_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> N
             True,
             700,
         )
+        assert error.value.reached == "queue"
         with pytest.raises(SpeechError, match="at_capacity"):
             await utterance.end()
 

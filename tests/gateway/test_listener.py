@@ -65,6 +65,7 @@ async def test_metrics_count_utterances_sockets_and_refusals() -> None:
     lines = body.decode().splitlines()
     assert 'voxgate_utterances_total{outcome="done",protocol="native"} 1.0' in lines
     assert 'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in lines
+    assert 'voxgate_limits_reached_total{limit="sockets"} 1.0' in lines
     assert 'voxgate_sockets{protocol="native"} 1.0' in lines
     assert "voxgate_load 1.0" in lines
     assert 'voxgate_ttfa_seconds_count{protocol="native"} 1.0' in lines
@@ -185,7 +186,8 @@ async def test_socket_above_limit_is_refused_with_retry_time() -> None:
         refusal = await refused(served)
         assert refusal.response.status_code == 503
         assert refusal.response.headers["Retry-After"] == "2"
-        assert json.loads(refusal.response.body)["error"] == "at_capacity"
+        body = json.loads(refusal.response.body)
+        assert (body["error"], body["reached"]) == ("at_capacity", "sockets")
 
 
 async def test_probes_and_sockets_are_served_while_the_model_loads() -> None:

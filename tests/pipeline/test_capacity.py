@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 from collections.abc import Callable
 
 import pytest
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.pipeline.capacity import CALIBRATION_FRAMES, Capacity, Stage, calibrate
+from voxgate.pipeline.capacity import CALIBRATION_FRAMES, RECOVERING, STEPS_SLOWER, Capacity, Stage, calibrate
 from voxgate.pipeline.errors import EngineError, GenerationFailed, UnsupportedOption
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.step_times import StepTimes
@@ -100,6 +101,24 @@ def test_capacity_falls_at_once_and_recovers_in_steps() -> None:
     seen = machine.run(None, seconds=40)
     assert abs(seen[-1] - full) <= 1
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(seen))
+
+
+def test_changes_are_counted_and_logged_with_their_cause(caplog: pytest.LogCaptureFixture) -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    machine.run(None, seconds=10)
+    machine.capacity.changes.clear()
+    caplog.set_level(logging.INFO)
+    machine.slower = 2.0
+    slow = machine.run(None, seconds=20)[-1]
+    assert set(machine.capacity.changes) == {STEPS_SLOWER}
+    assert f"{slow} utterances at once instead of" in caplog.messages[-1]
+    assert "steps slower: with" in caplog.messages[-1]
+    assert "the codec needs" in caplog.messages[-1]
+    machine.slower = 1.0
+    machine.run(None, seconds=40)
+    assert machine.capacity.changes[RECOVERING] >= full - slow - 1
+    assert len(caplog.messages) == machine.capacity.changes.total()
 
 
 def test_slower_cores_at_full_load_cause_no_oscillation() -> None:

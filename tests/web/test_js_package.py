@@ -35,6 +35,7 @@ const { text_remaining } = await utterance.interrupt(80);
 text_remaining.trim();
 const failure = new VoxgateError("timeout", "late");
 failure.retryAfterMs?.toFixed();
+failure.reached?.trim();
 """
 WRONG = (
     'utterance.send(5);', 'session.utterance({ voices: "ada" });', 'session.utterance({ format: { codec: "aac" } });',

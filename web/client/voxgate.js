@@ -108,7 +108,7 @@ export class VoxgateError extends Error {
   /**
    * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
    * @param {string} message
-   * @param {{retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, characters?: number}} [more]
+   * @param {{retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
    */
   constructor(code, message, more = {}) {
     super(`${message} (${code})`);
@@ -118,6 +118,7 @@ export class VoxgateError extends Error {
     this.retryAfterMs = more.retry_after_ms ?? null;
     this.partialAudio = more.partial_audio === true;
     this.param = more.param ?? null;
+    this.reached = more.reached ?? null; // the limit that refused it
     this.characters = more.characters ?? null; // of the text, accepted when a message was refused
   }
 }

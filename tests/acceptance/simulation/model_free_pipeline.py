@@ -51,6 +51,7 @@ class ModelFreePipeline:
     def __init__(self, *, slots: int, frame_s: float = 0.0, start_s: float = 0.0, chunk_frames: int = 2) -> None:
         self.voices: Mapping[str, VoiceInfo] = {"ada": VoiceInfo("ada", ("auto", "english"), "levels")}
         self.slots = self.capacity = slots
+        self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.open_speeches: dict[UtteranceSpeech, FakeCodec] = {}
         self._frame_s, self._start_s, self._chunk_frames = frame_s, start_s, chunk_frames

@@ -108,6 +108,7 @@ class ToneEngine(VoiceModel):
     ) -> None:
         super().__init__(folder, SynthesizerOptions(slots=slots, attached_processes=attached_processes))
         self.slots = self.capacity = slots
+        self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.frames = 0
         """Number of frames made."""

@@ -259,6 +259,7 @@ class ToneSynthesizer:
         }
         self.default_voice = "ada"
         self.slots = self.capacity = slots
+        self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
         self.max_characters = max_characters
         self.open_speeches: dict[ToneSpeech, None] = {}

@@ -229,7 +229,8 @@ async def test_connections_that_serve_are_limited_and_idle_ones_are_not_counted(
         slow = await first.post(f"{url}/slow")
         await routes.started.wait()
         async with other.post(f"{url}/echo") as answer:  # on the connection that is open
-            assert (answer.status, (await answer.json())["error"]) == (503, "at_capacity")
+            document = await answer.json()
+            assert (answer.status, document["error"], document["reached"]) == (503, "at_capacity", "connections")
         async with other.post(f"{url}/echo") as answer:  # on a new one
             assert answer.status == 503
         slow.close()

@@ -234,7 +234,7 @@ async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path
         while len(place.listener.heard) < 2:
             await asyncio.sleep(0.001)
         status, document = await place.post("name=c")
-        assert (status, document["error"]) == (503, "at_capacity")
+        assert (status, document["error"], document["reached"]) == (503, "at_capacity", "uploads")
         assert document["retry_after_ms"] > 0
         waiting[0].cancel()
         await place.listener.cancelled.wait()
@@ -254,7 +254,7 @@ async def test_a_caller_gets_its_share_of_the_upload_queue_while_others_want_som
         waiting[0].cancel()
         await place.listener.cancelled.wait()
         status, document = await place.post("name=d", headers=ada)
-        assert (status, document["error"]) == (503, "at_capacity")
+        assert (status, document["error"], document["reached"]) == (503, "at_capacity", "uploads")
         assert document["retry_after_ms"] > 0
         place.listener.hold.set()
         assert (await place.post("name=e", headers=bob))[0] == 201

@@ -27,10 +27,12 @@ class RecordingObserver(Observer):
     def __init__(self) -> None:
         self.records: list[UtteranceRecord] = []
         self.errors: list[str] = []
+        self.limits: list[str | None] = []
 
-    def error_sent(self, protocol: str, code: str) -> None:
+    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
         assert protocol == "native"
         self.errors.append(code)
+        self.limits.append(reached)
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         self.records.append(record)
@@ -157,11 +159,11 @@ class CallRecorder(Observer):
     def session_opened(self, protocol: str, key: str) -> None:
         self.seen.append(("session_opened", protocol, key))
 
-    def handshake_refused(self, reason: str) -> None:
-        self.seen.append(("handshake_refused", reason))
+    def handshake_refused(self, reason: str, reached: str | None = None) -> None:
+        self.seen.append(("handshake_refused", reason, reached))
 
-    def error_sent(self, protocol: str, code: str) -> None:
-        self.seen.append(("error_sent", protocol, code))
+    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
+        self.seen.append(("error_sent", protocol, code, reached))
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         self.seen.append(("utterance_ended", record))
@@ -177,8 +179,8 @@ class Broken(Observer):
 
 CALLS = [
     ("session_opened", "native", "team-a"),
-    ("handshake_refused", "draining"),
-    ("error_sent", "native", "bad_message"),
+    ("handshake_refused", "at_capacity", "sockets"),
+    ("error_sent", "native", "bad_message", None),
     ("utterance_ended", RECORD),
     ("engine_ready",),
 ]

@@ -11,6 +11,7 @@ import pytest
 from fakes.gateway.records import RECORD, STATE
 from fakes.virtual_time import VirtualTimeLoop, run
 from prometheus_client.parser import text_string_to_metric_families
+from voxgate.gateway.errors import Limit
 from voxgate.gateway.observability.events import DONE, INTERRUPTED
 from voxgate.gateway.observability.metrics import Metrics, watch_lag
 
@@ -87,14 +88,18 @@ def test_load_counts_sockets() -> None:
 
 
 def test_refusals_and_errors_by_reason(metrics: Metrics) -> None:
-    metrics.handshake_refused("at_capacity")
+    metrics.handshake_refused("at_capacity", "sockets")
     metrics.error_sent("native", "bad_message")
+    metrics.error_sent("native", "at_capacity", "queue_wait")
     metrics.session_opened("native", "team-a")
     metrics.engine_ready()
     metrics.observe_lag(0.004)
     seen = values(metrics)
     assert seen["voxgate_handshakes_refused_total{reason=at_capacity}"] == 1
     assert seen["voxgate_errors_total{code=bad_message,protocol=native}"] == 1
+    limits = {limit: seen[f"voxgate_limits_reached_total{{limit={limit}}}"] for limit in Limit}
+    assert {limit for limit, count in limits.items() if count == 1} == {"sockets", "queue_wait"}
+    assert sum(limits.values()) == 2
     assert seen["voxgate_sessions_total{protocol=native}"] == 1
     assert seen["voxgate_characters_total{key=team-a}"] == 0
     assert seen["voxgate_engine_starts_total"] == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.errors import KeyLimit
+from voxgate.gateway.errors import KeyLimit, Limit
 from voxgate.gateway.session.admission import AdmissionQueue, CapacityPolicy, Ticket
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.errors import AtCapacity
@@ -275,6 +275,7 @@ def test_full_queue_drops_the_newest_ticket_of_the_caller_with_most_for_one_with
     modest = bench.enqueue("b")
     assert bench.dropped == [greedy[3]]
     assert isinstance(greedy[3].error, AtCapacity)
+    assert greedy[3].error.reached == Limit.QUEUE_SHARE
     assert greedy[3].error.retry_after_ms is not None
     assert (modest.position, [t.position for t in greedy[:3]]) == (1, [2, 3, 4])
     assert bench.admission.queued == 4

@@ -12,7 +12,7 @@ from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, EffectQueue, ReadSpeech, SendAudio, SendMessage
 from voxgate.gateway.session.protocol import Disconnect, ProtocolOutput, SendPayload
 from voxgate.gateway.session.utterance import ServerUtterance
-from voxgate.pipeline.errors import BadMessage
+from voxgate.pipeline.errors import BadMessage, VoxgateError
 from voxgate.pipeline.interface import Speech
 
 ONE, OTHER = (cast(ServerUtterance, name) for name in ("one", "other"))
@@ -20,13 +20,13 @@ SPEECH = cast(Speech, "speech")
 
 
 @pytest.fixture
-def sent_codes() -> list[str]:
+def sent_errors() -> list[VoxgateError]:
     return []
 
 
 @pytest.fixture
-def queue(sent_codes: list[str]) -> EffectQueue:
-    return EffectQueue(NativeProtocol(), sent_codes.append)
+def queue(sent_errors: list[VoxgateError]) -> EffectQueue:
+    return EffectQueue(NativeProtocol(), sent_errors.append)
 
 
 def rest(queue: EffectQueue) -> list[Any]:
@@ -47,14 +47,14 @@ def test_messages_and_effects_keep_their_order(queue: EffectQueue) -> None:
     assert queue.take() is None
 
 
-def test_error_is_sent_and_reported_to_the_observer(queue: EffectQueue, sent_codes: list[str]) -> None:
+def test_error_is_sent_and_reported_to_the_observer(queue: EffectQueue, sent_errors: list[VoxgateError]) -> None:
     queue.send_error(BadMessage("no"), "u")
     (sent,) = rest(queue)
     assert json.loads(sent.message)["code"] == "bad_message"
-    assert sent_codes == ["bad_message"]
+    assert [error.code for error in sent_errors] == ["bad_message"]
 
 
-def test_no_message_is_added_after_a_close(queue: EffectQueue, sent_codes: list[str]) -> None:
+def test_no_message_is_added_after_a_close(queue: EffectQueue, sent_errors: list[VoxgateError]) -> None:
     queue.close(CloseCode.POLICY, "enough")
     queue.close(CloseCode.RESTARTING, "again")
     queue.send(PongMessage(id="1"))
@@ -62,7 +62,7 @@ def test_no_message_is_added_after_a_close(queue: EffectQueue, sent_codes: list[
     queue.send_error(BadMessage("no"), None)
     assert rest(queue) == [CloseSocket(CloseCode.POLICY, "enough")]
     assert queue.closed
-    assert sent_codes == []
+    assert sent_errors == []
 
 
 def test_protocol_may_disconnect_while_encoding_a_message() -> None:

@@ -42,6 +42,7 @@ def test_queued_utterance_fails_after_the_maximum_wait() -> None:
             assert asyncio.get_running_loop().time() - begin_s < 3.02
             assert (error["code"], error["utterance"], error["retryable"]) == ("at_capacity", "waits", True)
             assert error["retry_after_ms"] > 0
+            assert error["reached"] == "queue_wait"
             assert gateway.admission.queued == 0
 
     run(scene())
@@ -54,7 +55,7 @@ def test_full_queue_refuses_at_once() -> None:
             for name in "abc":
                 say(socket, name, LONG)
             error = await socket.until("error")
-            assert (error["code"], error["utterance"]) == ("at_capacity", "c")
+            assert (error["code"], error["utterance"], error["reached"]) == ("at_capacity", "c", "queue")
 
     run(scene())
 

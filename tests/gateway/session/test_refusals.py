@@ -233,6 +233,7 @@ def test_rate_limited_text_reports_the_accepted_characters_and_ends_nothing() ->
                 socket.put(**TEXT)
             error = await socket.until("error")
             assert (error["code"], error["utterance"], error["characters"]) == ("rate_limited", "x", 7 * len("Hello."))
+            assert error["reached"] == "messages"
             await asyncio.sleep(2)
             socket.put(**END)
             socket.put(**{**END, "utterance": "other"})

@@ -211,7 +211,10 @@ def test_full_gateway_closes_a_socket_without_speech_for_a_caller_with_fewer() -
             sessions.check_capacity()
             open_socket("bob")
             assert await opened.hung_up() == 1013
-            assert opened.of("error")[-1]["code"] == "at_capacity"
+            assert (opened.of("error")[-1]["code"], opened.of("error")[-1]["reached"]) == (
+                "at_capacity",
+                "socket_share",
+            )
             assert not idle.closed
             open_socket("carl")
             assert await idle.hung_up() == 1013

@@ -7,7 +7,7 @@ from typing import Any
 
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.errors import KeyLimit
+from voxgate.gateway.errors import KeyLimit, Limit
 from voxgate.gateway.session.admission import AdmissionQueue, Ticket
 from voxgate.gateway.workers.broker import Broker, CallerRegistry
 from voxgate.gateway.workers.messages import Join, Leave, Status, TicketGranted, TicketMoved, TicketRefused
@@ -244,13 +244,14 @@ def test_zero_queue_wait_leaves_time_for_the_first_answer() -> None:
 def test_a_refusal_has_its_own_type() -> None:
     door = Door()
     ticket = door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 0.0)
-    door.gate.on_message(TicketRefused(1, KeyLimit.code, "enough", 900), 0.1)
+    door.gate.on_message(TicketRefused(1, KeyLimit.code, "enough", 900, "key_utterances"), 0.1)
     assert isinstance(ticket.error, KeyLimit)
     assert (ticket.error.message, ticket.error.retry_after_ms) == ("enough", 900)
+    assert ticket.error.reached == "key_utterances"
 
 
 def test_status_sets_the_counts_of_all_workers() -> None:
     door = Door()
     door.gate.update_status(Status("ready", None, 8, 3, 2, 750))
     assert (door.gate.slots, door.gate.active, door.gate.queued) == (8, 3, 2)
-    assert door.gate.capacity_error("no").retry_after_ms == 750
+    assert door.gate.capacity_error("no", Limit.QUEUE_WAIT).retry_after_ms == 750

@@ -33,7 +33,7 @@ TO_WORKER = [
     TicketGranted(1, (4, 7)),
     TicketGranted(2, None),
     TicketMoved(3, 2, 1500),
-    TicketRefused(4, "at_capacity", "no room", 250),
+    TicketRefused(4, "at_capacity", "no room", 250, "queue"),
     GenerationEnded(67, 12),
     GenerationEnded(131, None),
     Detach("lost"),
