@@ -29,7 +29,7 @@ class FairnessWitness:
     2. While others are present, a caller gets a slot above its share only if the reserve stays free.
     3. Waiting callers take turns: the one whose last slot was granted longest ago comes first. A caller that neither
        holds nor waits for a slot loses its place in that order and comes in as one that has not had a turn.
-    4. The utterances of one caller are served in their order.
+    4. The utterances of one caller are served in their order, after those that go on with a speech.
     5. A caller below its share does not wait while a slot is free.
     6. An utterance is refused at once only if its caller has its share of the queue, or the queue is full and no other
        caller would keep as many places there after giving one up.
@@ -40,8 +40,8 @@ class FairnessWitness:
         """`share` and `places` as configured: of a caller, and in the queue."""
         self.faults: list[str] = []
         self._admission, self._share, self._places = admission, share, places
-        self._tickets: dict[Ticket, None] = {}
-        """Those that hold or wait, in the order in which they asked."""
+        self._tickets: dict[Ticket, bool] = {}
+        """Those that hold or wait, in the order in which they asked, and whether they go on with a speech."""
         self._last_grant_s: dict[str, float] = {}
         """Of callers that hold or wait."""
         self._refused_s: dict[str, float] = {}
@@ -56,18 +56,20 @@ class FairnessWitness:
 
     # What admission does
 
-    def enqueue(self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float) -> Ticket:
+    def enqueue(
+        self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float, *, resumes: bool = False
+    ) -> Ticket:
         before = self._waiting()
         places, taken, most = before[caller.name], before.total(), max(before.values(), default=0)
         share = self._limit(caller.name, self._places, now_s)
         try:
-            ticket: Ticket = self._call(now_s, self._enqueue, caller, on_change, now_s)
+            ticket: Ticket = self._call(now_s, self._enqueue, caller, on_change, now_s, resumes=resumes)
         except AtCapacity:
             self._refused_s[caller.name] = now_s
             if places < share and (taken < self._places or most >= places + 2):
                 self._fault("a caller was refused though a place in the queue was due to it", caller.name, now_s)
             raise
-        self._tickets[ticket] = None
+        self._tickets[ticket] = resumes
         dropped = [each for each in self._tickets if each.error is not None]
         for each in dropped:
             name = each.caller.name
@@ -100,18 +102,19 @@ class FairnessWitness:
             entitled = held[other] < self._limit(other, slots, now_s)
             if other != name and entitled and self._last_grant_s.get(other, NEVER) < last_s:
                 self._fault("a caller was passed over that had waited longer for a turn", other, now_s)
-        if any(not each.granted and each.caller is ticket.caller for each in self._before(ticket)):
+        overtaken = [each for each in self._before(ticket) if not each.granted and each.caller is ticket.caller]
+        if overtaken and not self._tickets.get(ticket, False):
             self._fault("an utterance overtook another of its caller", name, now_s)
         self._grant(ticket, now_s)
-        self._tickets[ticket] = None  # known already if it waited
+        self._tickets.setdefault(ticket, False)  # known already if it waited
         self._last_grant_s[name] = now_s
 
     # What follows from it
 
-    def _call(self, now_s: float, method: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, now_s: float, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         self._depth += 1
         try:
-            return method(*arguments)
+            return method(*arguments, **options)
         finally:
             self._depth -= 1
             self._forget()
@@ -127,7 +130,7 @@ class FairnessWitness:
                 self._fault("a caller below its share waits while a slot is free", name, now_s)
 
     def _forget(self) -> None:
-        self._tickets = {each: None for each in self._tickets if not each.closed}
+        self._tickets = {each: resumes for each, resumes in self._tickets.items() if not each.closed}
         present = {each.caller.name for each in self._tickets}
         self._last_grant_s = {name: at_s for name, at_s in self._last_grant_s.items() if name in present}
 

@@ -26,7 +26,7 @@ PATIENCE_S = 75.0
 """Time in which the gateway must have ended what its limits do not allow to go on: the longest one is 60 s."""
 LET_IN_S = 90.0
 """Time in which a caller that holds no slot gets one, however many others want it: they keep theirs for at most 25 s of
-speech, 10 s without text, and the time until a client that does not read is cut."""
+speech, 10 s without text in all, and the time until a client that does not read is cut."""
 SETTLE_S = 12.0
 """Time in which everything is released once all peers have left."""
 POLL_INTERVAL_S = 5.0
