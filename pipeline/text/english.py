@@ -188,17 +188,30 @@ def _decade(match: re.Match[str]) -> str:
     return spoken[:-1] + "ies" if spoken.endswith("y") else spoken + "s"
 
 
+def _mail_address(match: re.Match[str]) -> str:
+    local, domain = (part.replace(".", " dot ") for part in match[0].split("@"))
+    domain = re.sub(
+        r"(?<= dot )([a-z])([a-z])$", lambda m: m[0] if m[0] in _SPOKEN_DOMAINS else f"{m[1]} {m[2]}", domain
+    )
+    return re.sub(r"[_-]", lambda sign: _ADDRESS_SIGNS[sign[0]], f"{local} at {domain}")
+
+
 def _symbol(sign: str, spoken: str) -> tuple[re.Pattern[str], str]:
     return re.compile(re.escape(sign)), f" {spoken} "
 
 
+_ADDRESS_SIGNS = {"_": " underscore ", "-": " dash "}
+_SPOKEN_DOMAINS = ("co", "me")
+"""Top-level domains of two letters that are not spelled."""
 _WHOLE = r"(?P<whole>\d+(?:,\d{3})*)"
 _AMOUNT = _WHOLE + r"(?:\.(?P<part>\d+))?(?:\s?(?P<scale>hundred|[tmb][a-z]*illion|thousand|k|m|bn?)\b)?"
 _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\b(?:mr|mrs|dr|prof|e\.g|i\.e|etc|vs|[ap]\.m)\."), lambda m: _ABBREVIATIONS[m[0]]),
     (re.compile(r"(?<=\d)([ap])m\b"), r" \1 m"),
     (re.compile(r"(?<![a-z.])(?:[a-z]\.){2,}"), lambda m: m[0].replace(".", " ")),
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), _mail_address),
     (re.compile(r"https?://|\bwww\."), ""),
+    (re.compile(r"[\w-]+(?:\.[\w-]+)+\.(?:com|org|net|edu|gov|io|dev)\b"), lambda m: m[0].replace(".", " dot ")),
     (re.compile(r"\.(?=(?:com|org|net|edu|gov|io|dev|html|py|txt|json)\b)"), " dot "),
     (re.compile(rf"(?P<sign>[$€£]){_AMOUNT}"), _money),
     (re.compile(_WHOLE + r"(?:\.(?P<part>\d+))?(?P<scale>)(?P<sign>[€£])"), _money),

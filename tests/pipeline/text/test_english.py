@@ -73,6 +73,10 @@ def test_ordinals_and_years() -> None:
         ("2½", "two and a half"),
         ("1.2.3", "one point two point three"),
         ("example.com", "example dot com"),
+        ("help.example.com", "help dot example dot com"),
+        ("info@example.com", "info at example dot com"),
+        ("jo.doe_9@my-shop.co.uk", "jo dot doe underscore nine at my dash shop dot co dot u k"),
+        ("me@site.me", "me at site dot me"),
         ("covid19", "covid nineteen"),
     ],
 )
