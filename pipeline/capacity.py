@@ -153,8 +153,10 @@ class Capacity:
 
 CALIBRATION_FRAMES = 16
 """Most frames of each utterance of a calibration."""
-MAX_DOUBLING = 16
-"""Utterances at once from which every second doubling is left out: each is as much work as all before it."""
+MAX_DOUBLING, MAX_QUADRUPLING = 16, 256
+"""Utterances at once from which every second doubling is left out, because each is as much work as all before it, and
+from which all but the last are, which has half the frames: a step with many rows is steady, and this process takes
+seconds for its frames."""
 _TEXT = "One, two, three, four, five, six."
 _MIN_CALIBRATION_S = 1.5
 """A calibration takes at least this long, because a machine that seems slow may have had a bad moment."""
@@ -163,27 +165,29 @@ _ALL_HEARD_FRAMES = 10**6
 """More frames than an utterance has: generation never waits for playback."""
 
 
-async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[], Speech]) -> None:
-    """Speaks with 1, 2, 4, ..., 16, 64, ... utterances at once, until the capacity admits no more than that.
+async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int], Speech]) -> None:
+    """Speaks with 1, 2, 4, 8, 16, 64, 256 and `slots` utterances at once, until the capacity admits no more than that.
 
-    `open_speech` opens one of at most CALIBRATION_FRAMES frames. Talker, codec and this process work at the same time,
-    as they will later, so that their effect on each other is measured too. Raises EngineError when the voice cannot
-    speak or makes no audio.
+    `open_speech` opens one of at most as many frames as its argument. Talker, codec and this process work at the same
+    time, as they will later, so that their effect on each other is measured too. Raises EngineError when the voice
+    cannot speak or makes no audio.
     """
     loop = asyncio.get_running_loop()
     began_s, together = loop.time(), 1
     try:
         async with asyncio.timeout(_MAX_CALIBRATION_S):
             # The first utterance finds all caches cold.
-            await _speak(first := open_speech())
+            await _speak(first := open_speech(CALIBRATION_FRAMES))
             capacity.reset()
             while True:
-                await asyncio.gather(*(_speak(open_speech()) for _ in range(together)))
+                frames = CALIBRATION_FRAMES // (1 if together <= MAX_QUADRUPLING else 2)
+                await asyncio.gather(*(_speak(open_speech(frames)) for _ in range(together)))
                 capacity.commit_baseline(loop.time())
                 enough = together >= capacity.utterances(loop.time()) and loop.time() - began_s >= _MIN_CALIBRATION_S
                 if together >= slots or enough:
                     break
-                together = min((2 if together < MAX_DOUBLING else 4) * together, slots)
+                factor = 2 if together < MAX_DOUBLING else 4 if together < MAX_QUADRUPLING else slots
+                together = min(factor * together, slots)
     except RequestError as error:
         log.warning("calibration skipped, capacity is measured while speaking only: %s", error.message)
     except TimeoutError:

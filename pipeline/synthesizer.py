@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from .capacity import CALIBRATION_FRAMES, Capacity, Stage, calibrate
+from .capacity import Capacity, Stage, calibrate
 from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
 from .credit import StaggeredCredit
@@ -142,7 +142,7 @@ class QwenSynthesizer(VoiceModel):
             await processes.start(self._progress)
             self._processes = processes
             self._progress.enter("measuring how fast it speaks")
-            await calibrate(processes.capacity, self.slots, lambda: self.open(self._calibration_request()))
+            await calibrate(processes.capacity, self.slots, lambda frames: self.open(self._calibration_request(frames)))
             # Utterances that were cut give no pace of the voice.
             self._pace.clear()
             freeze_gc()
@@ -168,12 +168,12 @@ class QwenSynthesizer(VoiceModel):
         due = sum(not (speech.holds_slot or speech.suspended) for speech in self._speeches)
         return self._processes.talker.free_slots - due
 
-    def _calibration_request(self) -> SpeechRequest:
-        """Returns the shortest request that the model accepts."""
+    def _calibration_request(self, frames: int) -> SpeechRequest:
+        """Returns the shortest request that the model accepts, of at most `frames` frames."""
         voice = self.voices.get(self.default_voice)
         needs_instructions = voice is not None and voice.needs_instructions
         instructions = "A calm voice." if needs_instructions else None
-        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=CALIBRATION_FRAMES)
+        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=frames)
 
     def _build(self) -> _Processes:
         codec = self._build_codec()

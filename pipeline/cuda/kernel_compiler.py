@@ -21,7 +21,7 @@ from typing import Any
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.runtime.cache import get_cache_manager
+from triton.runtime.cache import get_cache_manager, triton_key
 
 from ..ipc.process_death import kill_with_parent
 
@@ -99,6 +99,7 @@ def compile_all(jobs: Sequence[Job], processes: int | None = None) -> Compiled:
 
     The processes are forked from this one, so it must not have used a GPU. By default one for each processor.
     """
+    triton_key()  # takes most of a second, and is kept: not in every process
     began_s, cpu_s, parent = time.monotonic(), _children_cpu_s(), os.getpid()
     context = multiprocessing.get_context("fork")
     begun, done, new = (context.Value("i", 0) for _ in range(3))

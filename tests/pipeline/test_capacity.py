@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.pipeline.capacity import CALIBRATION_FRAMES, RECOVERING, STEPS_SLOWER, Capacity, Stage, calibrate
+from voxgate.pipeline.capacity import RECOVERING, STEPS_SLOWER, Capacity, Stage, calibrate
 from voxgate.pipeline.errors import EngineError, GenerationFailed, UnsupportedOption
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.step_times import StepTimes
@@ -180,9 +181,12 @@ class Voice:
         self.times = StepTimes()
         self.capacity = Capacity([Stage("talker", self.times, slots)], slots)
         self.slots, self.step_s = slots, step_s
+        self.opened: Counter[int] = Counter()
+        """Utterances by their frames."""
 
-    def open(self) -> ToneSpeech:
-        speech = self.synthesizer.open(SpeechRequest("ada", max_frames=CALIBRATION_FRAMES))
+    def open(self, max_frames: int) -> ToneSpeech:
+        speech = self.synthesizer.open(SpeechRequest("ada", max_frames=max_frames))
+        self.opened[max_frames] += 1
         making = speech._make
 
         def measured(frames: int) -> object:
@@ -228,6 +232,16 @@ def test_calibration_ends_at_the_slots() -> None:
     run(scene())
 
 
+def test_calibration_with_many_slots_takes_few_frames() -> None:
+    async def scene() -> None:
+        voice = Voice(lambda n: 0.00005 * n, slots=1600)
+        assert await voice.calibrate() == pytest.approx(0.9 * 0.08 / 0.00005, rel=0.01)
+        assert voice.synthesizer.most_open == 1600
+        assert voice.opened == {16: 1 + 1 + 2 + 4 + 8 + 16 + 64 + 256, 8: 1600}
+
+    run(scene())
+
+
 def test_calibration_without_audio_raises_engine_error() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
@@ -252,7 +266,7 @@ def test_refused_calibration_leaves_capacity_at_slots() -> None:
     async def scene() -> None:
         voice = Voice(lambda _: 0.001)
 
-        def refuse() -> ToneSpeech:
+        def refuse(_: int) -> ToneSpeech:
             raise UnsupportedOption("this model needs instructions")
 
         await calibrate(voice.capacity, voice.slots, refuse)

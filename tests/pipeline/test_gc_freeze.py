@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from voxgate.pipeline.gc_freeze import freeze_gc
+from voxgate.pipeline.gc_freeze import freeze_gc, gc_paused
 
 
 class Engine:
@@ -36,3 +36,12 @@ def test_frozen_garbage_is_collected_by_the_next_call() -> None:
     assert lost() is not None, "spared it is, dead or not"
     freeze_gc()
     assert lost() is None
+
+
+def test_collections_pause_and_resume() -> None:
+    with gc_paused():
+        assert not gc.isenabled()
+        with gc_paused():
+            pass
+        assert not gc.isenabled(), "the outer block has not ended"
+    assert gc.isenabled()

@@ -19,6 +19,7 @@ from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...checkpoint.weights import check_weights, tensor_shapes
 from ...cuda.capability import check_capability
 from ...errors import EngineError
+from ...gc_freeze import gc_paused
 from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
 from ..start_progress import StartProgress
 from . import compat
@@ -45,11 +46,14 @@ DESCRIPTORS_NEEDED = 64
 
 def preload_modules(device: str) -> list[str]:
     """Modules that the engine's process imports, by name: the fork server ignores those that do not exist."""
-    modules = ["vllm.model"]
+    modules = ["talker.vllm.model"]
     if device != "cpu":
-        modules += ["vllm.backbone", "cuda.frame_sender", "cuda.frame_step", "cuda.predictor"]
-    talker = __package__.rpartition(".")[0]
-    return [*compat.preload_modules(device), *(f"{talker}.{name}" for name in modules)]
+        modules += [f"talker.vllm.{name}" for name in ("backbone", "worker")]
+        modules += [f"talker.cuda.{name}" for name in ("first_frame", "frame_sender", "frame_step", "predictor")]
+        # A hash over half a gigabyte of Triton's code, which every process needs before its first kernel.
+        modules += ["cuda.kernel_compiler:triton_key"]
+    pipeline = __package__.removesuffix(".talker.vllm")
+    return [*compat.preload_modules(device), *(f"{pipeline}.{name}" for name in modules)]
 
 
 def preload_vllm(device: str, threads: int) -> None:
@@ -150,7 +154,8 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
 def _import_vllm() -> None:
     # Propagated records of vLLM's loggers would reach the gateway's log as well.
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    _ = compat.AsyncLLM
+    with gc_paused():
+        _ = compat.AsyncLLM
 
 
 def _import_vllm_early() -> None:

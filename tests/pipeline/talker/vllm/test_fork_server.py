@@ -12,7 +12,7 @@ from pathlib import Path
 from fakes.waiting import DEADLINE_S
 
 SCRIPT = """
-import os, sys
+import gc, os, sys
 from pathlib import Path
 from voxgate.pipeline.talker.vllm.fork_server import multiprocessing_context, start_fork_server
 
@@ -20,11 +20,12 @@ SETTINGS = {"VOXGATE_TEST_AHEAD": "1"}
 
 def tell(name):
     parent = open(f"/proc/{os.getppid()}/cmdline").read()
-    print(name, "forkserver" in parent, "colorsys" in sys.modules, os.environ.get("VOXGATE_TEST_AHEAD"), flush=True)
+    seen = "colorsys" in sys.modules, os.environ.get("VOXGATE_TEST_AHEAD"), gc.isenabled(), gc.get_freeze_count() > 0
+    print(name, "forkserver" in parent, *seen, flush=True)
 
 if __name__ == "__main__":
     os.environ |= SETTINGS
-    start_fork_server(["colorsys"], SETTINGS, Path(sys.argv[1]))
+    start_fork_server(["no_such_module", "colorsys"], SETTINGS, Path(sys.argv[1]))
     os.environ |= {"VOXGATE_TEST_AHEAD": "2"}
     for name, settings in (("same", SETTINGS), ("other", {"VOXGATE_TEST_AHEAD": "2"})):
         process = multiprocessing_context(settings).Process(target=tell, args=(name,))
@@ -54,7 +55,7 @@ def test_process_with_same_settings_is_forked_and_others_spawned(tmp_path: Path)
     script = tmp_path / "main.py"
     script.write_text(SCRIPT)
     ran = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout.splitlines() == ["same True True 1", "other False False 2"]
+    assert ran.stdout.splitlines() == ["same True True 1 True True", "other False False 2 True False"]
 
 
 def test_interrupt_does_not_end_imports(tmp_path: Path) -> None:
