@@ -64,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="remove silence before the first word (default: as the gateway is configured)",
     )
+    parser.add_argument("--rate", type=float, metavar="X", help="how fast to speak, 0.5 to 2 (default: 1)")
+    parser.add_argument("--volume", type=float, metavar="X", help="how loud to speak, 0 to 2 (default: 1)")
     parser.add_argument("--seed", type=int, metavar="N", help="random seed; the same seed repeats an utterance exactly")
     parser.add_argument(
         "--output",
@@ -111,6 +113,8 @@ async def _say(parsed: argparse.Namespace, player_name: str | None, format: Audi
                 trim_silence=parsed.trim_silence,
                 normalise=parsed.normalise,
                 seed=parsed.seed,
+                rate=parsed.rate,
+                volume=parsed.volume,
                 format=format,
                 words=not parsed.quiet and player_name is not None,
                 pacing="playback" if player_name else "none",

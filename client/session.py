@@ -124,6 +124,8 @@ class Session:
         pacing: Literal["playback", "none"] = "playback",
         lead_ms: int | None = None,
         markup: Sequence[str] | None = None,
+        rate: float | None = None,
+        volume: float | None = None,
     ) -> AsyncIterator[Utterance]:
         """Starts an utterance; text can be sent at once. The gateway chooses options left out (docs/protocol.md).
 
@@ -146,6 +148,8 @@ class Session:
             "pacing": pacing,
             "lead_ms": lead_ms,
             "markup": None if markup is None else list(markup),
+            "rate": rate,
+            "volume": volume,
         }
         start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}
         self._utterances[utterance.id] = utterance

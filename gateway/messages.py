@@ -15,7 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.errors import BadMessage, VoxgateError
-from voxgate.pipeline.interface import MarkupDialect, SamplingOptions, SpeechRequest, TextLayout, WordTime
+from voxgate.pipeline.interface import (
+    MAX_RATE,
+    MAX_VOLUME,
+    MIN_RATE,
+    MarkupDialect,
+    Prosody,
+    SamplingOptions,
+    SpeechRequest,
+    TextLayout,
+    WordTime,
+)
 
 from .errors import QUOTED_CHARACTERS
 
@@ -105,6 +115,8 @@ class Start(_ClientMessage):
     pacing: Literal["playback", "none"] = "playback"
     lead_ms: Annotated[int, Field(ge=FRAME_MS, lt=2**31)] | None = None
     markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
+    rate: Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE)] = 1.0
+    volume: Annotated[float, Field(ge=0, le=MAX_VOLUME)] = 1.0
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
@@ -122,6 +134,7 @@ class Start(_ClientMessage):
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",
             markup=DEFAULT_MARKUP if self.markup is None else self.markup,
+            prosody=Prosody(self.rate, self.volume),
         )
 
 

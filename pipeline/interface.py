@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
+from voxgate.codecs.pcm import Pcm
 
 from .step_times import StepSummary
 
@@ -51,6 +51,26 @@ class MarkupDialect(StrEnum):
     THINK = "think"
 
 
+MIN_RATE, MAX_RATE = 0.5, 2.0
+"""Slowest and fastest rate of speech: beyond, joins of a stretched word are heard."""
+MAX_VOLUME = 2.0
+"""Loudest volume, +6 dB; the quietest is 0, which is silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prosody:
+    """How fast and how loud speech is, relative to the voice's own; 1 leaves its samples as they are."""
+
+    rate: float = 1.0
+    """MIN_RATE to MAX_RATE; the pitch stays."""
+    volume: float = 1.0
+    """Factor of the amplitude, 0 to MAX_VOLUME; what would clip is softly limited."""
+
+
+NATURAL = Prosody()
+"""The voice's own prosody."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """One utterance as requested; its text follows through `Speech.push_text`."""
@@ -73,6 +93,8 @@ class SpeechRequest:
     """Whether the audio is played as it is made; other speech, such as a file's, gives way to it."""
     markup: tuple[MarkupDialect, ...] = ()
     """Markup of the text that is not read aloud."""
+    prosody: Prosody = NATURAL
+    """Rate and volume up to where markup changes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +162,19 @@ class WordTime:
 
 @dataclass(frozen=True, slots=True)
 class SpeechChunk:
-    """A run of whole frames, or a part of a pause.
+    """A run of audio.
 
-    `pcm`: float32 [n * 1920] in [-1, 1], 24 kHz mono; of a pause, any number of zeros. `first_frame` counts the
-    talker's frames without gaps from the utterance's start.
+    `pcm`: float32 [n] in [-1, 1], 24 kHz mono; whole frames at a rate of 1 and without pauses, otherwise any number of
+    samples. `first_frame` counts the talker's frames without gaps from the utterance's start; `frames` of them became
+    this audio.
     """
 
     pcm: Pcm
     first_frame: int
+    frames: int
     words: Sequence[WordTime] = ()
     notices: Sequence[str] = ()
     """What the text asked for and the speech does not do, in words; each is given once."""
-    pause: bool = False
-
-    @property
-    def frames(self) -> int:
-        """Frames of the talker."""
-        return 0 if self.pause else len(self.pcm) // FRAME_SAMPLES
 
 
 @dataclass(slots=True)
@@ -218,7 +236,10 @@ class Speech(Protocol):
         """
 
     def advance(self, frames: int) -> None:
-        """Reports that `frames` frames in all were heard (unpaced: sent); generation may run ahead from there."""
+        """Reports that `frames` frames of audio (80 ms) in all were heard (unpaced: sent).
+
+        Generation may run ahead from there.
+        """
 
     def catch_up(self) -> bool:
         """Does a part of the work that `spoken_until` needs.

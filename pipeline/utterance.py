@@ -19,11 +19,11 @@ from .codec.resumable_stream import ResumableStream
 from .credit import CreditRounds
 from .errors import EmptyText, GenerationFailed, TextTooLong, VoxgateError
 from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, WordTime
-from .pauses import SAMPLES_PER_MS, InsertedPauses
+from .prosody.shaper import SpeechShaper
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Continuation, Generation
 from .text.markup.filter import MarkupFilter
-from .text.markup.writer import Pause, Piece
+from .text.markup.writer import Mark, Piece
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.token_queue import TokenQueue
 from .text.utterance_text import SpeechToken, UtteranceText
@@ -74,9 +74,10 @@ class UtteranceSpeech:
         self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
-        self._markup, self._pauses = markup or MarkupFilter(), InsertedPauses()
+        self._markup = markup or MarkupFilter(prosody=plan.prosody)
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
+        self._shaper = SpeechShaper(plan.prosody, self._word_feed.on_audio)
         self._frames = FrameCounts()
         self._generation: Generation | None = None
         self._generations = 0
@@ -97,8 +98,6 @@ class UtteranceSpeech:
         self._closed = False
         self._wakeup = asyncio.Event()
         """Set when there is text, or an end, for the task to look at."""
-        self._rest: Pcm | None = None
-        """Speech behind a pause."""
         self._audio_ended = False
         """Whether the codec has no more speech."""
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
@@ -107,7 +106,7 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self._tokens.ended or self._tokens or self._text_closed or self._pending or self._pauses:
+        if self._tokens.ended or self._tokens or self._text_closed or self._pending or self._shaper.has_marks:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -142,20 +141,20 @@ class UtteranceSpeech:
         self._take(pieces)
 
     def _take(self, pieces: Sequence[Piece]) -> None:
-        """Takes text without markup, and pauses."""
+        """Takes text without markup, and marks."""
         for piece in pieces:
-            if isinstance(piece, Pause):
+            if not isinstance(piece, str):
                 self._cut(piece)
             else:
                 first = len(piece) if self._text.characters else FIRST_CHARACTERS
                 for part in filter(None, (piece[:first], piece[first:])):
                     self._add_tokens(self._text.append(part))
 
-    def _cut(self, pause: Pause | None = None) -> None:
-        """Has the text so far spoken to its end, and `pause` follow."""
+    def _cut(self, mark: Mark | None = None) -> None:
+        """Has the text so far spoken to its end, and `mark` follow."""
         self._add_tokens(self._text.flush())
-        if self._generation or self._continuation or self._tokens or self._dropping or pause is not None:
-            self._tokens.cut(pause)
+        if self._generation or self._continuation or self._tokens or self._dropping or mark is not None:
+            self._tokens.cut(mark)
         self._feed_generation()
 
     def _flush_now(self) -> None:
@@ -210,7 +209,7 @@ class UtteranceSpeech:
     # Playback and credit
 
     def advance(self, frames: int) -> None:
-        speech = self._pauses.speech_samples(frames * FRAME_SAMPLES) // FRAME_SAMPLES
+        speech = self._shaper.timeline.speech_samples(frames * FRAME_SAMPLES) // FRAME_SAMPLES
         self._pass_frames(speech + self._leading.frames)
 
     def catch_up(self) -> bool:
@@ -220,7 +219,7 @@ class UtteranceSpeech:
         return self._timing.catch_up()
 
     def spoken_until(self, played_ms: int) -> int:
-        speech_ms = self._pauses.speech_samples(played_ms * SAMPLES_PER_MS) // SAMPLES_PER_MS
+        speech_ms = self._shaper.timeline.speech_ms(played_ms)
         return self._markup.spans.boundary(self._timing.spoken_until(speech_ms))
 
     def _pass_frames(self, frames: int) -> None:
@@ -233,7 +232,9 @@ class UtteranceSpeech:
     def _grant_credit(self) -> None:
         if self._generation is not None:
             frames = self._frames
-            limit = frames.passed + self._plan.lookahead(frames.passed, decoded=self._decoded)
+            limit = frames.passed + self._plan.lookahead(
+                frames.passed, decoded=self._decoded, rate=self._shaper.rate
+            )
             due = frames.due(self.milestones.first_frame_s, asyncio.get_running_loop().time(), paced=self._plan.paced)
             self._generation.grant(limit - frames.before, due - frames.before)
 
@@ -295,7 +296,7 @@ class UtteranceSpeech:
             if self._continuation is not None and (self._tokens or self._tokens.ended):
                 return True
             text = self._continuation is None and self._tokens.has_text()
-            self._place_pauses()
+            self._place_marks()
             if self._at_max_frames and (text or self._length_reached):
                 self._length_reached = True
                 return False
@@ -305,10 +306,10 @@ class UtteranceSpeech:
             await self._wakeup.wait()
         return True
 
-    def _place_pauses(self) -> None:
-        """Places pauses of the text behind the frames generated so far; no generation is in progress."""
-        if pauses := self._tokens.take_pauses():
-            self._pauses.place(pauses, self._frames.generated)
+    def _place_marks(self) -> None:
+        """Places marks of the text behind the frames generated so far; no generation is in progress."""
+        if marks := self._tokens.take_marks():
+            self._shaper.place(marks, self._frames.generated)
             self._codec.wake()
 
     @property
@@ -327,7 +328,7 @@ class UtteranceSpeech:
         """Opens the next generation with the text that waits."""
         continuation, self._continuation = self._continuation, None
         if continuation is None and self._tokens.has_text():
-            self._place_pauses()
+            self._place_marks()
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
         sampling = replace(self._plan.sampling, seed=(self.seed + self._generations) % 2**63)
         self._generations += 1
@@ -408,39 +409,22 @@ class UtteranceSpeech:
 
     async def __anext__(self) -> SpeechChunk:
         """Returns the next chunk; the last may have no audio, and hold the last words."""
-        while True:
-            first = self._frames.delivered
-            ended = self._audio_ended and self._rest is None
-            silence = self._pauses.take(None if ended else first + self._leading.frames, first * FRAME_SAMPLES)
-            if len(silence):
-                return self._chunk(silence, first, pause=True)
-            if ended:
+        while (run := self._shaper.take()) is None:
+            if self._audio_ended:
                 if self._error is not None:
                     raise self._error
-                return self._last_words(first)
-            pcm = await self._next_pcm()
-            if len(pcm):
-                self._frames.delivered += len(pcm) // FRAME_SAMPLES
-                self._word_feed.on_audio(pcm, first + self._leading.frames)
-                return self._chunk(pcm, first)
-
-    def _chunk(self, pcm: Pcm, first: int, *, pause: bool = False) -> SpeechChunk:
+                return self._last_words()
+            pcm = await self._next_speech()
+            frames = self._frames
+            frames.delivered += len(pcm) // FRAME_SAMPLES
+            self._shaper.push(pcm, frames.delivered + self._leading.frames)
         if self.milestones.first_pcm_s is None:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
-        return SpeechChunk(pcm, first, self._take_words(), self._markup.take_notices(), pause)
+        return SpeechChunk(run.pcm, run.first_frame, run.frames, self._take_words(), self._markup.take_notices())
 
     def _take_words(self) -> list[WordTime]:
         """Returns new words with their place in the client's text and their times in its audio."""
-        return self._markup.spans.locate(self._pauses.delay(self._timing.take_words()))
-
-    async def _next_pcm(self) -> Pcm:
-        """Returns the next speech up to a pause; empty where a pause may be due, or at the end."""
-        pcm, self._rest = self._rest, None
-        if pcm is None:
-            pcm = await self._next_speech()
-        before, rest = self._pauses.split(pcm, self._frames.delivered + self._leading.frames)
-        self._rest = rest if len(rest) else None
-        return before
+        return self._markup.spans.locate(self._shaper.timeline.locate(self._timing.take_words()))
 
     async def _next_speech(self) -> Pcm:
         """Returns the codec's next audio that is not cut off; empty where nothing is there yet, or at the end."""
@@ -448,6 +432,7 @@ class UtteranceSpeech:
             pcm = await self._codec.__anext__()
         except StopAsyncIteration:
             self._audio_ended = True
+            self._shaper.finish()
             return self._leading.rest()
         if not len(pcm):
             return pcm
@@ -469,7 +454,7 @@ class UtteranceSpeech:
             if generated >= generation.text_frames:
                 generation.cap(generation.frames)
 
-    def _last_words(self, first: int) -> SpeechChunk:
+    def _last_words(self) -> SpeechChunk:
         if self.finish_reason is not None or self._closed:
             raise StopAsyncIteration
         self.finish_reason = FinishReason.LENGTH if self._length_reached else FinishReason.END
@@ -477,13 +462,13 @@ class UtteranceSpeech:
         words, notices = self._take_words(), self._markup.take_notices()
         if not (words or notices):
             raise StopAsyncIteration
-        return SpeechChunk(np.zeros(0, np.float32), first, words, notices)
+        return SpeechChunk(np.zeros(0, np.float32), self._frames.delivered, 0, words, notices)
 
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
             self._pending.clear()
-            self._pauses.clear()
+            self._shaper.clear()
             self._speaking.cancel()
             if self.suspended:
                 self._on_end(self)

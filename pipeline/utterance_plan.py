@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from voxgate.codecs.pcm import FRAME_MS
 
 from .checkpoint.voice_config import VoiceConfig
 from .codec.resumable_stream import UtteranceCodec
-from .interface import LeasedSlots
+from .interface import NATURAL, LeasedSlots, Prosody
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 
@@ -34,19 +35,22 @@ class UtterancePlan:
     """Frames of the lookahead that are generated at once; each frame heard then adds one. None: all of them."""
     frames_before_first_pcm: int | None = None
     """Frames generated before the first is decoded. Where talker and codec share a device, more would delay it."""
+    prosody: Prosody = NATURAL
+    """Rate and volume at the beginning."""
 
-    def lookahead(self, heard: int, *, decoded: bool) -> int:
+    def lookahead(self, heard: int, *, decoded: bool, rate: float = 1.0) -> int:
         """Returns how far generation may run ahead once `heard` frames were heard.
 
-        `decoded`: whether the first chunk was. The first seconds of all utterances, generated at full speed, would
-        delay the first audio of new ones; so where steps are quick the lookahead grows with playback, and generation
-        runs at twice the speed of speech.
+        `decoded`: whether the first chunk was. `rate`: that of the speech, because the lookahead is of audio. The first
+        seconds of all utterances, generated at full speed, would delay the first audio of new ones; so where steps are
+        quick the lookahead grows with playback, and generation runs at twice the speed of speech.
         """
         if not decoded and self.frames_before_first_pcm is not None:
             return self.frames_before_first_pcm
+        frames = math.ceil(self.lookahead_frames * rate)
         if self.initial_burst_frames is None or not self.paced:
-            return self.lookahead_frames
-        return min(self.lookahead_frames, self.initial_burst_frames + heard)
+            return frames
+        return min(frames, math.ceil(self.initial_burst_frames * rate) + heard)
 
     def frame_cap(self, tokens: int, before: int, continued: int = 0) -> int:
         """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance.
@@ -68,7 +72,7 @@ class FrameCounts:
     passed: int = 0
     """Of these, behind the playback position: heard, or cut off."""
     delivered: int = 0
-    """Given out: decoded and not cut off."""
+    """Decoded and not cut off."""
 
     def due(self, first_frame_s: float | None, now_s: float, *, paced: bool) -> int:
         """Returns how many are no longer urgent: those behind the playback position.

@@ -186,7 +186,7 @@ class VoiceModel:
             credit=credit,
             on_end=end,
             text_turns=self._text_turns,
-            markup=MarkupFilter(request.markup),
+            markup=MarkupFilter(request.markup, request.prosody),
         )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:
@@ -215,6 +215,7 @@ class VoiceModel:
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,
+            prosody=request.prosody,
         )
 
     def _sampling(self, options: SamplingOptions, seed: int) -> Sampling:

@@ -1,4 +1,4 @@
-"""What every protocol offers alike: the lists of voices and models, language codes, and the one speed of speech."""
+"""What every protocol offers alike: the lists of voices and models, language codes, and the range of speeds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from voxgate.pipeline.errors import UnknownLanguage, UnsupportedOption
+from voxgate.pipeline.interface import MAX_RATE, MIN_RATE
 
 from ..session.utterance_factory import UtteranceFactory
 from .endpoint import DocumentEndpoint, EndpointRequest, query_number
@@ -49,18 +50,20 @@ def language_from_code(code: str | None, offered: tuple[str, ...], param: str = 
 # Speed
 
 NATURAL_SPEED = 1.0
-SPEED_UNSUPPORTED = "speed must be 1 or left out: the voices have one speed"
 
 
-def check_speed(speed: float | None, param: str = "speed") -> None:
-    """Raises UnsupportedOption for any speed but the voice's own, which would otherwise be ignored unnoticed."""
-    if speed is not None and speed != NATURAL_SPEED:
-        raise UnsupportedOption(SPEED_UNSUPPORTED, param=param)
+def read_speed(speed: float | None, param: str = "speed") -> float:
+    """The rate of speech for a client's speed, NATURAL_SPEED without one. Raises UnsupportedOption out of range."""
+    if speed is None:
+        return NATURAL_SPEED
+    if not MIN_RATE <= speed <= MAX_RATE:
+        raise UnsupportedOption(f"{param} must be from {MIN_RATE:g} to {MAX_RATE:g}, got {speed:g}", param=param)
+    return speed
 
 
-def check_query_speed(query: Mapping[str, str]) -> None:
-    """Applies `check_speed` to the query of a URL. Raises BadMessage for a speed that is not a number, too."""
-    check_speed(query_number(query, "speed", NATURAL_SPEED))
+def read_query_speed(query: Mapping[str, str]) -> float:
+    """As `read_speed`, from the query of a URL. Raises BadMessage for a speed that is not a number, too."""
+    return read_speed(query_number(query, "speed", NATURAL_SPEED))
 
 
 # Voices and models. /v1/voices is ElevenLabs' list with additional fields; /v1/models is OpenAI's list, or

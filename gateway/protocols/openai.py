@@ -17,7 +17,7 @@ from ..errors import QUOTED_CHARACTERS, KeyLimit, RateLimited, Unauthorized
 from ..messages import INSTRUCTIONS_CHARACTERS, DoneMessage, FormatFields, Start
 from ..session.outbox import AudioPacket
 from ..session.utterance_factory import UtteranceFactory
-from .catalog import MODEL, check_speed, model_document
+from .catalog import MODEL, NATURAL_SPEED, model_document, read_speed
 from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from .payloads import base64_text, server_sent_event
@@ -52,13 +52,12 @@ class _OpenAIRequest(BaseModel):
     voice: str | _VoiceId | None = None
     instructions: Annotated[str, Field(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
     response_format: str = "mp3"
-    speed: Annotated[float, Field(ge=0.25, le=4)] = 1.0
+    speed: Annotated[float, Field(allow_inf_nan=False)] = NATURAL_SPEED
     stream_format: Literal["audio", "sse"] = "audio"
 
 
 def _open(_: EndpointRequest, body: _OpenAIRequest, factory: UtteranceFactory) -> OneShotProtocol:
     """Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, EngineNotReady."""
-    check_speed(body.speed)
     if (audio_format := FORMATS.get(body.response_format)) is None:
         raise UnsupportedFormat(f"response_format must be one of {', '.join(FORMATS)}", param="response_format")
     voice = factory.find_voice(_voice_name(body, factory))
@@ -71,6 +70,7 @@ def _open(_: EndpointRequest, body: _OpenAIRequest, factory: UtteranceFactory) -
         instructions=(body.instructions or None) if follows else None,
         format=FormatFields.of(audio_format),
         pacing="none",
+        rate=read_speed(body.speed),
     )
     response = _ServerSentEvents() if body.stream_format == "sse" else ResponseBody(audio_format.media_type)
     warning = "instructions ignored: this voice follows none" if body.instructions and not follows else ""

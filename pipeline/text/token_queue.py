@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .markup.writer import Pause
+from .markup.writer import Mark
 from .utterance_text import SpeechToken
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """In the token queue: the tokens before it are spoken to their end, and `pause` follows."""
+    """In the token queue: the tokens before it are spoken to their end, and `mark` follows."""
 
-    pause: Pause | None = None
+    mark: Mark | None = None
 
 
 class TokenQueue:
@@ -31,8 +31,8 @@ class TokenQueue:
         """Whether no more tokens come."""
         self.last: SpeechToken | None = None
         """The last token that was handed out."""
-        self._pauses: list[Pause] = []
-        """Pauses behind the tokens that were handed out."""
+        self._marks: list[Mark] = []
+        """Marks behind the tokens that were handed out."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -40,14 +40,14 @@ class TokenQueue:
     def add(self, tokens: Sequence[SpeechToken]) -> None:
         self._queue.extend(tokens)
 
-    def cut(self, pause: Pause | None = None) -> None:
-        """Ends a generation with the tokens added so far; `pause`: silence that follows it."""
-        self._queue.append(_Cut(pause))
+    def cut(self, mark: Mark | None = None) -> None:
+        """Ends a generation with the tokens added so far; `mark`: what follows it."""
+        self._queue.append(_Cut(mark))
 
-    def take_pauses(self) -> list[Pause]:
-        """Returns the pauses that lie behind the tokens handed out so far, each once."""
-        pauses, self._pauses = self._pauses, []
-        return pauses
+    def take_marks(self) -> list[Mark]:
+        """Returns the marks that lie behind the tokens handed out so far, each once."""
+        marks, self._marks = self._marks, []
+        return marks
 
     def has_text(self) -> bool:
         """Returns whether a token waits to begin the next generation; drops cuts with nothing before them."""
@@ -81,5 +81,5 @@ class TokenQueue:
         return ids, closed or (self.ended and not self._queue)
 
     def _pass(self, cut: _Cut) -> None:
-        if cut.pause is not None:
-            self._pauses.append(cut.pause)
+        if cut.mark is not None:
+            self._marks.append(cut.mark)

@@ -44,6 +44,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {"playback"|"none"} [pacing]
  * @property {number} [lead_ms] how far audio is sent ahead of playback, at most `limits.lead_max_ms`
  * @property {string[]} [markup] dialects of markup in the text that are not read aloud
+ * @property {number} [rate] how fast to speak, 0.5 to 2; 1 is the voice's own rate
+ * @property {number} [volume] how loud to speak, 0 to 2; 1 is the voice's own volume
  */
 
 /**

@@ -41,7 +41,7 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ..catalog import MODEL, check_query_speed
+from ..catalog import MODEL, NATURAL_SPEED, read_query_speed
 from ..endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from ..payloads import json_message
@@ -66,11 +66,12 @@ class DeepgramOptions:
     voice: str
     audio_format: OutputFormat
     request_id: str
+    speed: float = NATURAL_SPEED
 
     def start(self, utterance: str, pacing: Literal["playback", "none"] = "playback") -> Start:
         """The message that starts `utterance`."""
         fields = FormatFields.of(self.audio_format)
-        return Start(type="start", utterance=utterance, voice=self.voice, format=fields, pacing=pacing)
+        return Start(type="start", utterance=utterance, voice=self.voice, format=fields, pacing=pacing, rate=self.speed)
 
 
 def read_options(request: EndpointRequest, factory: UtteranceFactory) -> DeepgramOptions:
@@ -94,7 +95,7 @@ def read_http_options(query: Mapping[str, str], factory: UtteranceFactory) -> De
 
 
 def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str, codec: str) -> DeepgramOptions:
-    check_query_speed(query)
+    speed = read_query_speed(query)
     model = query.get("model")
     voice = factory.default_voice if model is None else factory.find_voice(model)
     rate_hz = int(query_number(query, "sample_rate", _DEFAULT_RATES[encoding], whole=True))
@@ -103,7 +104,7 @@ def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str,
         audio_format = OutputFormat(codec, rate_hz, bit_rate) if bit_rate else OutputFormat(codec, rate_hz)
     except FormatError as refused:
         raise UnsupportedFormat(str(refused), param=refused.param) from refused
-    return DeepgramOptions(voice, audio_format, str(uuid.uuid4()))
+    return DeepgramOptions(voice, audio_format, str(uuid.uuid4()), speed)
 
 
 def refuse(error: ReportableError) -> Reply:
@@ -145,7 +146,7 @@ class Deepgram(WireProtocol):
     def __init__(self, options: DeepgramOptions) -> None:
         self.voice = options.voice
         self._options = options
-        self._turns = TurnQueue(options.start)
+        self._turns = TurnQueue(lambda name: self._options.start(name))
         self._closing = False
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:

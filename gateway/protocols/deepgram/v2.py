@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from voxgate.pipeline.errors import BadMessage, TextTooLong
+from voxgate.pipeline.errors import BadMessage, TextTooLong, UnsupportedOption
 
 from ...messages import ErrorMessage, InterruptedMessage
 from ...session.protocol import ProtocolAction, ProtocolOutput
-from ..catalog import MODEL, NATURAL_SPEED, SPEED_UNSUPPORTED
+from ..catalog import MODEL, read_speed
 from ..endpoint import WebSocketEndpoint
 from ..payloads import json_message
 from ..turn_queue import SpeechTurn
@@ -61,11 +62,16 @@ class DeepgramV2(Deepgram):
             yield from self._cut(turn, played_ms)
 
     def _configured(self, speed: float | None) -> ProtocolOutput:
-        if speed is None or speed == NATURAL_SPEED:
-            return json_message(type="ConfigureSuccess", applied={} if speed is None else {"speed": speed})
-        return json_message(
-            type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field="speed", description=SPEED_UNSUPPORTED
-        )
+        """Applies to the turns that begin from now on."""
+        if speed is None:
+            return json_message(type="ConfigureSuccess", applied={})
+        try:
+            self._options = replace(self._options, speed=read_speed(speed))
+        except UnsupportedOption as refused:
+            return json_message(
+                type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field=refused.param, description=refused.message
+            )
+        return json_message(type="ConfigureSuccess", applied={"speed": speed})
 
     def _greeting(self) -> ProtocolOutput:
         options = self._options

@@ -13,21 +13,15 @@ from pydantic import BaseModel, ConfigDict
 from ...messages import DoneMessage, WordFields
 from ...session.outbox import AudioPacket
 from ...session.utterance_factory import UtteranceFactory
-from ..catalog import check_speed, voice_documents
+from ..catalog import voice_documents
 from ..endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from ..payloads import base64_text
 from ..reply import Reply, json_reply
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .websocket import ElevenLabs, read_options, refuse
+from .websocket import ElevenLabs, VoiceSettings, read_options, refuse
 
 _PATH = "/v1/text-to-speech/{voice}"
-
-
-class _VoiceSettings(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    speed: float | None = None
 
 
 class _ElevenLabsRequest(BaseModel):
@@ -38,7 +32,7 @@ class _ElevenLabsRequest(BaseModel):
     text: str
     language_code: str | None = None
     seed: int | None = None
-    voice_settings: _VoiceSettings | None = None
+    voice_settings: VoiceSettings | None = None
 
 
 class _TimedBody(ResponseBody):
@@ -136,14 +130,13 @@ def _open(
     request: EndpointRequest, body: _ElevenLabsRequest, factory: UtteranceFactory, timed: type[_TimedBody] | None
 ) -> OneShotProtocol:
     """Raises UnknownVoice, UnknownLanguage, UnsupportedFormat, UnsupportedOption, BadMessage, EngineNotReady."""
-    if body.voice_settings is not None:
-        check_speed(body.voice_settings.speed, "voice_settings.speed")
     fields = {"language_code": body.language_code, "seed": body.seed}
     query = {**request.query, **{name: str(value) for name, value in fields.items() if value is not None}}
     options = read_options(EndpointRequest(request.path, query), factory)
     audio_format = options.audio_format
     response = timed(body.text, audio_format.sample_rate_hz) if timed else ResponseBody(audio_format.media_type)
-    start = options.start(ONE_SHOT_UTTERANCE, words=response.wants_words, pacing="none")
+    rate = (body.voice_settings or VoiceSettings()).rate
+    start = options.start(ONE_SHOT_UTTERANCE, words=response.wants_words, pacing="none", rate=rate)
     return OneShotProtocol(ElevenLabs.name, start, body.text, response)
 
 

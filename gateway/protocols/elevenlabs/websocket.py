@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
-from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat
+from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import MarkupDialect
 
 from ...messages import (
@@ -47,7 +47,7 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ..catalog import language_from_code
+from ..catalog import NATURAL_SPEED, language_from_code, read_speed
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
 from ..payloads import base64_text, json_message
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
@@ -101,7 +101,14 @@ class ElevenLabsOptions:
     inactivity_s: float = INACTIVITY_S
     seed: int | None = None
 
-    def start(self, utterance: str, *, words: bool = True, pacing: Literal["playback", "none"] = "playback") -> Start:
+    def start(
+        self,
+        utterance: str,
+        *,
+        words: bool = True,
+        pacing: Literal["playback", "none"] = "playback",
+        rate: float = NATURAL_SPEED,
+    ) -> Start:
         """The message that starts `utterance`."""
         return Start(
             type="start",
@@ -113,6 +120,7 @@ class ElevenLabsOptions:
             words=words,
             pacing=pacing,
             markup=(*DEFAULT_MARKUP, MarkupDialect.ELEVENLABS),
+            rate=rate,
         )
 
 
@@ -149,13 +157,27 @@ def refuse(error: ReportableError) -> Reply:
     return json_reply(status, {"detail": detail}, retry_headers(error.retry_after_ms))
 
 
+class VoiceSettings(BaseModel):
+    """How a voice speaks. Other fields are accepted and ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    speed: Annotated[float | None, Field(allow_inf_nan=False)] = None
+
+    @property
+    def rate(self) -> float:
+        """The rate of speech. Raises UnsupportedOption out of range."""
+        return read_speed(self.speed, "voice_settings.speed")
+
+
 class ElevenLabsMessage(BaseModel):
-    """Any message of a client. Other fields (voice settings, schedules) are accepted and ignored."""
+    """Any message of a client. Other fields (schedules) are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
     text: str | None = None
     context_id: str | None = Field(None, max_length=128)
+    voice_settings: VoiceSettings | None = None
     flush: bool | None = None
     close_context: bool | None = None
     close_socket: bool | None = None
@@ -169,6 +191,8 @@ class ElevenLabsContext:
         self.id = id
         self.name = name
         self.alignment = CharacterAlignment(absolute=options.absolute_times)
+        self.rate = NATURAL_SPEED
+        """Rate of speech, from the voice settings."""
         self.active_s = now_s
         """Time of the client's last message or of the last audio sent, in seconds."""
         self.started = False
@@ -239,12 +263,23 @@ class ElevenLabs(WireProtocol):
         self._contexts[context.name] = context
         return context
 
+    def _configure(self, context: ElevenLabsContext, settings: VoiceSettings | None) -> Iterable[ProtocolOutput]:
+        """Takes the voice settings of a context that has not begun to speak; ends it if they are not offered."""
+        if context.started or settings is None:
+            return
+        try:
+            context.rate = settings.rate
+        except UnsupportedOption as refused:
+            code = error_code(refused)
+            yield context.message(**error_fields(code, refused.message))
+            yield from self._finish(context, code)
+
     def _speak(self, context: ElevenLabsContext, text: str) -> Iterable[ProtocolAction]:
         if not context.started and not text.strip():
             return
         if not context.started:
             context.started = True
-            yield self._options.start(context.name)
+            yield self._options.start(context.name, rate=context.rate)
         if self._options.auto_mode and not text[-1].isspace():
             text += " "  # separates the sentence from the next one
         context.unflushed = context.unflushed or not text.isspace()
@@ -387,6 +422,9 @@ class MultiStream(ElevenLabs):
             if incoming.close_context:
                 yield from self._stop(context)
             return
+        if refusal := tuple(self._configure(context, incoming.voice_settings)):
+            yield from refusal
+            return
         if incoming.text:
             yield from self._speak(context, incoming.text)
         if incoming.flush:
@@ -424,6 +462,9 @@ class SingleStream(ElevenLabs):
         return tuple(self._apply(context, incoming))
 
     def _apply(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
+        if refusal := tuple(self._configure(context, incoming.voice_settings)):
+            yield from refusal
+            return
         if incoming.text:
             yield from self._speak(context, incoming.text)
         if incoming.flush:

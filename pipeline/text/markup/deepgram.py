@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import regex
 
-from .durations import duration_ms
+from .quantities import duration_ms
 from .rule import Found, Rule
 from .writer import MarkupWriter
 

@@ -1,4 +1,4 @@
-"""The incremental filter: fragments of a client's text in, plain text and pauses out."""
+"""The incremental filter: fragments of a client's text in, plain text and marks out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import regex
 
-from ...interface import MarkupDialect
+from ...interface import NATURAL, MarkupDialect, Prosody
 from .dialects import rules_of
 from .rule import HISTORY, LINE_START, Found, Rule
 from .source_spans import SourceSpans
@@ -21,9 +21,10 @@ class MarkupFilter:
     more text could complete a match, which makes a pattern an incremental parser.
     """
 
-    def __init__(self, dialects: Iterable[MarkupDialect] = ()) -> None:
+    def __init__(self, dialects: Iterable[MarkupDialect] = (), prosody: Prosody = NATURAL) -> None:
+        """`prosody`: that of the beginning, which markup changes."""
         self._rules, self._trigger = _index(frozenset(dialects))
-        self._out = MarkupWriter()
+        self._out = MarkupWriter(prosody)
         self._text = "\n"
         """Text that is not decided, behind the last characters that are: at first the beginning of a line."""
         self._origin = -1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import regex
 
-from .durations import duration_ms
 from .element import (
     Handler,
     Tag,
@@ -17,6 +16,7 @@ from .element import (
     skip_content,
     spell_content,
 )
+from .quantities import duration_ms, percentage, ratio
 from .writer import MarkupWriter, Skip
 
 _STRENGTH_MS = {"none": 0, "x-weak": 100, "weak": 250, "medium": 500, "strong": 750, "x-strong": 1000}
@@ -59,8 +59,40 @@ def _interpret(tag: Tag, out: MarkupWriter) -> None:
 
 
 def _prosody(tag: Tag, out: MarkupWriter) -> None:
-    for name in tag.attributes() if not tag.closing else ():
-        out.ignore(f"<prosody {name[:16]}>")
+    """`<prosody rate="slow" volume="+6dB">`: both are relative to what is around the element."""
+    if tag.closing:
+        out.close_prosody()
+    if not tag.opening:
+        return
+    factors = {"rate": 1.0, "volume": 1.0}
+    for name, value in tag.attributes().items():
+        if name not in factors:
+            out.ignore(f"<prosody {name[:16]}>")
+        elif (factor := _FACTORS[name](value.strip().lower())) is None:
+            out.ignore(f"a <prosody {name}> of unknown value")
+        else:
+            factors[name] = factor
+    out.open_prosody(**factors)
+
+
+def _rate_factor(value: str) -> float | None:
+    """A word, a factor as "1.2" or "120%", or a change as "+20%"."""
+    return _RATES.get(value, ratio(value) if (factor := percentage(value)) is None else factor)
+
+
+def _volume_factor(value: str) -> float | None:
+    """A word, a change in decibels or per cent, or a number from 0 to 100."""
+    if (decibels := _DECIBELS.fullmatch(value)) is not None:
+        return float(10 ** (float(decibels[1]) / 20))
+    number = ratio(value)
+    return _VOLUMES.get(value, percentage(value) if number is None else number / 100)
+
+
+_RATES = {"x-slow": 0.5, "slow": 0.8, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
+"""Factors by word; SSML leaves them to the implementation."""
+_VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0, "loud": 1.4, "x-loud": 2.0}
+_DECIBELS = regex.compile(r"([+-]?\d{1,3}+(?:\.\d{0,9}+)?)\s?db")
+_FACTORS: Mapping[str, Callable[[str], float | None]] = {"rate": _rate_factor, "volume": _volume_factor}
 
 
 ELEMENTS: Mapping[str, Handler] = {

@@ -14,7 +14,7 @@ from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import VoxgateError
-from voxgate.pipeline.interface import LeasedSlots, MarkupDialect, SpeechChunk, TextLayout
+from voxgate.pipeline.interface import NATURAL, LeasedSlots, MarkupDialect, Prosody, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
 from voxgate.pipeline.text.markup.filter import MarkupFilter
@@ -137,6 +137,7 @@ class SpeechBench:
         text_turns: TextTurns | None = None,
         timing: WordTiming | None = None,
         markup: Iterable[MarkupDialect] = (),
+        prosody: Prosody = NATURAL,
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -154,6 +155,7 @@ class SpeechBench:
             trim_silence,
             initial_burst_frames,
             frames_before_first_pcm,
+            prosody,
         )
         text = UtteranceText(rules, tokenizer, max_characters, normalise)
         self.speech = UtteranceSpeech(
@@ -165,7 +167,7 @@ class SpeechBench:
             credit=CreditRounds(0.0),
             on_end=self.over.append,
             text_turns=text_turns,
-            markup=MarkupFilter(markup),
+            markup=MarkupFilter(markup, prosody),
         )
 
     def _take_slots(self, place: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:  # noqa: ARG002 - one engine

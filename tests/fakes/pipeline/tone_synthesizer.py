@@ -222,7 +222,7 @@ class ToneSpeech:
         tones = [tone_frame(self.seed, self.text, i, per_character) for i in range(first, first + frames)]
         self.made += frames
         pcm = tones[0] if len(tones) == 1 else np.concatenate(tones)
-        return SpeechChunk(pcm, first, self._words(first, self.made))
+        return SpeechChunk(pcm, first, frames, self._words(first, self.made))
 
     def _words(self, first: int, last: int) -> list[WordTime]:
         words = []

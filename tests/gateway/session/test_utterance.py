@@ -74,7 +74,7 @@ def speaking(send_ahead_ms: int | None = 400) -> tuple[ServerUtterance, Recorded
 
 
 def push_audio(spoken: ServerUtterance, frames: int, first_frame: int = 0) -> None:
-    spoken.on_audio(SpeechChunk(np.zeros(frames * FRAME_SAMPLES, np.float32), first_frame))
+    spoken.on_audio(SpeechChunk(np.zeros(frames * FRAME_SAMPLES, np.float32), first_frame, frames))
 
 
 def send_due(spoken: ServerUtterance, now_s: float) -> int:

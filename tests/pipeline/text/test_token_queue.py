@@ -70,8 +70,8 @@ def test_pauses_are_taken_behind_the_tokens_before_them() -> None:
     script.cut(first)
     script.cut(second)
     script.add(tokens(3, 3))
-    assert script.take_pauses() == []
+    assert script.take_marks() == []
     assert script.next(taken=0, room=10) == ([1, 2], True)
-    assert script.take_pauses() == [first]
+    assert script.take_marks() == [first]
     assert script.has_text()
-    assert script.take_pauses() == [second]
+    assert script.take_marks() == [second]

@@ -7,20 +7,27 @@ from collections.abc import Callable, Iterable
 import pytest
 from voxgate.pipeline.interface import MarkupDialect
 from voxgate.pipeline.text.markup.filter import MarkupFilter
-from voxgate.pipeline.text.markup.writer import Piece
+from voxgate.pipeline.text.markup.writer import Pause, Piece, ProsodyChange
 
-Filtered = tuple[list[str | int], tuple[str, ...]]
-"""Runs of text and the milliseconds of pauses, and the notices."""
+Applied = str | int | tuple[float, float]
+"""A run of text, the milliseconds of a pause, or the rate and volume of a change."""
+Filtered = tuple[list[Applied], tuple[str, ...]]
+"""What a filter has written, and the notices."""
 
 
-def joined(pieces: Iterable[Piece]) -> list[str | int]:
-    """Joins neighbouring runs of text; pauses become their milliseconds."""
-    runs: list[str | int] = []
+def joined(pieces: Iterable[Piece]) -> list[Applied]:
+    """Joins neighbouring runs of text."""
+    runs: list[Applied] = []
     for piece in pieces:
-        if isinstance(piece, str) and runs and isinstance(runs[-1], str):
-            runs[-1] += piece
-        else:
-            runs.append(piece if isinstance(piece, str) else piece.ms)
+        match piece:
+            case Pause(ms):
+                runs.append(ms)
+            case ProsodyChange(prosody):
+                runs.append((prosody.rate, prosody.volume))
+            case str() if runs and isinstance(runs[-1], str):
+                runs[-1] += piece
+            case str():
+                runs.append(piece)
     return runs
 
 

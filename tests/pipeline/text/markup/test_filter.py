@@ -23,12 +23,13 @@ PARTS = [
     *["[laughs]", "[short pause]", "[1]", "[click](", "[click](http://a.b/c_(d))", "[ref][1]", "![cat](x.png)"],
     *[r"\{pause:1s\}", r"\{pause:500\}", '{"word":"X","pronounce":"y"}', r"\{", r"\*"],
     *["**", "__", "~~", "```", "```python\n", "\n# ", "\n- ", "\n> ", "\n---\n", "\n| a | b |\n", "|---|\n", " | "],
+    *['<speed ratio="1.5"/>', '<speed ratio="1"/>', '<volume ratio="0.5"/>', '<prosody rate="50%" volume="soft">'],
     *[" and then ", "snake_case", "2 * 3", "5*4", "y" * 40, " " * 20],
 ]
 
 
 def filtered(fragments: list[str]) -> tuple[list[Piece], str, list[tuple[int, int, int]]]:
-    """Returns the pauses, the plain text, and for each of its characters the offsets that it comes from.
+    """Returns the marks, the plain text, and for each of its characters the offsets that it comes from.
 
     None in `fragments` is a flush.
     """

@@ -40,8 +40,15 @@ def test_deepgram_pronunciation_speaks_the_word(apply: Apply, control: str) -> N
 def test_cartesia_elements(apply: Apply) -> None:
     text = '<speed ratio="1.5"/><volume ratio="0.5"/><emotion value="happy"/>Hi <spell>A1</spell><break time="1s"/>x'
     runs, notices = apply(text, "cartesia")
-    assert runs == ["Hi A 1 ", 1000, "x"]
-    assert [notice.split(" is ")[0] for notice in notices] == ["<speed>", "<volume>", "<emotion>"]
+    assert runs == [(1.5, 0.5), "Hi A 1 ", 1000, "x"]
+    assert [notice.split(" is ")[0] for notice in notices] == ["<emotion>"]
+
+
+def test_cartesia_speed_and_volume_count_up_to_the_next(apply: Apply) -> None:
+    text = 'a <speed ratio="1.5"/>b <volume ratio="0.5"/><speed ratio="1"/>c <speed ratio="9"/>d <speed ratio="x"/>e'
+    runs, notices = apply(text, "cartesia")
+    assert runs == ["a ", (1.5, 1.0), "b ", (1.0, 0.5), "c ", (2.0, 0.5), "d e"]
+    assert len(notices) == 2
 
 
 def test_rime_pause(apply: Apply) -> None:

@@ -59,10 +59,64 @@ def test_element_that_is_not_honoured_is_reported_once(apply: Apply, name: str) 
     assert notices == (f"<{name}> is not supported and was ignored",)
 
 
-def test_prosody_is_reported_by_attribute(apply: Apply) -> None:
-    runs, notices = apply('<prosody rate="fast" pitch="+2st">Yes</prosody>', "ssml")
+def test_prosody_that_is_ignored_is_reported_by_attribute(apply: Apply) -> None:
+    runs, notices = apply('<prosody contour="(0%,+2st)" pitch="+2st">Yes</prosody>', "ssml")
     assert runs == ["Yes"]
-    assert [notice.split(" is ")[0] for notice in notices] == ["<prosody rate>", "<prosody pitch>"]
+    assert [notice.split(" is ")[0] for notice in notices] == ["<prosody contour>", "<prosody pitch>"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ('rate="slow"', (0.8, 1.0)),
+        ('rate="X-Fast"', (1.5, 1.0)),
+        ('rate="120%"', (1.2, 1.0)),
+        ('rate="+20%"', (1.2, 1.0)),
+        ('rate="-25 %"', (0.75, 1.0)),
+        ("rate='1.5'", (1.5, 1.0)),
+        ('volume="soft"', (1.0, 0.5)),
+        ('volume="silent"', (1.0, 0.0)),
+        ('volume="50"', (1.0, 0.5)),
+        ('volume="+50%"', (1.0, 1.5)),
+        ('volume="-6.0206dB"', (1.0, 0.5)),
+        ('rate="fast" volume="loud"', (1.25, 1.4)),
+    ],
+)
+def test_prosody_values(apply: Apply, attribute: str, expected: tuple[float, float]) -> None:
+    runs, notices = apply(f"So, <prosody {attribute}>yes</prosody> indeed.", "ssml")
+    assert [runs[0], runs[2:]] == ["So, ", ["yes ", (1.0, 1.0), "indeed."]]
+    assert runs[1] == pytest.approx(expected)
+    assert not notices
+
+
+@pytest.mark.parametrize("value", ['rate="quickly"', 'rate="-20"', 'volume="+6"', 'rate="1e3"', 'volume="9%%"'])
+def test_unknown_prosody_value_changes_nothing(apply: Apply, value: str) -> None:
+    runs, notices = apply(f"<prosody {value}>Yes</prosody> no", "ssml")
+    assert runs == ["Yes no"]
+    assert "unknown value" in notices[0]
+
+
+def test_prosody_is_relative_to_what_is_around_it(apply: Apply) -> None:
+    text = '<prosody rate="80%">a <prosody rate="50%" volume="soft">b</prosody> c</prosody> d</prosody>'
+    runs, notices = apply(text, "ssml")
+    assert runs == [(0.8, 1.0), "a ", (0.5, 0.5), "b ", (0.8, 1.0), "c ", (1.0, 1.0), "d"]
+    assert "at least 0.5 and at most 2" in notices[0]
+
+
+def test_marks_behind_a_word_keep_its_prosody(apply: Apply) -> None:
+    runs, _ = apply('<prosody rate="slow">Really</prosody>?" She <prosody rate="slow">said</prosody> "no".', "ssml")
+    assert runs == [(0.8, 1.0), 'Really?" ', (1.0, 1.0), "She ", (0.8, 1.0), "said ", (1.0, 1.0), '"no".']
+
+
+def test_prosody_without_words_has_no_effect(apply: Apply) -> None:
+    assert apply('One. <prosody rate="slow"> </prosody>Two <prosody rate="medium">three</prosody>', "ssml")[0] == [
+        "One.  Two three"
+    ]
+
+
+def test_prosody_of_an_entity_and_an_alias(apply: Apply) -> None:
+    text = '<prosody rate="slow">&amp;</prosody> <prosody rate="fast"><sub alias="two">2</sub></prosody>'
+    assert apply(text, "ssml")[0] == [(0.8, 1.0), "& ", (1.25, 1.0), "two"]
 
 
 def test_unknown_element_is_prose_without_html(apply: Apply) -> None:
