@@ -105,6 +105,8 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
             trim_silence=True,
             markup=(),
             lead_ms=1000,
+            rate=0.8,
+            volume=1.5,
         ):
             pass
         async with session.utterance():
@@ -123,6 +125,8 @@ async def test_only_given_options_are_sent(gateway: FakeGateway) -> None:
         "layout": "non_streaming",
         "trim_silence": True,
         "markup": [],
+        "rate": 0.8,
+        "volume": 1.5,
         "pacing": "playback",
         "lead_ms": 1000,
         "format": {"codec": "opus", "sample_rate": 48_000, "bitrate": 64_000, "packet_ms": 20},

@@ -31,6 +31,7 @@ from voxgate.pipeline.interface import (
     VoiceInfo,
     WordTime,
 )
+from voxgate.pipeline.prosody.shaper import SpeechShaper
 from voxgate.pipeline.step_times import StepSummary
 
 DEFAULT_SEED = 7
@@ -118,6 +119,7 @@ class ToneSpeech:
         self._ended = False
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
+        self._shaper = SpeechShaper(request.prosody, lambda pcm, frame: None)  # noqa: ARG005 - nothing is aligned
 
     @property
     def waiting_for_text(self) -> bool:
@@ -164,6 +166,7 @@ class ToneSpeech:
         self._ended = True
 
     def advance(self, frames: int) -> None:
+        frames = self._shaper.timeline.speech_samples(frames * FRAME_SAMPLES) // FRAME_SAMPLES
         assert frames >= self.heard, "playback does not go back"
         assert frames <= self.made, "frames that were not made cannot be played"
         self.heard = frames
@@ -174,7 +177,8 @@ class ToneSpeech:
         return self._alignment_turns >= 0
 
     def spoken_until(self, played_ms: int) -> int:
-        return min(self.characters, int(played_ms / FRAME_MS / self._script.frames_per_character))
+        speech_ms = self._shaper.timeline.speech_ms(played_ms)
+        return min(self.characters, int(speech_ms / FRAME_MS / self._script.frames_per_character))
 
     def lose(self, failure: Exception) -> None:
         self._failure = failure
@@ -198,11 +202,12 @@ class ToneSpeech:
         """The next chunk; None while text or credit is missing. Raises what iterating raises."""
         if self._failure is not None:
             raise self._failure
-        if self._ended and self.made >= self._speakable:
-            self.finish_reason = FinishReason.END
-            raise StopAsyncIteration
-        if self._cap is not None and self.made >= self._cap:
-            self.finish_reason = FinishReason.LENGTH
+        ended = self._ended and self.made >= self._speakable
+        if ended or (self._cap is not None and self.made >= self._cap):
+            self._shaper.finish()
+            if (rest := self._shaper.take()) is not None:
+                return SpeechChunk(rest.pcm, self.made, 0)
+            self.finish_reason = FinishReason.END if ended else FinishReason.LENGTH
             raise StopAsyncIteration
         frames = self._next_frames()
         return self._make(frames) if frames > 0 else None
@@ -222,7 +227,10 @@ class ToneSpeech:
         tones = [tone_frame(self.seed, self.text, i, per_character) for i in range(first, first + frames)]
         self.made += frames
         pcm = tones[0] if len(tones) == 1 else np.concatenate(tones)
-        return SpeechChunk(pcm, first, frames, self._words(first, self.made))
+        self._shaper.push(pcm, self.made)
+        run = self._shaper.take()
+        shaped = pcm[:0] if run is None else run.pcm
+        return SpeechChunk(shaped, first, frames, self._shaper.timeline.locate(self._words(first, self.made)))
 
     def _words(self, first: int, last: int) -> list[WordTime]:
         words = []

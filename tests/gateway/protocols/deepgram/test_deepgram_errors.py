@@ -36,14 +36,16 @@ def test_text_beyond_the_waiting_limit_is_refused_and_the_rest_continues(
     run(scene())
 
 
-def test_v2_speed_is_not_offered() -> None:
+def test_v2_speed_is_limited() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
             socket = bench.dial(V2)
             socket.put(type="Configure", speed=1.0)
-            socket.put(type="Configure", speed=1.2)
+            socket.put(type="Configure", speed=0.4)
             assert (await socket.until("ConfigureSuccess"))["applied"] == {"speed": 1.0}
-            assert (await socket.until("ConfigureFailure"))["code"] == "SPEED_NOT_SUPPORTED"
+            failure = await socket.until("ConfigureFailure")
+            assert failure["code"] == "SPEED_NOT_SUPPORTED"
+            assert "from 0.5 to 2" in failure["description"]
 
     run(scene())
 
