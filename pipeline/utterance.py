@@ -232,9 +232,7 @@ class UtteranceSpeech:
     def _grant_credit(self) -> None:
         if self._generation is not None:
             frames = self._frames
-            limit = frames.passed + self._plan.lookahead(
-                frames.passed, decoded=self._decoded, rate=self._shaper.rate
-            )
+            limit = frames.passed + self._plan.lookahead(frames.passed, decoded=self._decoded, rate=self._shaper.rate)
             due = frames.due(self.milestones.first_frame_s, asyncio.get_running_loop().time(), paced=self._plan.paced)
             self._generation.grant(limit - frames.before, due - frames.before)
 

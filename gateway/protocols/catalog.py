@@ -1,4 +1,4 @@
-"""What every protocol offers alike: the lists of voices and models, language codes, and the range of speeds."""
+"""What every protocol offers alike: the lists of voices and models, language codes, ranges of speed and volume."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from voxgate.pipeline.errors import UnknownLanguage, UnsupportedOption
-from voxgate.pipeline.interface import MAX_RATE, MIN_RATE
+from voxgate.pipeline.interface import MAX_RATE, MAX_VOLUME, MIN_RATE
 
 from ..session.utterance_factory import UtteranceFactory
 from .endpoint import DocumentEndpoint, EndpointRequest, query_number
@@ -49,7 +49,7 @@ def language_from_code(code: str | None, offered: tuple[str, ...], param: str = 
 
 # Speed
 
-NATURAL_SPEED = 1.0
+NATURAL_SPEED = NATURAL_VOLUME = 1.0
 
 
 def read_speed(speed: float | None, param: str = "speed") -> float:
@@ -59,6 +59,15 @@ def read_speed(speed: float | None, param: str = "speed") -> float:
     if not MIN_RATE <= speed <= MAX_RATE:
         raise UnsupportedOption(f"{param} must be from {MIN_RATE:g} to {MAX_RATE:g}, got {speed:g}", param=param)
     return speed
+
+
+def read_volume(volume: float | None, param: str) -> float:
+    """As `read_speed`, of the volume."""
+    if volume is None:
+        return NATURAL_VOLUME
+    if not 0 <= volume <= MAX_VOLUME:
+        raise UnsupportedOption(f"{param} must be from 0 to {MAX_VOLUME:g}, got {volume:g}", param=param)
+    return volume
 
 
 def read_query_speed(query: Mapping[str, str]) -> float:

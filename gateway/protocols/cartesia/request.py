@@ -21,7 +21,7 @@ from voxgate.pipeline.errors import (
 from ...errors import KeyLimit, TooManyUtterances
 from ...messages import Count, FormatFields, Start, WordFields
 from ...session.utterance_factory import UtteranceFactory
-from ..catalog import language_from_code
+from ..catalog import NATURAL_SPEED, language_from_code, read_speed, read_volume
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 
 NAME = "cartesia"
@@ -74,6 +74,19 @@ class VoiceFields(BaseModel):
     id: str | None = None
 
 
+class GenerationConfig(BaseModel):
+    """`generation_config` of a request. Other fields, such as an emotion, are accepted and ignored."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    speed: float | None = None
+    volume: float | None = None
+
+
+_SPEEDS = {"slow": 0.8, "normal": NATURAL_SPEED, "fast": 1.25}
+"""Rates by the words of `speed`, which are those of SSML (docs/text.md)."""
+
+
 class SpeechOptions(BaseModel):
     """The options of a request, which are the same on sockets and over HTTP. Others are accepted and ignored."""
 
@@ -84,6 +97,8 @@ class SpeechOptions(BaseModel):
     language: str | None = None
     locale: str | None = None
     add_timestamps: bool | None = None
+    speed: Literal["slow", "normal", "fast"] | None = None
+    generation_config: GenerationConfig | None = None
     context_id: str | None = Field(None, max_length=128)
 
 
@@ -95,6 +110,8 @@ class CartesiaOptions:
     language: str
     audio_format: OutputFormat
     words: bool
+    rate: float
+    volume: float
 
     def start(self, utterance: str, pacing: Literal["playback", "none"] = "playback") -> Start:
         """The message that starts `utterance`."""
@@ -106,6 +123,8 @@ class CartesiaOptions:
             format=FormatFields.of(self.audio_format),
             words=self.words,
             pacing=pacing,
+            rate=self.rate,
+            volume=self.volume,
         )
 
 
@@ -119,11 +138,15 @@ def read_options(asked: SpeechOptions, factory: UtteranceFactory, containers: tu
     audio_format = asked.output_format.audio_format(containers)
     voice = factory.find_voice(_voice_id(asked.voice) or factory.default_voice)
     code = asked.language or asked.locale
+    wanted = asked.generation_config or GenerationConfig()
+    speed = _SPEEDS.get(asked.speed or "") if wanted.speed is None else wanted.speed
     return CartesiaOptions(
         voice,
         language_from_code(code, factory.voices[voice].languages, param="language"),
         audio_format,
         bool(asked.add_timestamps),
+        read_speed(speed, "generation_config.speed"),
+        read_volume(wanted.volume, "generation_config.volume"),
     )
 
 

@@ -23,6 +23,7 @@ from websockets.asyncio.client import connect
 
 TEXT = "The quick brown fox jumps."
 SPEEDS = [0.5, 0.8, 1.0, 1.25, 2.0]
+CARTESIA_FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
 RAW = "encoding=linear16&sample_rate=24000"
 
 
@@ -133,7 +134,30 @@ async def turn(socket: Any) -> bytes:
     return audio
 
 
+async def cartesia_bytes(client: aiohttp.ClientSession, served: Gateway, speed: float) -> bytes:
+    config = {"speed": speed, "emotion": "calm"}
+    options = {"voice": {"mode": "id", "id": "ada"}, "output_format": CARTESIA_FORMAT, "generation_config": config}
+    return await post(client, served, "/tts/bytes", transcript=TEXT, **options)
+
+
+async def cartesia(client: aiohttp.ClientSession, served: Gateway, speed: float) -> bytes:
+    del client
+    async with connect(f"ws://127.0.0.1:{served.port}/tts/websocket") as socket, asyncio.timeout(DEADLINE_S):
+        options = {"voice": "ada", "output_format": CARTESIA_FORMAT, "generation_config": {"speed": speed}}
+        await ask(socket, context_id="c", transcript=TEXT, **options)
+        audio = b""
+        async for message in socket:
+            found = json.loads(message)
+            if found["type"] != "chunk":
+                assert found["type"] == "done", found
+                break
+            audio += base64.b64decode(found["data"])
+        return audio
+
+
 PROTOCOLS = [
+    cartesia_bytes,
+    cartesia,
     native,
     openai,
     elevenlabs_http,
@@ -161,6 +185,33 @@ async def test_native_volume_is_passed_on() -> None:
         await ask(socket, type="text", utterance="a", text=TEXT)
         await next_of(socket, "started")
     assert synthesizer.speeches[0].request.prosody == Prosody(volume=1.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"speed": "slow"}, Prosody(0.8)),
+        ({"speed": "fast", "generation_config": {"volume": 0.5}}, Prosody(1.25, 0.5)),
+        ({"speed": "fast", "generation_config": {"speed": 0.9, "volume": 2}}, Prosody(0.9, 2)),
+        ({"speed": "normal", "generation_config": None}, Prosody()),
+    ],
+)
+async def test_cartesias_words_and_volume(
+    client: aiohttp.ClientSession, fields: dict[str, Any], expected: Prosody
+) -> None:
+    synthesizer = ToneSynthesizer()
+    async with gateway(synthesizer) as served:
+        await post(client, served, "/tts/bytes", transcript=TEXT, voice="ada", output_format=CARTESIA_FORMAT, **fields)
+    assert synthesizer.speeches[0].request.prosody == expected
+
+
+@pytest.mark.parametrize("field", ["speed", "volume"])
+async def test_cartesia_names_the_range(client: aiohttp.ClientSession, field: str) -> None:
+    async with gateway() as served:
+        body = {"transcript": TEXT, "voice": "ada", "output_format": CARTESIA_FORMAT, "generation_config": {field: 3}}
+        async with client.post(f"http://127.0.0.1:{served.port}/tts/bytes", json=body) as answer:
+            assert answer.status == 400
+            assert f"generation_config.{field} must be from" in (await answer.json())["message"]
 
 
 @pytest.mark.parametrize(
