@@ -51,7 +51,7 @@ class ClientUnderTest:
     @property
     def version(self) -> str:
         pinned = (REQUIREMENTS / f"{self.library}.txt").read_text("utf-8")
-        found = re.search(rf"^{re.escape(self.package)}==(\S+)$", pinned, re.MULTILINE)
+        found = re.search(rf"^{re.escape(self.package)}==(\S+)", pinned, re.MULTILINE)
         assert found, f"{self.package} is not pinned"
         return found[1]
 
