@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import deque
 from collections.abc import Iterable
 from itertools import pairwise
@@ -25,8 +26,8 @@ class CharacterAlignment:
     """The character times of one utterance, in runs.
 
     `absolute` times count from the beginning of the utterance, others from the end of the previous run. All runs
-    joined are the text, with white space replaced by BLANK and one BLANK at the end. The characters of a word share
-    its time evenly; characters between two words share the time between the words.
+    joined are the text as it is spoken, without markup, with white space replaced by BLANK and one BLANK at the end.
+    The characters of a word share its time evenly; blanks between two words share the time between the words.
     """
 
     def __init__(self, *, absolute: bool) -> None:
@@ -35,7 +36,9 @@ class CharacterAlignment:
         self._words: deque[WordFields] = deque()
         """Words that no run contains yet."""
         self._taken = 0
-        """Number of characters of the text that runs contain."""
+        """Number of characters of the text that runs contain, or that are markup."""
+        self._last = ""
+        """The last character of all runs."""
         self._end_ms = 0
         """End of the last of these characters."""
         self._run_start_ms = 0
@@ -60,21 +63,26 @@ class CharacterAlignment:
         return self._finish_run(run)
 
     def take_rest(self) -> CharacterTimes | None:
-        """Takes all text that is left; text without a time of its own gets the end. None when none is left."""
+        """Takes all words that are left, and the white space behind them. None when none is left."""
         run = CharacterTimes([], [], [])
         while self._words:
             self._append_word(self._words.popleft(), run)
-        self._append(self._text[self._taken :], self._end_ms, run)
+        rest = self._text[self._taken :]
         self._taken = len(self._text)
-        if self._text and not self._text[-1].isspace():
-            self._text += BLANK
+        # Every word has a time at the end: what is left besides white space is markup.
+        self._append(rest if rest.isspace() else "", self._end_ms, run)
+        if self._last and self._last != BLANK:
             self._append(BLANK, self._end_ms, run)
-            self._taken += 1
         return self._finish_run(run)
 
     def _append_word(self, word: WordFields, run: CharacterTimes) -> None:
-        self._append(self._text[self._taken : word.start], word.start_ms, run)
-        self._append(self._text[max(self._taken, word.start) : word.end], word.end_ms, run)
+        gap = self._text[self._taken : word.start]
+        if gap and not gap.isspace():
+            gap = ""  # markup
+        if not gap and self._last not in ("", BLANK) and not _is_wide(self._last) and not _is_wide(word.text[0]):
+            gap = BLANK
+        self._append(gap, word.start_ms, run)
+        self._append(word.text, word.end_ms, run)
         self._taken = max(self._taken, word.end)
         blanks_end = self._taken
         while blanks_end < len(self._text) and self._text[blanks_end].isspace():
@@ -84,15 +92,22 @@ class CharacterAlignment:
 
     def _append(self, text: str, end_ms: int, run: CharacterTimes) -> None:
         """Spreads `text` evenly over the time from the end of the last character to `end_ms`."""
-        start_ms, end_ms = self._end_ms, max(self._end_ms, end_ms)
-        edges = [start_ms + (end_ms - start_ms) * i // max(1, len(text)) for i in range(len(text) + 1)]
+        start_ms, self._end_ms = self._end_ms, max(self._end_ms, end_ms)
+        if not text:
+            return
+        edges = [start_ms + (self._end_ms - start_ms) * i // len(text) for i in range(len(text) + 1)]
         run.characters.extend(BLANK if character.isspace() else character for character in text)
+        self._last = run.characters[-1]
         run.starts_ms.extend(edges[:-1])
         run.durations_ms.extend(b - a for a, b in pairwise(edges))
-        self._end_ms = end_ms
 
     def _finish_run(self, run: CharacterTimes) -> CharacterTimes | None:
         if not run.characters:
             return None
         run_start_ms, self._run_start_ms = self._run_start_ms, self._end_ms
         return run if self._absolute else run._replace(starts_ms=[start - run_start_ms for start in run.starts_ms])
+
+
+def _is_wide(character: str) -> bool:
+    """Whether it belongs to a script without blanks between words."""
+    return unicodedata.east_asian_width(character) in ("W", "F")

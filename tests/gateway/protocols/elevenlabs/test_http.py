@@ -15,7 +15,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pc
 from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.audio_header import AudioHeader
-from voxgate.gateway.messages import DoneMessage
+from voxgate.gateway.messages import DoneMessage, WordFields
 from voxgate.gateway.protocols.elevenlabs import http as elevenlabs_http
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience
@@ -115,6 +115,7 @@ async def test_failure_after_the_first_byte_cuts_the_document(client: aiohttp.Cl
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 3), (2, 5, 0, 7), (4, 4, 4), (0,), ()])
 def test_packets_of_any_size_make_one_base64_text(sizes: tuple[int, ...]) -> None:
     body = elevenlabs_http._TimedDocument("Hi.", 24_000)
+    body.add_words([WordFields(text="Hi.", start=0, end=3, start_ms=0, end_ms=80)])
     payloads = [bytes(range(size)) for size in sizes]
     parts = [body.encode_audio(audio_packet(payload)) for payload in payloads]
     longest = max((len(part) for part in parts if part), default=0)
