@@ -147,6 +147,7 @@ class Cartesia(WireProtocol):
 
     name = NAME
     reports_spoken_text = False
+    clients_buffer = True
 
     def __init__(self, factory: UtteranceFactory) -> None:
         self._factory = factory

@@ -118,10 +118,53 @@ def silent_warnings(socket: FakeSocket) -> int:
     return sum(m["code"] == "NO_ACTIVE_SPEECH" for m in socket.of("Warning"))
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_every_context_of_cartesia_is_answered(seed: int) -> None:
+    chance = random.Random(seed)
+    ids = "abcdefg"
+    options = {"voice": "ada", "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}}
+
+    def message(id: str) -> dict[str, Any]:
+        kinds: list[dict[str, Any]] = [
+            {"transcript": words(chance), "continue": True},
+            {"transcript": words(chance), "continue": True, "max_buffer_delay_ms": 0},
+            {"transcript": words(chance), "continue": True, "flush": True},
+            {"transcript": words(chance), "continue": False},
+            {"transcript": "", "continue": False},
+            {"cancel": True},
+        ]
+        return {"context_id": id, **options, **chance.choices(kinds, [8, 3, 3, 2, 2, 1])[0]}
+
+    async def scene() -> None:
+        async with bench_of(chance) as bench:
+            socket = bench.dial("/tts/websocket")
+            ends: Counter[str] = Counter()
+            for _ in range(ROUNDS):
+                fields = message(chance.choice(ids))
+                ends[fields["context_id"]] += not fields.get("continue")
+                socket.put(**fields)
+                await pause(chance)
+            for id in ids:
+                ends[id] += 1
+                socket.put(context_id=id, transcript="", **{"continue": False})
+            await asyncio.sleep(200)
+            assert bench.admission.active == 0
+            assert bench.admission.queued == 0
+            for id in ids:
+                mine = [m for m in socket.messages if m["context_id"] == id]
+                assert mine[-1]["done"], f"context {id} has no end"
+                assert sum(m["type"] == "done" for m in mine) <= ends[id]
+                flushes = [m["flush_id"] for m in mine if m["type"] == "chunk"]
+                assert all(flush_id >= 1 for flush_id in flushes)
+
+    run(scene())
+
+
 def test_random_payloads_break_no_protocol() -> None:
     chance = random.Random(3)
     pieces: list[Any] = ["", "a", "Speak", 5, -1, 1e300, None, True, [], {}, "x" * 100, {"value": 3}, {"value": "x"}]
     keys = ["type", "text", "context_id", "flush", "close_context", "playback_offset", "speed", "voice_settings"]
+    keys += ["transcript", "continue", "cancel", "voice", "output_format", "language", "sequence"]
 
     async def scene() -> None:
         for url in (
@@ -129,6 +172,8 @@ def test_random_payloads_break_no_protocol() -> None:
             "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000",
             f"/v1/speak?{PCM}",
             f"/v2/speak?{PCM}",
+            "/tts/websocket",
+            "/v1/audio/speech/ws",
         ):
             for _ in range(150):
                 async with InProcessGateway() as bench:
