@@ -59,6 +59,8 @@ class WebSocketEndpoint:
     first_message_key: FirstMessageKey | None = None
     subprotocol: str | None = None
     """The subprotocol that is confirmed to clients that offer it."""
+    reads_when_idle: bool = True
+    """Whether its clients read, and so answer pings, while nothing is spoken; some keep sockets in a pool unread."""
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named parts of `path`, percent-decoded; None when `path` does not match the pattern."""

@@ -43,6 +43,11 @@ from .websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
 KEY_TIMEOUT_S = 5.0
 """Seconds that a socket may be open before its first message with the API key arrives."""
+IDLE_PING_TIMEOUT_S = 300.0
+"""Seconds in which a ping must be answered by clients that do not read while nothing is spoken.
+
+LiveKit keeps a socket in its pool for as long. While something is spoken, the slow-consumer timeout judges the client.
+"""
 MAX_PENDING = 64
 """Sockets that may wait for their first message at once. A client that has a key sends it within milliseconds."""
 
@@ -104,6 +109,8 @@ class HandshakeAuthenticator:
         single_value("Host", headers.get_all)  # RFC 9112, section 3.2
         connection.client_address = self._client_address(connection, headers)
         connection.open_protocol = functools.partial(endpoint.open, request)
+        if not endpoint.reads_when_idle:
+            connection.ping_timeout = IDLE_PING_TIMEOUT_S
         connection.chosen_subprotocol = choose_subprotocol(offered_subprotocols(headers.get_all), endpoint.subprotocol)
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
         credential = find_credential(headers.get_all, request.query)

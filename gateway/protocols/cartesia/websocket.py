@@ -277,4 +277,5 @@ ENDPOINT = WebSocketEndpoint(
     "/tts/websocket",
     lambda request, factory: Cartesia(factory),  # noqa: ARG005 - options come with the messages
     refuse,
+    reads_when_idle=False,
 )

@@ -327,7 +327,12 @@ class DeepgramV1(Deepgram):
         return message
 
 
-ENDPOINT = WebSocketEndpoint("/v1/speak", lambda request, factory: DeepgramV1(read_options(request, factory)), refuse)
+ENDPOINT = WebSocketEndpoint(
+    "/v1/speak",
+    lambda request, factory: DeepgramV1(read_options(request, factory)),
+    refuse,
+    reads_when_idle=False,
+)
 
 
 class _DeepgramRequest(BaseModel):

@@ -136,4 +136,9 @@ class DeepgramV2(Deepgram):
         return self._ids.pop(turn.name)
 
 
-ENDPOINT = WebSocketEndpoint("/v2/speak", lambda request, factory: DeepgramV2(read_options(request, factory)), refuse)
+ENDPOINT = WebSocketEndpoint(
+    "/v2/speak",
+    lambda request, factory: DeepgramV2(read_options(request, factory)),
+    refuse,
+    reads_when_idle=False,
+)

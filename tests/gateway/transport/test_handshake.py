@@ -10,6 +10,7 @@ import socket
 import struct
 from contextlib import ExitStack
 
+import aiohttp
 import pytest
 from fakes.gateway.loopback import gateway
 from fakes.waiting import DEADLINE_S, until
@@ -269,3 +270,23 @@ def test_evicted_socket_that_leaves_frees_no_other_place() -> None:
     assert len(sockets.pending) == 1
     sockets.leave("b1")
     assert len(sockets.pending) == 0
+
+
+async def test_pooled_sockets_that_nothing_reads_stay_open_between_utterances() -> None:
+    async with (
+        gateway(ping_interval_s=0.05, ping_timeout_s=0.05) as served,
+        # This library answers pings only while a message is awaited.
+        aiohttp.ClientSession(f"ws://127.0.0.1:{served.port}") as client,
+        client.ws_connect("/tts/websocket") as cartesia,
+        client.ws_connect("/v1/speak?encoding=linear16") as deepgram,
+        client.ws_connect("/v1/speech"),
+    ):
+        await until(lambda: len(served._sessions) == 2)  # the last one was closed, which had the least time
+        await deepgram.send_json({"type": "Speak", "text": "Hello."})
+        await deepgram.send_json({"type": "Flush"})
+        async with asyncio.timeout(DEADLINE_S):
+            while (message := await deepgram.receive()).type is not aiohttp.WSMsgType.BINARY:
+                assert message.type is aiohttp.WSMsgType.TEXT
+        assert not cartesia.closed
+        await cartesia.send_json({"context_id": "a", "transcript": ""})
+        assert (await cartesia.receive_json())["type"] == "done"
