@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("gateway", "pipeline", "codecs", "client", "cli", "loadtest", "web", "voices")
+PACKAGES = ("gateway", "pipeline", "codecs", "client", "cli", "loadtest", "integrations", "web", "voices")
 """Packages of the wheel."""
 OUTSIDE = ("benchmarks", "recipes")
 """Folders that are not in the wheel: they may import everything, and no package imports them."""
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": set(),
     "cli": {"gateway", "pipeline", "codecs", "client", "loadtest", "web", "voices"},
     "loadtest": {"client", "codecs"},
+    "integrations": {"client"},
     "web": set(),
     "voices": set(),
 }

@@ -61,6 +61,7 @@ CLIENTS = (
     ClientUnderTest("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
     ClientUnderTest("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
     ClientUnderTest("pipecat", "pipecat-ai", "CartesiaTTSService", ("cartesia",), words=True),
+    ClientUnderTest("pipecat", "pipecat-ai", "voxgate's VoxgateTTSService", ("voxgate",), words=True),
     ClientUnderTest(
         "livekit",
         "livekit-plugins-elevenlabs",
@@ -87,6 +88,7 @@ CLIENTS = (
         words=True,
         interrupts_without_message=True,
     ),
+    ClientUnderTest("livekit", "livekit-agents", "voxgate's livekit.TTS", ("voxgate",), words=True),
     ClientUnderTest("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
     ClientUnderTest("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, http=True),
     ClientUnderTest("deepgram", "deepgram-sdk", "speak.v1", ("1",)),

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import psutil
-from compat.clients import ClientUnderTest
+from compat.clients import ROOT, ClientUnderTest
 from voxgate.client import Refused, connect
 
 START_S = 300
@@ -155,10 +155,12 @@ async def gateway(folder: Path, *, tls: bool) -> AsyncIterator[CompatGateway]:
 @asynccontextmanager
 async def driver(client: ClientUnderTest, running: CompatGateway, folder: Path) -> AsyncIterator[DriverProcess]:
     """Opens one instance of a client library."""
-    # The client must not see this environment, nor a proxy between it and the loopback interface.
+    # The client must not see this environment, nor a proxy between it and the loopback interface; it sees the packages
+    # of this project, for its own services.
     environment = {
         name: value for name, value in os.environ.items() if "PYTHON" not in name and "proxy" not in name.lower()
     }
+    environment["PYTHONPATH"] = str(ROOT / "build/links")
     if running.certificate is not None:
         environment["SSL_CERT_FILE"] = str(running.certificate)
     with (folder / "client.log").open("ab") as log:

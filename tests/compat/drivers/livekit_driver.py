@@ -10,6 +10,7 @@ import aiohttp
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import cartesia, deepgram, elevenlabs
 from remote import DriverClient, DriverReport, pieces, serve
+from voxgate.integrations import livekit as voxgate
 
 VOICE = "slt"
 
@@ -21,6 +22,8 @@ def make_tts(kind: str, url: str, session: aiohttp.ClientSession) -> Any:
         return elevenlabs.TTS(voice_id=VOICE, api_key="any", base_url=f"{url}/v1", http_session=session, **chosen)
     if kind == "cartesia":
         return cartesia.TTS(voice=VOICE, api_key="any", base_url=url, http_session=session)
+    if kind == "voxgate":
+        return voxgate.TTS(url=url, voice=VOICE)
     if kind == "deepgram2":
         return deepgram.TTSv2(model=VOICE, api_key="any", base_url=f"{url}/v2/speak", http_session=session)
     return deepgram.TTS(model=VOICE, api_key="any", base_url=f"{url}/v1/speak", http_session=session)

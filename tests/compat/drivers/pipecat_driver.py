@@ -31,6 +31,7 @@ from pipecat.services.deepgram.tts import DeepgramTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.workers.runner import WorkerRunner
 from remote import DriverClient, DriverReport, pieces, serve
+from voxgate.integrations.pipecat import VoxgateTTSService
 
 RATE_HZ = 24_000
 VOICE = "slt"
@@ -45,6 +46,9 @@ def service(kind: str, url: str) -> Any:
     if kind == "cartesia":
         cartesia = CartesiaTTSService.Settings(voice=VOICE)
         return CartesiaTTSService(api_key="any", url=f"{ws}/tts/websocket", sample_rate=RATE_HZ, settings=cartesia)
+    if kind == "voxgate":
+        native = VoxgateTTSService.Settings(voice=VOICE)
+        return VoxgateTTSService(url=ws, sample_rate=RATE_HZ, settings=native)
     if kind == "flux":
         flux = DeepgramFluxTTSService.Settings(voice=VOICE)
         return DeepgramFluxTTSService(api_key="any", url=f"{ws}/v2/speak", sample_rate=RATE_HZ, settings=flux)

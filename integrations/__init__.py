@@ -1,0 +1,1 @@
+"""Services of agent frameworks on the native protocol. Each has an extra: `voxgate[pipecat]`, `voxgate[livekit]`."""

@@ -1,0 +1,47 @@
+"""Follows the playback of turns that a transport plays one after another."""
+
+from __future__ import annotations
+
+
+class Playback:
+    """How much of each turn has been played, from the transport's reports: turns are played one after another."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._audio_s: dict[str, float] = {}
+        """Audio received, by turn, in the order of playback, since the bot began to speak."""
+        self._complete: set[str] = set()
+
+    def add(self, context_id: str, audio_s: float) -> None:
+        self._audio_s[context_id] = self._audio_s.get(context_id, 0.0) + audio_s
+
+    def complete(self, context_id: str) -> None:
+        """No more audio of this turn follows."""
+        self._complete.add(context_id)
+
+    def start(self, now_s: float) -> None:
+        if self._began_s is None:
+            self._began_s = now_s
+
+    def stop(self) -> None:
+        """All audio that is complete has been played."""
+        self._began_s = None
+        for context_id in self._complete:
+            self._audio_s.pop(context_id, None)
+        self._complete.clear()
+
+    def forget(self, context_id: str) -> None:
+        """This turn is not played any further."""
+        self._audio_s.pop(context_id, None)
+        self._complete.discard(context_id)
+
+    def played_s(self, context_id: str, now_s: float) -> float:
+        """Seconds of the turn's audio that were played, at most those received."""
+        if self._began_s is None or context_id not in self._audio_s:
+            return 0.0
+        left_s = now_s - self._began_s
+        for each, audio_s in self._audio_s.items():
+            if each == context_id:
+                return min(max(left_s, 0.0), audio_s)
+            left_s -= audio_s
+        return 0.0

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from voxgate.integrations.playback import Playback
+
+
+def test_played_audio_follows_the_clock_up_to_what_was_received() -> None:
+    playback = Playback()
+    playback.add("a", 1.0)
+    assert playback.played_s("a", 5.0) == 0, "the bot has not begun to speak"
+    playback.start(10.0)
+    playback.start(10.3)  # a transport may say it twice
+    assert playback.played_s("a", 10.4) == pytest.approx(0.4)
+    assert playback.played_s("a", 12.0) == 1.0
+    playback.add("a", 0.5)
+    assert playback.played_s("a", 11.2) == pytest.approx(1.2)
+    assert playback.played_s("unknown", 11.2) == 0
+
+
+def test_turns_are_played_one_after_another() -> None:
+    playback = Playback()
+    playback.start(0.0)
+    playback.add("a", 1.0)
+    playback.add("b", 2.0)
+    assert playback.played_s("b", 0.8) == 0
+    assert playback.played_s("b", 1.5) == pytest.approx(0.5)
+    playback.complete("a")
+    assert playback.played_s("b", 1.5) == pytest.approx(0.5), "what was played before still counts"
+
+
+def test_silence_and_interruptions_end_what_was_played() -> None:
+    playback = Playback()
+    playback.start(0.0)
+    playback.add("a", 1.0)
+    playback.add("b", 1.0)
+    playback.complete("a")
+    playback.forget("b")
+    playback.stop()
+    playback.add("c", 1.0)
+    assert playback.played_s("c", 2.0) == 0
+    playback.start(2.0)
+    assert playback.played_s("c", 2.25) == pytest.approx(0.25)
+    assert playback.played_s("b", 2.25) == 0
