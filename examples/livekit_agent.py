@@ -1,6 +1,6 @@
-"""A voice agent on LiveKit that speaks through the gateway, by `base_url` and `model` of its Deepgram TTS.
+"""A voice agent on LiveKit that speaks through the gateway by its native protocol.
 
-    pip install livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
+    pip install "voxgate[livekit]"
     python examples/livekit_agent.py answer.wav "What is the weather like?"
 
 The question is an argument and the answer is written to a file, so that it runs without a LiveKit room; in your
@@ -15,11 +15,10 @@ import sys
 import wave
 from collections.abc import AsyncIterator
 
-import aiohttp
 from livekit import rtc
 from livekit.agents import Agent, AgentSession
 from livekit.agents.voice.io import AudioOutput, AudioOutputCapabilities
-from livekit.plugins import deepgram
+from voxgate.integrations.livekit import TTS
 
 GATEWAY = os.environ.get("GATEWAY", "http://127.0.0.1:8000")
 
@@ -54,17 +53,14 @@ class Recorder(AudioOutput):
 
 
 async def main(path: str, question: str) -> None:
-    async with aiohttp.ClientSession() as http:
-        speech = deepgram.TTS(
-            model="slt", api_key=os.environ.get("KEY", "none"), base_url=f"{GATEWAY}/v1/speak", http_session=http
-        )
-        session = AgentSession(tts=speech)
-        with wave.open(path, "wb") as file:
-            session.output.audio = Recorder(file)
-            await session.start(Agent(instructions="Be brief."))
-            await session.say(answer(question))
-            await session.aclose()
-        await speech.aclose()
+    speech = TTS(url=GATEWAY, api_key=os.environ.get("KEY"), voice="slt")
+    session = AgentSession(tts=speech, use_tts_aligned_transcript=True)
+    with wave.open(path, "wb") as file:
+        session.output.audio = Recorder(file)
+        await session.start(Agent(instructions="Be brief."))
+        await session.say(answer(question))
+        await session.aclose()
+    await speech.aclose()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A voice agent on Pipecat that speaks through the gateway, by `url` and `voice` of its ElevenLabs TTS.
+"""A voice agent on Pipecat that speaks through the gateway by its native protocol.
 
-    pip install "pipecat-ai[elevenlabs]==1.14.0"
+    pip install "voxgate[pipecat]"
     python examples/pipecat_agent.py answer.wav "What is the weather like?"
 
 The question is an argument and the answer is written to a file, so that it runs without audio devices; in your program,
@@ -29,8 +29,8 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.workers.runner import WorkerRunner
+from voxgate.integrations.pipecat import VoxgateTTSService
 
 GATEWAY = os.environ.get("GATEWAY", "ws://127.0.0.1:8000")
 RATE_HZ = 24_000
@@ -71,8 +71,8 @@ class Recorder(FrameProcessor):
 
 
 async def main(path: str, question: str) -> None:
-    key, settings = os.environ.get("KEY", "none"), ElevenLabsTTSService.Settings(voice="slt")
-    tts = ElevenLabsTTSService(api_key=key, url=GATEWAY, sample_rate=RATE_HZ, settings=settings)
+    settings = VoxgateTTSService.Settings(voice="slt")
+    tts = VoxgateTTSService(url=GATEWAY, api_key=os.environ.get("KEY"), settings=settings)
     with wave.open(path, "wb") as file:
         file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
         recorder = Recorder(file)

@@ -61,7 +61,7 @@ class TTS(tts.TTS[Literal["queued"]]):
         # LiveKit repeats what failed, by its own connection options.
         self.client = Client(url, key=api_key, retry=NO_RETRY)
         self._options: dict[str, Any] = {"voice": voice, "language": language, **(options or {})}
-        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._streams: weakref.WeakSet[SpeechStream] = weakref.WeakSet()
         self._opening: asyncio.Task[object] | None = None
 
     @property
@@ -100,9 +100,9 @@ class TTS(tts.TTS[Literal["queued"]]):
         """Speaks a whole text."""
         return self._synthesize_with_stream(text, conn_options=conn_options)
 
-    def stream(self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> Stream:
+    def stream(self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> SpeechStream:
         """Returns a stream for one utterance, to which text is pushed as it comes."""
-        stream = Stream(self, conn_options)
+        stream = SpeechStream(self, conn_options)
         self._streams.add(stream)
         return stream
 
@@ -115,7 +115,7 @@ class TTS(tts.TTS[Literal["queued"]]):
         await self.client.__aexit__(None, None, None)
 
 
-class Stream(tts.SynthesizeStream):
+class SpeechStream(tts.SynthesizeStream):
     """One utterance. Closing it before the end, as at an interruption, stops the speech at the gateway."""
 
     def __init__(self, owner: TTS, conn_options: APIConnectOptions) -> None:

@@ -44,7 +44,7 @@ from voxgate.client import (
     Words,
 )
 
-from .playback import Playback
+from .playback import TurnPlayback
 from .words import SentText
 
 MAX_UNSENT = 1024
@@ -101,7 +101,7 @@ class VoxgateTTSService(TTSService):
         )
         self._client = Client(url, key=api_key)
         self._turns: dict[str, _Turn] = {}
-        self._playback = Playback()
+        self._playback = TurnPlayback()
         self._answering: set[asyncio.Task[None]] = set()
         self._register_event_handler("on_queued")
         self._register_event_handler("on_interrupted")
@@ -214,7 +214,7 @@ class VoxgateTTSService(TTSService):
             case _:
                 pass
 
-    # Playback
+    # TurnPlayback
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Follows the transport's reports of playback beside what every service does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Playback:
+class TurnPlayback:
     """How much of each turn has been played, from the transport's reports: turns are played one after another."""
 
     def __init__(self) -> None:

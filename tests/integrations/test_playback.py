@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from voxgate.integrations.playback import Playback
+from voxgate.integrations.playback import TurnPlayback
 
 
 def test_played_audio_follows_the_clock_up_to_what_was_received() -> None:
-    playback = Playback()
+    playback = TurnPlayback()
     playback.add("a", 1.0)
     assert playback.played_s("a", 5.0) == 0, "the bot has not begun to speak"
     playback.start(10.0)
@@ -18,7 +18,7 @@ def test_played_audio_follows_the_clock_up_to_what_was_received() -> None:
 
 
 def test_turns_are_played_one_after_another() -> None:
-    playback = Playback()
+    playback = TurnPlayback()
     playback.start(0.0)
     playback.add("a", 1.0)
     playback.add("b", 2.0)
@@ -29,7 +29,7 @@ def test_turns_are_played_one_after_another() -> None:
 
 
 def test_silence_and_interruptions_end_what_was_played() -> None:
-    playback = Playback()
+    playback = TurnPlayback()
     playback.start(0.0)
     playback.add("a", 1.0)
     playback.add("b", 1.0)
