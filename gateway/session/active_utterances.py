@@ -104,7 +104,7 @@ class Termination:
         partial = utterance.fail()
         self.end(utterance, error.code)
         ours = isinstance(error, EngineError)
-        extra = {"session": self._session, "utterance": utterance.id, "code": error.code}
+        extra = {"session": self._session, "utterance": utterance.id, "code": error.code, "reached": error.reached}
         log.log(logging.WARNING if ours else logging.INFO, "utterance failed", extra=extra)
         partial_audio = partial if ours else None
         self._effects.send_error(error, utterance.name, message_id=message_id, partial_audio=partial_audio)

@@ -31,11 +31,16 @@ SAMPLE_S = 5.0
 INTERRUPTS, DROPS, MISBEHAVES = 0.12, 0.2, 0.3
 """Shares of the utterances, cumulative; between the last two the client stops reading for a while."""
 OUTCOMES = {"done", "interrupted", "lost", "engine_lost", "engine_not_ready", "at_capacity", "slow_consumer"}
-MEMORY_GROWTH_PERCENT = 1
+HELD_GROWTH_PERCENT = 1
+"""Most growth of what is held at rest, over the run: an hour with one object left per utterance shows 18 %."""
+RESIDENT_GROWTH_PERCENT = 15
+"""Most growth of resident memory. It grows with what was needed most at once, which depends on how busy the machine is,
+and by fragments: an hour on a machine with a load of 15 showed 5.7 %."""
+WARM_UP_S = 60.0
 JUDGED_S = 600
 """Shortest run whose growth is judged: in a shorter one caches still fill, and an hour's drift is not seen."""
 WORK_RATIO = 1.15
-"""Most work per message in the last quarter, relative to the first one. Equal halves of a run differ by up to 8 %."""
+"""Most work per message in the last quarter, relative to the first one. Quarters of an hour of work differ by 1 %."""
 SETTLE_S = 1.0
 """Time for the allocator after the last connection."""
 
@@ -74,23 +79,31 @@ async def test_soak(request: pytest.FixtureRequest, seed: int, figures: Figures)
     seconds = float(request.config.option.soak_s)
     log = SoakLog()
     async with tone_gateway(slots=SPEAKERS, talker={"start_s": ENGINE_START_S}, **UNLIMITED) as gateway:
-        client = await connect(gateway.port)  # allocates what is allocated once
-        await client.say(speech_text(2)).ended()
-        await client.close()
-        await gateway.metrics()
+        await _run(gateway, seed, min(WARM_UP_S, seconds / 4), SoakLog())  # allocates what is allocated once
         before, descriptors = await _settled(gateway), gateway.descriptors
-        began_s = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
-            for number in range(SPEAKERS):
-                group.create_task(_speak(gateway, random.Random(seed + number), began_s, seconds, log))
-            group.create_task(_watch(gateway, began_s, seconds, log))
+        held_before = await gateway.ask("held")
+        await _run(gateway, seed, seconds, log)
         after, descriptors_after = await _settled(gateway), gateway.descriptors
+        held = await gateway.ask("held")
         _, limits = await gateway.get("/v1/limits")
         assert [line for line in gateway.log_errors if "engine lost" not in line] == []
         assert (limits["utterances"]["active"], limits["queue"]["waiting"], after["speeches"]) == (0, 0, 0)
         assert after["tasks"] == before["tasks"]
         assert descriptors_after == descriptors
+    for name, count in held_before.items():
+        figures.note(f"{name} held at rest before", count)
+        limit_percent = HELD_GROWTH_PERCENT if seconds >= JUDGED_S else math.inf
+        figures.at_most(f"{name} held at rest, growth in percent", 100 * (held[name] / count - 1), limit_percent)
     _check(figures, log, seconds)
+
+
+async def _run(gateway: GatewayProcess, seed: int, seconds: float, log: SoakLog) -> None:
+    """Let all speakers speak for that long, with one engine loss in the middle."""
+    began_s = asyncio.get_running_loop().time()
+    async with asyncio.TaskGroup() as group:
+        for number in range(SPEAKERS):
+            group.create_task(_speak(gateway, random.Random(seed + number), began_s, seconds, log))
+        group.create_task(_watch(gateway, began_s, seconds, log))
 
 
 async def _speak(gateway: GatewayProcess, chance: random.Random, began_s: float, seconds: float, log: SoakLog) -> None:
@@ -199,8 +212,8 @@ def _check(figures: Figures, log: SoakLog, seconds: float) -> None:
     assert set(log.outcomes) <= OUTCOMES
     assert log.mismatches == []
     long_enough = seconds >= JUDGED_S
-    limit_percent, work_ratio = (MEMORY_GROWTH_PERCENT, WORK_RATIO) if long_enough else (math.inf, math.inf)
-    figures.at_most("memory growth, percent", 100 * slope * seconds / steady[-1].memory_mib, limit_percent)
+    limit_percent, work_ratio = (RESIDENT_GROWTH_PERCENT, WORK_RATIO) if long_enough else (math.inf, math.inf)
+    figures.at_most("resident memory, growth in percent", 100 * slope * seconds / steady[-1].memory_mib, limit_percent)
     figures.at_most("work per message, last quarter to first", work[3] / work[0], work_ratio)
 
 

@@ -96,7 +96,7 @@ async def test_connection_without_a_free_slot_is_refused() -> None:
             await anext(aiter(speaking.audio()))
             with pytest.raises(SpeechError) as refused:
                 await say(second, "Let me in.")
-            assert refused.value.code == "at_capacity"
+            assert (refused.value.code, refused.value.reached) == ("at_capacity", "queue")
             assert refused.value.retry_after_ms
         await until(lambda: engine.lent == 0)
         await say(second, "Now.")
