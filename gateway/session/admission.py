@@ -144,6 +144,7 @@ class AdmissionQueue:
         the newest ticket of the caller with most tickets for a caller that has fewer, also with the new one.
         """
         caller.check_utterance()
+        self.admit(now_s)  # slots may have become free since the last call
         ticket = Ticket(caller, now_s + self._wait_s, on_change)
         if self._free() > 0 and self._may_speak(caller.name, now_s) and self._next_caller(now_s) is None:
             self._count(ticket)

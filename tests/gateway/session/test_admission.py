@@ -132,6 +132,14 @@ def test_additional_slots_are_granted_by_admit() -> None:
     assert bench.moves[-1] == (waiting[2], 1)
 
 
+def test_enqueue_first_grants_slots_that_became_free_meanwhile() -> None:
+    bench = Bench(slots=1)
+    _, waiting = bench.enqueue("a"), bench.enqueue("a")
+    bench.slots = 3
+    assert bench.enqueue("b").granted
+    assert waiting.granted, "it does not wait for the next poll either"
+
+
 def test_reduced_slots_stop_no_utterance_and_grant_none_until_enough_are_released() -> None:
     bench = Bench(slots=4)
     holders = [bench.enqueue() for _ in range(4)]
