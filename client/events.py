@@ -110,6 +110,8 @@ class Done:
     samples: int
     audio_ms: int
     ttfa_ms: float
+    pronunciations: tuple[str, ...] = ()
+    """Terms that were spoken in another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def _done(message: Message) -> Done:
         samples=int(message["samples"]),
         audio_ms=int(message["audio_ms"]),
         ttfa_ms=float(message["ttfa_ms"] or 0),
+        pronunciations=tuple(map(str, message.get("pronunciations", ()))),
     )
 
 

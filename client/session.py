@@ -126,6 +126,8 @@ class Session:
         markup: Sequence[str] | None = None,
         rate: float | None = None,
         volume: float | None = None,
+        pronunciations: Mapping[str, str] | None = None,
+        dictionaries: Sequence[str] | None = None,
     ) -> AsyncIterator[Utterance]:
         """Starts an utterance; text can be sent at once. The gateway chooses options left out (docs/protocol.md).
 
@@ -150,6 +152,9 @@ class Session:
             "markup": None if markup is None else list(markup),
             "rate": rate,
             "volume": volume,
+            "pronunciations": pronunciations
+            and [{"term": term, "spoken": spoken} for term, spoken in pronunciations.items()],
+            "dictionaries": None if dictionaries is None else list(dictionaries),
         }
         start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}
         self._utterances[utterance.id] = utterance

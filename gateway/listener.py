@@ -19,7 +19,9 @@ from .access.rights import ISSUE_TOKENS, MANAGE_VOICES, PUBLIC, READ_METRICS
 from .access.usage import SharedUsage
 from .engine import EngineStatus
 from .http.application import HttpApplication, RouteGroup, max_body_bytes
+from .http.cartesia_dictionaries import cartesia_dictionary_routes
 from .http.connection import WRITE_TIMEOUT_S
+from .http.elevenlabs_dictionaries import elevenlabs_dictionary_routes
 from .http.routes import (
     document_routes,
     limits_route,
@@ -93,12 +95,15 @@ class GatewayListener:
         self._expiry_task: asyncio.Task[None] | None = None
         self._read_budget = ReadBudget()
         probes = probe_routes(engine, lambda: self.sessions.draining)
+        dictionaries = factory.pronunciations.store
         groups = [
             RouteGroup(PUBLIC, [*probes, *upgrade_routes(WEBSOCKET_ENDPOINTS), *page_routes()], any_host=True),
             RouteGroup(PUBLIC, [limits_route(factory, admission, engine, self.sessions)]),
             RouteGroup(ISSUE_TOKENS, token_routes(access)),
             RouteGroup(READ_METRICS, [] if exposition is None else [metrics_route(exposition)]),
             RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library, self._settings.caller_share)),
+            *([] if dictionaries is None else elevenlabs_dictionary_routes(dictionaries)),
+            *([] if dictionaries is None else cartesia_dictionary_routes(dictionaries)),
             *document_routes(DOCUMENT_ENDPOINTS, factory),
             *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
         ]

@@ -26,6 +26,7 @@ from voxgate.pipeline.interface import (
     TextLayout,
     WordTime,
 )
+from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
 from .errors import QUOTED_CHARACTERS
 
@@ -97,6 +98,21 @@ MARKUP_IGNORED = "markup_ignored"
 """Code of the warning that a control in the text is not honoured."""
 
 
+class PronunciationFields(_Message):
+    """A term in a `start` message, and what is spoken for it."""
+
+    term: Annotated[str, StringConstraints(max_length=MAX_TERM_CHARACTERS, pattern=r"\S")]
+    spoken: Annotated[str, StringConstraints(max_length=MAX_SPOKEN_CHARACTERS, pattern=r"\S")]
+    case_sensitive: bool = False
+    word_boundaries: bool = True
+
+
+MAX_PRONUNCIATIONS = 100
+"""Most pronunciations in a `start` message; compiling them takes about 1 ms."""
+MAX_DICTIONARIES = 3
+"""Most dictionaries that a `start` message names."""
+
+
 class Start(_ClientMessage):
     """Begins an utterance; its text follows in `Text` messages."""
 
@@ -117,6 +133,8 @@ class Start(_ClientMessage):
     markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
     rate: Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE)] = 1.0
     volume: Annotated[float, Field(ge=0, le=MAX_VOLUME)] = 1.0
+    pronunciations: Annotated[tuple[PronunciationFields, ...], Field(max_length=MAX_PRONUNCIATIONS)] = ()
+    dictionaries: Annotated[tuple[Name, ...], Field(max_length=MAX_DICTIONARIES)] = ()
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
@@ -366,7 +384,7 @@ class WordsMessage(_ServerMessage):
 
 
 class DoneMessage(_ServerMessage):
-    """All audio of the utterance is sent."""
+    """All audio of the utterance is sent. `pronunciations`: terms of lexica that were replaced; None for none."""
 
     type: Literal["done"] = "done"
     utterance: str
@@ -376,6 +394,7 @@ class DoneMessage(_ServerMessage):
     samples: int
     audio_ms: int
     ttfa_ms: int | None
+    pronunciations: tuple[str, ...] | None = None
 
 
 class InterruptedMessage(_ServerMessage):

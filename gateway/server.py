@@ -31,6 +31,7 @@ from .observability.state import GatewayState
 from .protocols.registry import PROTOCOL_NAMES
 from .session.admission import AdmissionQueue, CapacityPolicy
 from .session.outbox import EncoderFactory
+from .session.pronunciations import Pronunciations
 from .session.utterance_factory import UtteranceFactory, check_configured_voices
 from .settings import Settings
 from .shutdown import FINAL_GRACE_S, run_until_first
@@ -87,7 +88,9 @@ class Gateway:
     ) -> None:
         self._settings = settings
         self._synthesizer = synthesizer
-        self._factory = UtteranceFactory(settings, synthesizer, encoder_factory)
+        self._factory = UtteranceFactory(
+            settings, synthesizer, encoder_factory, pronunciations=Pronunciations.from_settings(settings)
+        )
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._observer = CompositeObserver((self._metrics, UsageLog(), *observers))
         self._lag_task: asyncio.Task[None] | None = None

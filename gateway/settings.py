@@ -119,6 +119,11 @@ class Settings(BaseModel):
         description="Speak stock voices of other services, such as alloy, with the voice nearest in gender and accent "
         "unless an alias names one; otherwise they are refused.",
     )
+    pronunciations: Path | None = Field(
+        None,
+        description='TOML file of terms and their spoken forms, such as SQL = "sequel", for every utterance. By '
+        "default, none.",
+    )
     normalise: bool = Field(
         False,
         description="Speak numbers, dates, money, units and the like as words, unless the client chooses otherwise.",

@@ -6,6 +6,7 @@ VoxgateError
 │   ├── UnknownVoice / UnknownLanguage / UnsupportedFormat / UnsupportedOption
 │   ├── BadVoice            a voice given to the gateway does not fit the model
 │   ├── VoiceExists / TooManyVoices
+│   ├── UnknownDictionary / DictionaryExists / TooManyDictionaries    of pronunciations
 │   ├── UnusableAudio       a recording from which no voice can be made
 │   │   ├── UnreadableAudio     not a sound file of a supported kind, or damaged
 │   │   ├── SilentAudio / ClippedAudio
@@ -102,6 +103,24 @@ class TooManyVoices(RequestError):
     """The limit of stored voices is reached; one has to be removed first."""
 
     code = "too_many_voices"
+
+
+class UnknownDictionary(RequestError):
+    """There is no dictionary of pronunciations, or no version of it, with that id for this client."""
+
+    code = "unknown_dictionary"
+
+
+class DictionaryExists(RequestError):
+    """The client has a dictionary of that name, of which it can have one."""
+
+    code = "dictionary_exists"
+
+
+class TooManyDictionaries(RequestError):
+    """No further dictionary of pronunciations can be stored."""
+
+    code = "too_many_dictionaries"
 
 
 class UnusableAudio(RequestError):

@@ -10,6 +10,7 @@ from typing import Protocol
 from voxgate.codecs.pcm import Pcm
 
 from .step_times import StepSummary
+from .text.lexicon.lexicon import Lexicon
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class SpeechRequest:
     """Markup of the text that is not read aloud."""
     prosody: Prosody = NATURAL
     """Rate and volume up to where markup changes them."""
+    lexica: tuple[Lexicon, ...] = ()
+    """Terms of the text that are spoken in another form; of several for a term, the first lexicon counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,10 @@ class Speech(Protocol):
     @property
     def characters(self) -> int:
         """Characters of text accepted so far."""
+
+    @property
+    def pronunciations(self) -> Sequence[str]:
+        """Terms of the request's lexica that were replaced so far, each once; a bounded number."""
 
     @property
     def waiting_for_text(self) -> bool:

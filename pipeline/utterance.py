@@ -22,7 +22,7 @@ from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, WordT
 from .prosody.shaper import SpeechShaper
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Continuation, Generation
-from .text.markup.filter import MarkupFilter
+from .text.lexicon.filter import TextFilter, make_text_filter
 from .text.markup.writer import Mark, Piece
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.token_queue import TokenQueue
@@ -54,12 +54,12 @@ class UtteranceSpeech:
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None],
         text_turns: TextTurns | None = None,
-        markup: MarkupFilter | None = None,
+        text_filter: TextFilter | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
-        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `markup`: the
-        filter of its text; None for text without markup.
+        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `text_filter`: what
+        its text passes through first; None for text without markup.
         """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
@@ -74,7 +74,7 @@ class UtteranceSpeech:
         self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
-        self._markup = markup or MarkupFilter(prosody=plan.prosody)
+        self._filter = text_filter or make_text_filter((), (), plan.prosody)
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
         self._word_feed = WordTimingFeed(timing)
         self._shaper = SpeechShaper(plan.prosody, self._word_feed.on_audio)
@@ -103,6 +103,10 @@ class UtteranceSpeech:
         self._leading = LeadingSilence(MAX_TRIMMED_FRAMES if plan.trim_silence else 0)
         self._silence = SilenceRun(plan.rules.limits.silent_frames)
         self._speaking = self._begin_speaking()
+
+    @property
+    def pronunciations(self) -> tuple[str, ...]:
+        return self._filter.applied
 
     @property
     def waiting_for_text(self) -> bool:
@@ -134,7 +138,7 @@ class UtteranceSpeech:
         self._pending.end()
 
     def _push_now(self, fragment: str) -> None:
-        pieces = self._markup.push(fragment)
+        pieces = self._filter.push(fragment)
         # Text that the filter had held back costs this turn as much as new text.
         released = sum(len(piece) for piece in pieces if isinstance(piece, str)) - len(fragment)
         self._text_turns.spend(max(0, released))
@@ -158,15 +162,15 @@ class UtteranceSpeech:
         self._feed_generation()
 
     def _flush_now(self) -> None:
-        self._take(self._markup.flush())
+        self._take(self._filter.flush())
         self._cut()
 
     def _end_now(self) -> None:
         try:
-            self._take(self._markup.flush())
+            self._take(self._filter.flush())
             self._add_tokens(self._text.end())
         except EmptyText:
-            if not self._markup.paused:
+            if not self._filter.paused:
                 raise
         finally:
             self._end_tokens()
@@ -220,7 +224,7 @@ class UtteranceSpeech:
 
     def spoken_until(self, played_ms: int) -> int:
         speech_ms = self._shaper.timeline.speech_ms(played_ms)
-        return self._markup.spans.boundary(self._timing.spoken_until(speech_ms))
+        return self._filter.spans.boundary(self._timing.spoken_until(speech_ms))
 
     def _pass_frames(self, frames: int) -> None:
         """Moves the playback position to `frames` generated frames, and lets generation follow."""
@@ -418,11 +422,11 @@ class UtteranceSpeech:
             self._shaper.push(pcm, frames.delivered + self._leading.frames)
         if self.milestones.first_pcm_s is None:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
-        return SpeechChunk(run.pcm, run.first_frame, run.frames, self._take_words(), self._markup.take_notices())
+        return SpeechChunk(run.pcm, run.first_frame, run.frames, self._take_words(), self._filter.take_notices())
 
     def _take_words(self) -> list[WordTime]:
         """Returns new words with their place in the client's text and their times in its audio."""
-        return self._markup.spans.locate(self._shaper.timeline.locate(self._timing.take_words()))
+        return self._filter.spans.locate(self._shaper.timeline.locate(self._timing.take_words()))
 
     async def _next_speech(self) -> Pcm:
         """Returns the codec's next audio that is not cut off; empty where nothing is there yet, or at the end."""
@@ -457,7 +461,7 @@ class UtteranceSpeech:
             raise StopAsyncIteration
         self.finish_reason = FinishReason.LENGTH if self._length_reached else FinishReason.END
         self._timing.finish()
-        words, notices = self._take_words(), self._markup.take_notices()
+        words, notices = self._take_words(), self._filter.take_notices()
         if not (words or notices):
             raise StopAsyncIteration
         return SpeechChunk(np.zeros(0, np.float32), self._frames.delivered, 0, words, notices)

@@ -30,7 +30,7 @@ from .interface import LeasedSlots, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Sampling
 from .talker.vllm.config import GpuOptions
 from .talker.vllm.proven import CPU_HEAD_DIMS
-from .text.markup.filter import MarkupFilter
+from .text.lexicon.filter import make_text_filter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
@@ -186,7 +186,7 @@ class VoiceModel:
             credit=credit,
             on_end=end,
             text_turns=self._text_turns,
-            markup=MarkupFilter(request.markup, request.prosody),
+            text_filter=make_text_filter(request.markup, request.lexica, request.prosody),
         )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:

@@ -15,6 +15,7 @@ from ..messages import Limits, Start
 from ..settings import Settings, SettingsError
 from .admission import Ticket
 from .outbox import EncoderFactory
+from .pronunciations import Pronunciations
 from .stock_voices import StockVoices
 from .utterance import ServerUtterance
 
@@ -31,6 +32,7 @@ class UtteranceFactory:
     key: str | None = None
     """Name of the API key of the client; None where keys are not configured."""
     stock_voices: StockVoices = field(default_factory=StockVoices)
+    pronunciations: Pronunciations = field(default_factory=Pronunciations)
 
     def for_key(self, key: str | None) -> UtteranceFactory:
         """The factory for clients with that key: it has no cloned voices of other keys, except shared ones."""
@@ -76,12 +78,13 @@ class UtteranceFactory:
     def utterance(self, message: Start, number: int, *, clients_buffer: bool = False) -> ServerUtterance:
         """Creates an utterance that waits for its ticket. `clients_buffer`: as of `WireProtocol`.
 
-        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat.
+        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, UnknownDictionary.
         """
         self._check_ready()
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
+        request = replace(request, lexica=self.pronunciations.lexica(message, self.key))
         try:
             audio_format = message.format.audio_format()
             encoder = self.encoder_factory(audio_format)

@@ -25,6 +25,7 @@ from ..observability.merged_metrics import WorkerMetrics, additive_samples
 from ..observability.metrics import Metrics, watch_lag
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.outbox import EncoderFactory
+from ..session.pronunciations import Pronunciations
 from ..session.utterance_factory import UtteranceFactory
 from ..settings import Settings
 from ..shutdown import run_until_first
@@ -131,7 +132,9 @@ class GatewayWorker:
         self._metrics = Metrics(None, PROTOCOL_NAMES)
         shared_usage = SharedUsage.attach(init.shared_usage, init.owner)
         self._listener = GatewayListener(
-            UtteranceFactory(settings, synthesizer, encoder_factory),
+            UtteranceFactory(
+                settings, synthesizer, encoder_factory, pronunciations=Pronunciations.from_settings(settings)
+            ),
             self._admission,
             self._engine_status,
             access_from_settings(settings, shared_usage, init.secret),

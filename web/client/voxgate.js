@@ -46,6 +46,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {string[]} [markup] dialects of markup in the text that are not read aloud
  * @property {number} [rate] how fast to speak, 0.5 to 2; 1 is the voice's own rate
  * @property {number} [volume] how loud to speak, 0 to 2; 1 is the voice's own volume
+ * @property {{term: string, spoken: string, case_sensitive?: boolean, word_boundaries?: boolean}[]} [pronunciations]
+ * @property {string[]} [dictionaries] ids of pronunciation dictionaries
  */
 
 /**
@@ -78,6 +80,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {number} samples
  * @property {number} audio_ms
  * @property {number} ttfa_ms
+ * @property {string[]} [pronunciations] terms that were spoken in another form
  */
 
 /**

@@ -19,6 +19,7 @@ from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from ..payloads import base64_text
 from ..reply import Reply, json_reply
 from .character_alignment import CharacterAlignment, CharacterTimes
+from .locators import DictionaryLocators, dictionary_names
 from .websocket import ElevenLabs, VoiceSettings, read_options, refuse
 
 _PATH = "/v1/text-to-speech/{voice}"
@@ -33,6 +34,7 @@ class _ElevenLabsRequest(BaseModel):
     language_code: str | None = None
     seed: int | None = None
     voice_settings: VoiceSettings | None = None
+    pronunciation_dictionary_locators: DictionaryLocators = None
 
 
 class _TimedBody(ResponseBody):
@@ -135,8 +137,13 @@ def _open(
     options = read_options(EndpointRequest(request.path, query), factory)
     audio_format = options.audio_format
     response = timed(body.text, audio_format.sample_rate_hz) if timed else ResponseBody(audio_format.media_type)
-    rate = (body.voice_settings or VoiceSettings()).rate
-    start = options.start(ONE_SHOT_UTTERANCE, words=response.wants_words, pacing="none", rate=rate)
+    start = options.start(
+        ONE_SHOT_UTTERANCE,
+        words=response.wants_words,
+        pacing="none",
+        rate=(body.voice_settings or VoiceSettings()).rate,
+        dictionaries=dictionary_names(body.pronunciation_dictionary_locators),
+    )
     return OneShotProtocol(ElevenLabs.name, start, body.text, response)
 
 

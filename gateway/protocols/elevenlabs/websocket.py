@@ -52,6 +52,7 @@ from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, quer
 from ..payloads import base64_text, json_message
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .character_alignment import CharacterAlignment, CharacterTimes
+from .locators import DictionaryLocators, dictionary_names
 
 DEFAULT_FORMAT = "mp3_44100_128"
 INACTIVITY_S = 20.0
@@ -108,6 +109,7 @@ class ElevenLabsOptions:
         words: bool = True,
         pacing: Literal["playback", "none"] = "playback",
         rate: float = NATURAL_SPEED,
+        dictionaries: tuple[str, ...] = (),
     ) -> Start:
         """The message that starts `utterance`."""
         return Start(
@@ -121,6 +123,7 @@ class ElevenLabsOptions:
             pacing=pacing,
             markup=(*DEFAULT_MARKUP, MarkupDialect.ELEVENLABS),
             rate=rate,
+            dictionaries=dictionaries,
         )
 
 
@@ -182,6 +185,8 @@ class ElevenLabsMessage(BaseModel):
     close_context: bool | None = None
     close_socket: bool | None = None
     xi_api_key: str | None = Field(None, max_length=4096)
+    pronunciation_dictionary_locators: DictionaryLocators = None
+    """In the message that opens a context."""
 
 
 class ElevenLabsContext:
@@ -205,6 +210,8 @@ class ElevenLabsContext:
         """Whether there is text after the last flush."""
         self.closing = False
         """Whether the client ended the context."""
+        self.dictionaries: tuple[str, ...] = ()
+        """Dictionaries of its pronunciations."""
 
     def encode(self, **fields: Any) -> str:
         """A message about this context."""
@@ -258,8 +265,9 @@ class ElevenLabs(WireProtocol):
 
     # Actions on utterances
 
-    def _open(self, id: str | None, now_s: float) -> ElevenLabsContext:
+    def _open(self, id: str | None, incoming: ElevenLabsMessage, now_s: float) -> ElevenLabsContext:
         context = ElevenLabsContext(id, f"context-{next(self._numbers)}", self._options, now_s)
+        context.dictionaries = dictionary_names(incoming.pronunciation_dictionary_locators)
         self._contexts[context.name] = context
         return context
 
@@ -279,7 +287,7 @@ class ElevenLabs(WireProtocol):
             return
         if not context.started:
             context.started = True
-            yield self._options.start(context.name, rate=context.rate)
+            yield self._options.start(context.name, rate=context.rate, dictionaries=context.dictionaries)
         if self._options.auto_mode and not text[-1].isspace():
             text += " "  # separates the sentence from the next one
         context.unflushed = context.unflushed or not text.isspace()
@@ -415,7 +423,7 @@ class MultiStream(ElevenLabs):
             yield refused.message(**error_fields("max_active_conversations", message))
             yield refused.message(isFinal=True)
             return
-        yield from self._apply(self._open(id, now_s), incoming)
+        yield from self._apply(self._open(id, incoming, now_s), incoming)
 
     def _apply(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
         if context.closing:
@@ -457,7 +465,7 @@ class SingleStream(ElevenLabs):
         incoming = parse_json(ElevenLabsMessage, payload)
         if self._ended:
             return ()
-        context = self._context = self._context or self._open(None, now_s)
+        context = self._context = self._context or self._open(None, incoming, now_s)
         context.active_s, context.pending_text = now_s, ""
         return tuple(self._apply(context, incoming))
 

@@ -39,6 +39,9 @@ class MarkupFilter:
         """Where the plain text comes from."""
         return self._out.spans
 
+    applied: tuple[str, ...] = ()
+    """Terms of a lexicon that were replaced: none, this filter has no lexicon."""
+
     @property
     def paused(self) -> bool:
         """Whether the text contains a pause, which is audio even without a word."""

@@ -60,7 +60,7 @@ class SourceSpans:
 
     def locate(self, words: Iterable[WordTime]) -> list[WordTime]:
         """Converts the offsets of words from the plain text to the client's."""
-        if len(self._plain) <= 1 and not any(self._starts):
+        if len(self._plain) <= 1 and not any(self._starts) and not any(self._ends):
             return list(words)
         return [replace(word, start=self.start(word.start), end=self.end(word.end)) for word in words]
 

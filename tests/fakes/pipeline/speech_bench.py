@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
@@ -17,7 +17,8 @@ from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import NATURAL, LeasedSlots, MarkupDialect, Prosody, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
-from voxgate.pipeline.text.markup.filter import MarkupFilter
+from voxgate.pipeline.text.lexicon.filter import make_text_filter
+from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
@@ -138,6 +139,7 @@ class SpeechBench:
         timing: WordTiming | None = None,
         markup: Iterable[MarkupDialect] = (),
         prosody: Prosody = NATURAL,
+        lexica: Sequence[Lexicon] = (),
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -167,7 +169,7 @@ class SpeechBench:
             credit=CreditRounds(0.0),
             on_end=self.over.append,
             text_turns=text_turns,
-            markup=MarkupFilter(markup, prosody),
+            text_filter=make_text_filter(markup, lexica, prosody),
         )
 
     def _take_slots(self, place: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:  # noqa: ARG002 - one engine

@@ -99,6 +99,7 @@ class ToneSpeech:
     def __init__(self, owner: ToneSynthesizer, request: SpeechRequest) -> None:
         self.request = request
         self.seed = DEFAULT_SEED if request.seed is None else request.seed
+        self.pronunciations: tuple[str, ...] = ()
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
         self.characters = 0

@@ -1,0 +1,1 @@
+"""Pronunciations: terms of the text that are spoken in another form."""

@@ -1,0 +1,243 @@
+"""The folder of pronunciation dictionaries: one JSON file for each, with its newest versions."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadMessage, DictionaryExists, TooManyDictionaries, UnknownDictionary
+from .lexicon import MAX_RULES, LexiconRule
+
+FORMAT = "voxgate-pronunciations-1"
+MAX_DICTIONARIES = 200
+MAX_DICTIONARIES_PER_OWNER = 50
+MAX_VERSIONS = 10
+"""Newest versions of a dictionary that are kept."""
+MAX_FILE_BYTES = 4 << 20
+"""More than the largest dictionary takes: MAX_VERSIONS of MAX_RULES, 200 characters each."""
+DEFAULT_NAME = "default"
+"""Name of the dictionary that applies to all utterances of its owner."""
+_SUFFIX = ".json"
+_ID = re.compile(r"[a-z0-9_]{1,40}")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryVersion:
+    """The rules of a dictionary at one time."""
+
+    id: str
+    created_s: int
+    """Unix time."""
+    rules: tuple[LexiconRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """A dictionary with its newest versions, the newest last. `owner`: name of an API key, empty for every client."""
+
+    id: str
+    name: str
+    owner: str
+    created_s: int
+    versions: tuple[DictionaryVersion, ...]
+    description: str = ""
+    archived_s: int | None = None
+    pinned: bool = False
+
+    @property
+    def latest(self) -> DictionaryVersion:
+        return self.versions[-1]
+
+    def version(self, version_id: str | None) -> DictionaryVersion:
+        """The version with that id, the newest for None. Raises UnknownDictionary."""
+        if version_id is None:
+            return self.latest
+        for version in self.versions:
+            if version.id == version_id:
+                return version
+        raise UnknownDictionary(f"dictionary {self.id} has no version {version_id[:64]!r}", param="version_id")
+
+    def usable_by(self, key: str | None) -> bool:
+        """Whether the client with that API key, None where keys are not configured, may use and change it."""
+        return key is None or self.owner in ("", key)
+
+    def with_rules(self, rules: Iterable[LexiconRule]) -> Dictionary:
+        """The dictionary with a new version. Raises BadMessage for more than MAX_RULES rules."""
+        kept = self.versions[max(0, len(self.versions) - MAX_VERSIONS + 1) :]
+        return replace(self, versions=(*kept, _new_version(rules)))
+
+
+def default_id(owner: str) -> str:
+    """The id of the default dictionary of an owner, so that it is found without a search."""
+    return "pd_" + hashlib.sha256(f"{DEFAULT_NAME} {owner}".encode()).hexdigest()[:20]
+
+
+class DictionaryStore:
+    """The folder of dictionaries; processes may change it at the same time. All methods read or write files.
+
+    They raise OSError when the file system fails, besides the errors that they name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def change_mark(self, id: str) -> tuple[int, int] | None:
+        """A value that changes with the dictionary's file; None without one. Takes a few microseconds."""
+        try:
+            stat = self._path(id).stat()
+        except (FileNotFoundError, NotADirectoryError, UnknownDictionary):
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def load(self, id: str, key: str | None) -> Dictionary:
+        """Reads a dictionary that the client with `key` may use. Raises UnknownDictionary."""
+        try:
+            dictionary = _parse(self._path(id).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            dictionary = None
+        if dictionary is None or not dictionary.usable_by(key):
+            raise UnknownDictionary(f"there is no pronunciation dictionary {id!r}", param="pronunciation_dictionary_id")
+        return dictionary
+
+    def load_all(self, key: str | None) -> list[Dictionary]:
+        """Reads the dictionaries that the client with `key` may use, the newest first; omits damaged files."""
+        return sorted(
+            (each for each in self._all() if each.usable_by(key)),
+            key=lambda each: (each.created_s, each.id),
+            reverse=True,
+        )
+
+    def create(self, name: str, owner: str, rules: Iterable[LexiconRule], description: str = "") -> Dictionary:
+        """Stores a new dictionary. Raises BadMessage, DictionaryExists, TooManyDictionaries."""
+        default = name.lower() == DEFAULT_NAME
+        id = default_id(owner) if default else f"pd_{secrets.token_hex(10)}"
+        version = _new_version(rules)
+        dictionary = Dictionary(id, name, owner, version.created_s, (version,), description)
+        with self._locked():
+            stored = list(self._all())
+            if any(each.id == id for each in stored):
+                raise DictionaryExists(f"there is a dictionary named {DEFAULT_NAME!r} already: change it", param="name")
+            owned = sum(each.owner == owner for each in stored)
+            if len(stored) >= MAX_DICTIONARIES or owned >= MAX_DICTIONARIES_PER_OWNER:
+                limits = f"{MAX_DICTIONARIES_PER_OWNER} dictionaries of a key and {MAX_DICTIONARIES} in all"
+                raise TooManyDictionaries(f"at most {limits} can be stored; remove one first")
+            self._write(dictionary)
+        return dictionary
+
+    def change(self, id: str, key: str | None, edit: Callable[[Dictionary], Dictionary]) -> Dictionary:
+        """Replaces a dictionary by what `edit` makes of it. Raises UnknownDictionary, and what `edit` raises."""
+        with self._locked():
+            changed = edit(self.load(id, key))
+            self._write(changed)
+        return changed
+
+    def remove(self, id: str, key: str | None) -> None:
+        """Deletes a dictionary. Raises UnknownDictionary."""
+        with self._locked():
+            self.load(id, key)
+            self._path(id).unlink()
+
+    def _all(self) -> Iterator[Dictionary]:
+        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
+            try:
+                if (dictionary := _parse(path.read_bytes())) is not None:
+                    yield dictionary
+            except FileNotFoundError:
+                continue  # removed since it was listed
+
+    def _path(self, id: str) -> Path:
+        if not _ID.fullmatch(id):
+            raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}")
+        return self.folder / f"{id}{_SUFFIX}"
+
+    def _write(self, dictionary: Dictionary) -> None:
+        handle, draft = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".draft")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_serialize(dictionary))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).replace(self._path(dictionary.id))
+        finally:
+            Path(draft).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps other processes from changing the folder during the block."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _new_version(rules: Iterable[LexiconRule]) -> DictionaryVersion:
+    kept = tuple(rules)
+    if len(kept) > MAX_RULES:
+        raise BadMessage(
+            f"a pronunciation dictionary must have at most {MAX_RULES} rules, got {len(kept)}", param="rules"
+        )
+    return DictionaryVersion(secrets.token_hex(10), int(time.time()), kept)
+
+
+def _serialize(dictionary: Dictionary) -> bytes:
+    versions = [
+        {
+            "id": version.id,
+            "created": version.created_s,
+            "rules": [[rule.term, rule.spoken, rule.case_sensitive, rule.word_boundaries] for rule in version.rules],
+        }
+        for version in dictionary.versions
+    ]
+    document = {
+        "format": FORMAT,
+        "id": dictionary.id,
+        "name": dictionary.name,
+        "owner": dictionary.owner,
+        "created": dictionary.created_s,
+        "description": dictionary.description,
+        "archived": dictionary.archived_s,
+        "pinned": dictionary.pinned,
+        "versions": versions,
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _parse(file: bytes) -> Dictionary | None:
+    """The dictionary in a file; None, with a warning, for a damaged one."""
+    try:
+        if len(file) > MAX_FILE_BYTES:
+            raise ValueError(f"more than {MAX_FILE_BYTES} bytes")
+        document: dict[str, Any] = json.loads(file)
+        if document["format"] != FORMAT or not document["versions"]:
+            raise ValueError(f"not of the format {FORMAT}")
+        versions = tuple(
+            DictionaryVersion(each["id"], each["created"], tuple(LexiconRule(*rule) for rule in each["rules"]))
+            for each in document["versions"]
+        )
+        return Dictionary(
+            document["id"],
+            document["name"],
+            document["owner"],
+            document["created"],
+            versions,
+            document["description"],
+            document["archived"],
+            document["pinned"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("a pronunciation dictionary cannot be read: %s", error)
+        return None

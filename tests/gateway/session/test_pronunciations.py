@@ -1,0 +1,107 @@
+"""Which lexica apply to an utterance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voxgate.gateway.messages import Start
+from voxgate.gateway.session import pronunciations as module
+from voxgate.gateway.session.pronunciations import Pronunciations, load_rules
+from voxgate.gateway.settings import Settings, SettingsError
+from voxgate.pipeline.errors import UnknownDictionary
+from voxgate.pipeline.text.lexicon.filter import make_text_filter
+from voxgate.pipeline.text.lexicon.lexicon import LexiconRule
+from voxgate.pipeline.text.lexicon.store import DictionaryStore
+
+
+def start(**fields: Any) -> Start:
+    return Start(type="start", utterance="u", **fields)
+
+
+def spoken(source: Pronunciations, text: str, key: str | None = None, **fields: Any) -> str:
+    text_filter = make_text_filter((), source.lexica(start(**fields), key))
+    return "".join(str(piece) for piece in [*text_filter.push(text), *text_filter.flush()])
+
+
+def test_request_comes_before_dictionaries_before_the_key_before_the_gateway(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    words = [LexiconRule(word, "gateway") for word in ("a1", "a2", "a3", "a4")]
+    source = Pronunciations(store, words)
+    store.create("default", "ada", [LexiconRule(word, "key") for word in ("a1", "a2", "a3")])
+    named = store.create("tech", "ada", [LexiconRule(word, "named") for word in ("a1", "a2")])
+    own = ({"term": "a1", "spoken": "request"},)
+    assert spoken(source, "a1 a2 a3 a4", "ada", pronunciations=own, dictionaries=(named.id,)) == (
+        "request named key gateway"
+    )
+    assert spoken(source, "a1", "bob") == "gateway"
+    assert spoken(Pronunciations(store), "a1", "bob") == "a1"
+    assert Pronunciations(store).lexica(start(), "bob") == ()
+
+
+def test_a_version_can_be_named_and_changes_take_effect(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    source = Pronunciations(store)
+    first = store.create("tech", "", [LexiconRule("SQL", "one")])
+    assert spoken(source, "SQL", dictionaries=(first.id,)) == "one"
+    store.change(first.id, None, lambda each: each.with_rules([LexiconRule("SQL", "two")]))
+    assert spoken(source, "SQL", dictionaries=(first.id,)) == "two"
+    assert spoken(source, "SQL", dictionaries=(f"{first.id}:{first.latest.id}",)) == "one"
+    store.remove(first.id, None)
+    with pytest.raises(UnknownDictionary):
+        source.lexica(start(dictionaries=(first.id,)), None)
+
+
+def test_dictionaries_of_other_keys_are_unknown_also_when_they_are_compiled(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    source = Pronunciations(store)
+    made = store.create("tech", "ada", [LexiconRule("SQL", "one")])
+    assert spoken(source, "SQL", "ada", dictionaries=(made.id,)) == "one"
+    for id in (made.id, "pd_none", "../x"):
+        with pytest.raises(UnknownDictionary):
+            source.lexica(start(dictionaries=(id,)), "bob")
+
+
+def test_compiled_dictionaries_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CACHED", 2)
+    store = DictionaryStore(tmp_path)
+    source = Pronunciations(store)
+    for n in range(4):
+        made = store.create("d", "", [LexiconRule("SQL", str(n))])
+        assert spoken(source, "SQL", dictionaries=(made.id,)) == str(n)
+    assert len(source._compiled) == 2
+
+
+def test_a_damaged_default_dictionary_stops_no_speech(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    made = store.create("default", "", [LexiconRule("SQL", "one")])
+    (tmp_path / f"{made.id}.json").write_text("{")
+    assert spoken(Pronunciations(store), "SQL") == "SQL"
+
+
+def test_rules_of_the_gateway_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "words.toml"
+    path.write_text('SQL = "sequel"\n"New York" = {spoken = "the big apple", case_sensitive = true}\n')
+    assert load_rules(path) == [LexiconRule("SQL", "sequel"), LexiconRule("New York", "the big apple", True)]
+    source = Pronunciations.from_settings(Settings(pronunciations=path, voices_dir=tmp_path))
+    assert spoken(source, "sql in new york, New York") == "sequel in new york, the big apple"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("SQL", "not valid TOML"),
+        ("SQL = 5", "term 'SQL'"),
+        ('SQL = {ipa = "x"}', "'ipa'"),
+        ("SQL = {case_sensitive = true}", "spoken"),
+        ('SQL = ""', "blank"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "words.toml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=words):
+        load_rules(path)
+    with pytest.raises(SettingsError, match="cannot read"):
+        load_rules(tmp_path / "missing.toml")
