@@ -30,8 +30,8 @@ from .observability.metrics import Metrics, watch_lag
 from .observability.state import GatewayState
 from .protocols.registry import PROTOCOL_NAMES
 from .session.admission import AdmissionQueue, CapacityPolicy
+from .session.lookup.pronunciations import Pronunciations
 from .session.outbox import EncoderFactory
-from .session.pronunciations import Pronunciations
 from .session.utterance_factory import UtteranceFactory, check_configured_voices
 from .settings import Settings
 from .shutdown import FINAL_GRACE_S, run_until_first

@@ -58,8 +58,7 @@ class UtteranceSpeech:
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
-        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `text_filter`: what
-        its text passes through first; None for text without markup.
+        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share.
         """
         self.seed = plan.sampling.seed
         self.finish_reason: FinishReason | None = None
@@ -124,8 +123,7 @@ class UtteranceSpeech:
     # Text
 
     def push_text(self, fragment: str) -> None:
-        received = self.characters + len(fragment)
-        if received > self._text.max_characters:
+        if (received := self.characters + len(fragment)) > self._text.max_characters:
             raise TextTooLong(self._text.max_characters, received)
         self.characters = received
         self._pending.push(fragment)

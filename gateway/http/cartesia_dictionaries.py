@@ -14,7 +14,8 @@ from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTE
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
 
 from ..access.rights import LIST_VOICES, MANAGE_VOICES
-from ..protocols.reply import Reply, ReportableError, error_reply, json_reply
+from ..protocols.cartesia.request import refuse
+from ..protocols.reply import Reply, ReportableError, json_reply
 from .application import GRANT, RouteGroup, read_json, to_response
 from .dictionaries import DICTIONARY_STATUS, DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
 
@@ -51,10 +52,14 @@ def cartesia_dictionary_routes(store: DictionaryStore) -> list[RouteGroup]:
     """The routes of Cartesia's dictionaries."""
     routes = _CartesiaRoutes(store)
 
-    def refuse(error: ReportableError) -> Reply:
-        return error_reply(error, DICTIONARY_STATUS)
+    def refuse_dictionary(error: ReportableError) -> Reply:
+        reply = refuse(error)
+        return replace(reply, status=DICTIONARY_STATUS.get(error.code, reply.status))
 
-    return [RouteGroup(LIST_VOICES, routes.reading(), refuse), RouteGroup(MANAGE_VOICES, routes.writing(), refuse)]
+    return [
+        RouteGroup(LIST_VOICES, routes.reading(), refuse_dictionary),
+        RouteGroup(MANAGE_VOICES, routes.writing(), refuse_dictionary),
+    ]
 
 
 class _CartesiaRoutes(DictionaryRoutes):

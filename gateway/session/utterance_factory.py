@@ -14,9 +14,9 @@ from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
 from ..messages import Limits, Start
 from ..settings import Settings, SettingsError
 from .admission import Ticket
+from .lookup.pronunciations import Pronunciations
+from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
-from .pronunciations import Pronunciations
-from .stock_voices import StockVoices
 from .utterance import ServerUtterance
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import WorkerMetrics, additive_samples
 from ..observability.metrics import Metrics, watch_lag
 from ..protocols.registry import PROTOCOL_NAMES
+from ..session.lookup.pronunciations import Pronunciations
 from ..session.outbox import EncoderFactory
-from ..session.pronunciations import Pronunciations
 from ..session.utterance_factory import UtteranceFactory
 from ..settings import Settings
 from ..shutdown import run_until_first

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
@@ -99,6 +99,7 @@ class SpeechOptions(BaseModel):
     add_timestamps: bool | None = None
     speed: Literal["slow", "normal", "fast"] | None = None
     generation_config: GenerationConfig | None = None
+    pronunciation_dict_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     context_id: str | None = Field(None, max_length=128)
 
 
@@ -112,6 +113,7 @@ class CartesiaOptions:
     words: bool
     rate: float
     volume: float
+    dictionaries: tuple[str, ...] = ()
 
     def start(self, utterance: str, pacing: Literal["playback", "none"] = "playback") -> Start:
         """The message that starts `utterance`."""
@@ -125,6 +127,7 @@ class CartesiaOptions:
             pacing=pacing,
             rate=self.rate,
             volume=self.volume,
+            dictionaries=self.dictionaries,
         )
 
 
@@ -147,6 +150,7 @@ def read_options(asked: SpeechOptions, factory: UtteranceFactory, containers: tu
         bool(asked.add_timestamps),
         read_speed(speed, "generation_config.speed"),
         read_volume(wanted.volume, "generation_config.volume"),
+        () if asked.pronunciation_dict_id is None else (asked.pronunciation_dict_id,),
     )
 
 

@@ -41,7 +41,7 @@ def documented() -> Iterator[tuple[str, str, set[str]]]:
     for cells in re.findall(r"^\| (?!route|-)(.+) \| (.+) \|$", section, re.MULTILINE):
         rights = set(re.findall(r"`(\w+)`", cells[1]))
         method = ""
-        for named, path in re.findall(r"`(?:(GET|POST|DELETE) )?(/[^`]*)`", cells[0]):
+        for named, path in re.findall(r"`(?:(GET|POST|PATCH|DELETE) )?(/[^`]*)`", cells[0]):
             method = named or method
             yield method, path, rights
 
@@ -71,7 +71,7 @@ async def test_routes_serve_no_client_without_the_right(gateway: Gateway) -> Non
 
             async def status(method: str, path: str, key: str | None) -> int:
                 headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-                async with http.request(method, re.sub("{.*}", "x", path), headers=headers) as answer:
+                async with http.request(method, re.sub("{[^}]*}", "x", path), headers=headers) as answer:
                     return answer.status
 
             for (method, path), requirement in routes(gateway).items():

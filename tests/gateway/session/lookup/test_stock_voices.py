@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from voxgate.gateway.session.stock_voices import StockVoice, StockVoices, describe
+from voxgate.gateway.session.lookup.stock_voices import StockVoice, StockVoices, describe
 from voxgate.pipeline.checkpoint.published_speakers import PUBLISHED_SPEAKERS
 from voxgate.pipeline.interface import VoiceInfo
 

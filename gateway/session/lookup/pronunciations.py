@@ -12,8 +12,8 @@ from voxgate.pipeline.errors import UnknownDictionary
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon, LexiconRule
 from voxgate.pipeline.text.lexicon.store import DictionaryStore, default_id
 
-from ..messages import Start
-from ..settings import Settings, SettingsError
+from ...messages import Start
+from ...settings import Settings, SettingsError
 
 FOLDER = "pronunciations"
 """Folder of the dictionaries, within that of the cloned voices."""

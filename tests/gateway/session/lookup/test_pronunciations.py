@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from voxgate.gateway.messages import Start
-from voxgate.gateway.session import pronunciations as module
-from voxgate.gateway.session.pronunciations import Pronunciations, load_rules
+from voxgate.gateway.session.lookup import pronunciations as module
+from voxgate.gateway.session.lookup.pronunciations import Pronunciations, load_rules
 from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.pipeline.errors import UnknownDictionary
 from voxgate.pipeline.text.lexicon.filter import make_text_filter

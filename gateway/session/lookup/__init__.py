@@ -1,0 +1,1 @@
+"""Finds what requests name: stock voices of other services, and pronunciations."""
