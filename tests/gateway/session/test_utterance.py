@@ -24,6 +24,7 @@ class RecordedSpeech(Speech):
     seed = 7
     finish_reason: FinishReason | None = None
     waiting_for_text = False
+    pronunciations = ()
 
     def __init__(self) -> None:
         self.calls: list[object] = []
