@@ -19,8 +19,8 @@ from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from ..payloads import base64_text
 from ..reply import Reply, json_reply
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .locators import DictionaryLocators, dictionary_names
-from .websocket import ElevenLabs, VoiceSettings, read_options, refuse
+from .fields import DictionaryLocators, VoiceSettings, dictionary_names
+from .websocket import ElevenLabs, read_options, refuse
 
 _PATH = "/v1/text-to-speech/{voice}"
 

@@ -13,9 +13,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import MarkupDialect
@@ -47,12 +46,12 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ..catalog import NATURAL_SPEED, language_from_code, read_speed
+from ..catalog import NATURAL_SPEED, language_from_code
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
 from ..payloads import base64_text, json_message
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 from .character_alignment import CharacterAlignment, CharacterTimes
-from .locators import DictionaryLocators, dictionary_names
+from .fields import ElevenLabsMessage, VoiceSettings, dictionary_names
 
 DEFAULT_FORMAT = "mp3_44100_128"
 INACTIVITY_S = 20.0
@@ -158,35 +157,6 @@ def refuse(error: ReportableError) -> Reply:
     status = status_of(error, _STATUS)
     detail = {"type": status.name.lower(), "code": error.code, "status": error_code(error), "message": error.message}
     return json_reply(status, {"detail": detail}, retry_headers(error.retry_after_ms))
-
-
-class VoiceSettings(BaseModel):
-    """How a voice speaks. Other fields are accepted and ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    speed: Annotated[float | None, Field(allow_inf_nan=False)] = None
-
-    @property
-    def rate(self) -> float:
-        """The rate of speech. Raises UnsupportedOption out of range."""
-        return read_speed(self.speed, "voice_settings.speed")
-
-
-class ElevenLabsMessage(BaseModel):
-    """Any message of a client. Other fields (schedules) are accepted and ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    text: str | None = None
-    context_id: str | None = Field(None, max_length=128)
-    voice_settings: VoiceSettings | None = None
-    flush: bool | None = None
-    close_context: bool | None = None
-    close_socket: bool | None = None
-    xi_api_key: str | None = Field(None, max_length=4096)
-    pronunciation_dictionary_locators: DictionaryLocators = None
-    """In the message that opens a context."""
 
 
 class ElevenLabsContext:

@@ -67,7 +67,8 @@ class LexiconFilter:
     """Filters the text of one utterance: markup first, then terms. Has the interface of `MarkupFilter`.
 
     At each character the longest term counts; of equally long ones that of the first lexicon. Text is held back only
-    while it may be the beginning of a term, which spans no pause and no change of prosody. The output does not depend on how the text is split.
+    while it may be the beginning of a term, which spans no pause and no change of prosody. The output does not depend
+    on how the text is split.
     """
 
     def __init__(self, markup: MarkupFilter, lexica: Sequence[Lexicon]) -> None:
