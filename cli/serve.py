@@ -118,8 +118,8 @@ def _run(settings: Settings, ready_path: Path | None) -> None:
 
 async def _serve(settings: Settings, ready_path: Path | None) -> None:
     from voxgate.gateway.access.auth import access_from_settings
-    from voxgate.gateway.listener import tls_context
     from voxgate.gateway.observability import log as log_output
+    from voxgate.gateway.transport.tls import tls_context
     from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
     from voxgate.pipeline.gc_freeze import freeze_gc
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -40,13 +39,14 @@ from .protocols.registry import DOCUMENT_ENDPOINTS, SPEECH_ENDPOINTS, WEBSOCKET_
 from .session.admission import Admission
 from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
-from .settings import Settings, SettingsError
+from .settings import SettingsError
 from .shutdown import FINAL_GRACE_S
 from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadBudget, ReadSizeLimit
 from .transport.connection import SpeechCloser
 from .transport.connection_pool import ConnectionPlace, ConnectionPool
 from .transport.handshake import HandshakeAuthenticator, complete_response
 from .transport.sessions import Sessions
+from .transport.tls import TlsAcceptor, load_certificate, tls_context
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -139,7 +139,6 @@ class GatewayListener:
             process_response=complete_response,
             create_connection=cast(type[ServerConnection], self._create_connection),
             reuse_port=reuse_port or None,
-            ssl=self._tls,
             compression=None,
             server_header=None,
             open_timeout=HANDSHAKE_TIMEOUT_S,
@@ -198,10 +197,11 @@ class GatewayListener:
                     await self._server.wait_closed()
         await self._speech_closer.finish(FINAL_GRACE_S)
 
-    def _create_connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> ProtocolSniffer:
+    def _create_connection(self, protocol: ServerProtocol, server: Server, **options: Any) -> asyncio.Protocol:
         """Returns the asyncio protocol of a new connection.
 
-        The sniffer reads the head of the first request and hands the connection to the websockets library or to HTTP.
+        The sniffer reads the head of the first request, after the TLS handshake where there is one, and hands the
+        connection to the websockets library or to HTTP.
         """
 
         def make_websocket(place: ConnectionPlace) -> ReadSizeLimit:
@@ -219,44 +219,15 @@ class GatewayListener:
         def make_http(place: ConnectionPlace) -> asyncio.Protocol:
             return self._http.connection(place, make_websocket)
 
-        return ProtocolSniffer(self._pool, make_websocket, make_http, self._read_budget)
+        def make_sniffer(place: ConnectionPlace | None = None) -> ProtocolSniffer:
+            return ProtocolSniffer(self._pool, make_websocket, make_http, self._read_budget, place)
+
+        if self._tls is None:
+            return make_sniffer()
+        return TlsAcceptor(self._tls, self._pool, self._read_budget, make_sniffer)
 
     async def _serve_connection(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
         if await self._authenticator.authenticate(websocket):
             assert websocket.slot is not None, "authenticate reserved it"
             await self.sessions.run(websocket, websocket.slot, websocket.wire_protocol)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Returns a server context for TLS 1.2 and later; None when no certificate is set. Raises SettingsError."""
-    if settings.tls_certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificate(context, settings)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    """Loads certificate and key into `context` for future handshakes.
-
-    Raises SettingsError when they cannot be used; then `context` is unchanged.
-    """
-    certificate, key = settings.tls_certificate, settings.tls_key
-    assert certificate is not None, "TLS is on"
-    try:
-        # First into a context of its own: a failed load leaves a context with a certificate and no matching key.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
-        context.load_cert_chain(certificate, key, password=_refuse_password)
-    except FileNotFoundError:
-        missing = certificate if key is None or not certificate.exists() else key
-        raise SettingsError(f"tls_certificate, tls_key: {missing} does not exist") from None
-    except (OSError, ValueError) as refused:  # ssl.SSLError is an OSError
-        reason = getattr(refused, "reason", None) or refused
-        raise SettingsError(f"tls_certificate, tls_key: {certificate} cannot be used: {reason}") from None
-
-
-def _refuse_password() -> str:
-    """Called for an encrypted key. Without it OpenSSL would prompt on the terminal and wait."""
-    raise ValueError("the key must not be encrypted")

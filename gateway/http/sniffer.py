@@ -32,23 +32,32 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 
 class ProtocolSniffer(asyncio.Protocol):
     """Waits for the end of the request head, then hands the connection and the received bytes to its server.
 
-    A connection has a place in `pool` from its accept on, which its server releases. A request that the pool cannot
+    A connection has a place in `pool` from its accept on, which its server releases; a connection with TLS has its
+    `place` already. A request that the pool cannot
     serve is refused. First requests share `budget` with what other connections send, because answering one takes long:
     of many that arrive at once, some wait for later turns of the event loop.
     """
 
-    def __init__(self, pool: ConnectionPool, websocket: ServerFactory, http: ServerFactory, budget: ReadBudget) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        websocket: ServerFactory,
+        http: ServerFactory,
+        budget: ReadBudget,
+        place: ConnectionPlace | None = None,
+    ) -> None:
         self._pool = pool
         self._budget = budget
         self._websocket = websocket
         self._http = http
         self._head = bytearray()
+        self._taken = place
         self._transport: asyncio.Transport
         self._place: ConnectionPlace
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._place = self._pool.add(self._transport)
+        self._place = self._taken or self._pool.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
         searched = max(0, len(self._head) - len(_HEAD_END) + 1)

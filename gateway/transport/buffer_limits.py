@@ -17,12 +17,15 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 READ_SIZE_BYTES = 1024
 """Bytes read in one callback: longer than most messages; at most about 170 frames, which take 2 ms to parse."""
 TURN_BYTES = 2048
 """Bytes parsed in one turn of the event loop, exceeded by less than one read: at most about 5 ms of small frames."""
+LEAST_BYTES = 64
+"""What a read, and the end of a connection, count at least: waking and ending tasks take 0.1 ms, whatever was read."""
 WRITE_LIMIT_BYTES = 4096
 """Bytes in the transport's write buffer above which a write is blocked."""
 UNSENT_BYTES = 16_384
@@ -76,11 +79,17 @@ class ReadBudget:
 class ReadSizeLimit(asyncio.BufferedProtocol):
     """Passes a connection on to `protocol`, little at a time; pauses reading while the `budget` is used up."""
 
-    def __init__(self, protocol: asyncio.Protocol, budget: ReadBudget, caller: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        budget: ReadBudget,
+        caller: Callable[[], str],
+        read_bytes: int = READ_SIZE_BYTES,
+    ) -> None:
         """`caller` returns the name of the client's caller, which is known better after its handshake."""
         self._protocol, self._budget, self._caller = protocol, budget, caller
         # A memoryview, because TLS reads into slices of the buffer, and slices of a bytearray are copies.
-        self._buffer = memoryview(bytearray(READ_SIZE_BYTES))
+        self._buffer = memoryview(bytearray(read_bytes))
         self._held = b""
         """Bytes that wait for the budget."""
         self._transport: asyncio.Transport
@@ -90,21 +99,32 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._protocol.connection_lost(exc)
+        # Thousands of clients may vanish at once, and every end of a session takes time.
+        if self._budget.take(LEAST_BYTES):
+            self._protocol.connection_lost(exc)
+        else:
+            self._budget.wait(LEAST_BYTES, partial(self._protocol.connection_lost, exc), self._caller())
 
     def get_buffer(self, _: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(self._buffer[:nbytes])
+        self.receive(bytes(self._buffer[:nbytes]))
+
+    def receive(self, data: bytes) -> None:
+        """Passes `data` on when the budget allows it; until then, nothing more is read."""
         if self._held:
             self._held += data
-        elif self._budget.take(nbytes):
+        elif self._budget.take(cost := self.cost(len(data))):
             self.data_received(data)
         else:
             self._held = data
             self._transport.pause_reading()
-            self._budget.wait(nbytes, self._parse_held, self._caller())
+            self._budget.wait(cost, self._parse_held, self._caller())
+
+    def cost(self, nbytes: int) -> int:
+        """What a read of `nbytes` takes of the budget."""
+        return max(nbytes, LEAST_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Accepts data; also called directly with what was read before this protocol took over."""

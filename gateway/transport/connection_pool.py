@@ -35,7 +35,7 @@ class ConnectionPool:
         is_proxy: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._limit = limit
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._share = CallerShare(caller_share)
         self._is_proxy = is_proxy
         self._serving = self._probes = 0
@@ -60,7 +60,7 @@ class ConnectionPool:
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if peer else "?"
         place = ConnectionPlace(self, transport, caller_name(None, address), limited=not self._is_proxy(address))
-        place.deadline = asyncio.get_running_loop().call_later(self._deadline_s, transport.abort)
+        place.start_deadline(self.deadline_s)
         self._open += 1
         self._set_idle(place)
         return place
@@ -150,9 +150,14 @@ class ConnectionPlace:
         self.probe = False
         """Whether it serves a probe, which counts for no caller."""
         self.released = False
-        self.deadline: asyncio.TimerHandle | None = None
-        """Aborts the connection if no request arrives."""
         self._pool = pool
+        self._deadline: asyncio.TimerHandle | None = None
+        """Aborts the connection if no request arrives."""
+
+    def secure(self, transport: asyncio.Transport) -> None:
+        """The TLS handshake is over: `transport` carries the requests, and the time for the first one begins anew."""
+        self.transport = transport
+        self.start_deadline(self._pool.deadline_s)
 
     def may_serve(self, *, probe: bool) -> bool:
         """Whether a request, which may be a `probe`, may be served now."""
@@ -174,7 +179,12 @@ class ConnectionPlace:
             self.released = True
             self._pool.remove(self)
 
+    def start_deadline(self, delay_s: float) -> None:
+        """Aborts the connection in `delay_s` seconds unless it serves a request by then."""
+        self._cancel_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(delay_s, self.transport.abort)
+
     def _cancel_deadline(self) -> None:
-        if self.deadline is not None:
-            self.deadline.cancel()
-            self.deadline = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -22,7 +22,6 @@ from ..access.auth import access_from_settings
 from ..access.usage import SharedUsage
 from ..engine import EngineSupervisor
 from ..http.admin import AdminListener
-from ..listener import tls_context
 from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import MergedMetrics
 from ..observability.metrics import Metrics, watch_lag
@@ -32,6 +31,7 @@ from ..session.admission import AdmissionQueue, CapacityPolicy
 from ..session.utterance_factory import check_configured_voices
 from ..settings import Settings
 from ..transport.haproxy_agent import HAProxyAgent
+from ..transport.tls import tls_context
 from .broker import Broker, CallerRegistry, SlotLender
 from .messages import Question, Reload, Status, WorkerInit
 from .supervisor import Supervisor

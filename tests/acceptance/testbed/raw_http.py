@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +36,9 @@ def http_request(
     return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
 
 
-async def ask_raw(port: int, request: bytes) -> RawAnswer:
+async def ask_raw(port: int, request: bytes, *, tls: ssl.SSLContext | None = None) -> RawAnswer:
     """Send `request` on a connection of its own and read until the gateway closes it. Raises TimeoutError."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 27)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 27, ssl=tls)
     try:
         async with asyncio.timeout(DEADLINE_S):
             writer.write(request)
