@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,18 @@ from ..testbed.keys import key_entry, new_key
 from ..testbed.listeners import UNLIMITED, speech_text
 from ..testbed.measuring import Figures
 from ..testbed.raw_http import IdleConnections, ask, http_request
-from ..testbed.raw_websocket import PING, PONG, TEXT, RawWebSocket, connect, connect_as, connect_many, frame
+from ..testbed.raw_websocket import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    RawWebSocket,
+    connect,
+    connect_as,
+    connect_many,
+    frame,
+)
 
 TURN_MS = 10
 TURN_CALLS = 40_000
@@ -110,6 +122,30 @@ async def _shake_hands(gateway: GatewayProcess) -> None:
             client.abort()
 
 
+def _all_at_once(data: bytes | None) -> Callable[[GatewayProcess], Awaitable[None]]:
+    """Hundreds of clients send `data` while the gateway is stopped, so that it finds all of it in one turn.
+
+    Without `data` they vanish.
+    """
+
+    async def run(gateway: GatewayProcess) -> None:
+        clients = await connect_many(gateway.port, 400)
+        gateway.signal(signal.SIGSTOP)
+        for client in clients:
+            if data is None:
+                client.abort()
+            else:
+                client.transport.write(data)
+        await asyncio.sleep(0.1)
+        gateway.signal(signal.SIGCONT)
+        await asyncio.sleep(1)
+        for client in clients:
+            client.abort()
+        await gateway.until_no_sockets()
+
+    return run
+
+
 async def _connect_idle(gateway: GatewayProcess) -> None:
     idle = IdleConnections(gateway.port)
     request = http_request("GET", "/v1/limits", keep_alive=True)
@@ -126,6 +162,9 @@ MESSAGE = frame(TEXT, b'{"type":"ping"}') * 200
 ATTACKS = {
     "idle connections": _attack(_connect_idle),
     "handshakes": _attack(_shake_hands),
+    "clients vanish at once": _attack(_all_at_once(None)),
+    "closes at once": _attack(_all_at_once(frame(CLOSE, (1000).to_bytes(2, "big")))),
+    "binary messages at once": _attack(_all_at_once(frame(BINARY, b"x"))),
     "text of fractions": _text(HALVES),
     "text of digits": _text(DIGITS),
     "text of money": _text(MONEY),
