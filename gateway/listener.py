@@ -210,6 +210,7 @@ class GatewayListener:
                 protocol,
                 server,
                 place=place,
+                budget=self._read_budget,
                 write_timeout_s=self._write_timeout_s,
                 frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
                 **options,

@@ -17,7 +17,6 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 READ_SIZE_BYTES = 1024
@@ -57,6 +56,13 @@ class ReadBudget:
         """Calls `parse` in a later turn that has budget left, when it is the turn of `caller`."""
         self._schedule()
         self._waiting.setdefault(caller, deque()).append((nbytes, parse))
+
+    def call(self, nbytes: int, work: Callable[[], None], caller: str) -> None:
+        """Calls `work`, which takes as long as parsing `nbytes`: now, or as `wait` does."""
+        if self.take(nbytes):
+            work()
+        else:
+            self.wait(nbytes, work, caller)
 
     def _schedule(self) -> None:
         if self._next_turn is None:
@@ -99,11 +105,7 @@ class ReadSizeLimit(asyncio.BufferedProtocol):
         self._protocol.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Thousands of clients may vanish at once, and every end of a session takes time.
-        if self._budget.take(LEAST_BYTES):
-            self._protocol.connection_lost(exc)
-        else:
-            self._budget.wait(LEAST_BYTES, partial(self._protocol.connection_lost, exc), self._caller())
+        self._protocol.connection_lost(exc)
 
     def get_buffer(self, _: int) -> memoryview:
         return self._buffer

@@ -8,6 +8,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
@@ -19,7 +20,7 @@ from ..errors import Unauthorized
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from .buffer_limits import WriteDeadline, limit_send_buffer
+from .buffer_limits import LEAST_BYTES, ReadBudget, WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
 from .connection_pool import ConnectionPlace
 from .frame_policy import FramePolicy
@@ -47,6 +48,34 @@ def frame_head(length: int) -> bytes:
     return struct.pack("!BBQ", _BINARY, 127, length)
 
 
+class LostTransport(asyncio.Transport):
+    """Takes the place of the transport of a lost connection: the event loops' own fail when they are used then."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Drops the data."""
+
+    def pause_reading(self) -> None:
+        """Does nothing, as the following ones."""
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+LOST = LostTransport()
+
+
 class BoundedConnection(ServerConnection):
     """A `connection.Socket` with small buffers; aborts the connection when its write buffer grows beyond them.
 
@@ -71,9 +100,15 @@ class BoundedConnection(ServerConnection):
     """Message that authentication received before the session; `receive` returns it first."""
 
     def __init__(
-        self, *args: Any, place: ConnectionPlace, write_timeout_s: float, frames_per_s: float, **options: Any
+        self,
+        *args: Any,
+        place: ConnectionPlace,
+        budget: ReadBudget,
+        write_timeout_s: float,
+        frames_per_s: float,
+        **options: Any,
     ) -> None:
-        """`place` is released when the connection is lost.
+        """`place` is released when the connection is lost; the ends of many share the `budget` of a turn.
 
         `write_timeout_s`: seconds without progress after which a client that does not read is cut.
 
@@ -82,6 +117,7 @@ class BoundedConnection(ServerConnection):
         """
         super().__init__(*args, **options)
         self._place = place
+        self._budget = budget
         self._frame_policy = FramePolicy(frames_per_s)
         self._write_deadline = WriteDeadline(write_timeout_s)
         self._close_timer: asyncio.TimerHandle | None = None
@@ -100,11 +136,16 @@ class BoundedConnection(ServerConnection):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        self.transport = LOST
         self._place.release()
         self._write_deadline.cancel()
         if self._close_timer is not None:
             self._close_timer.cancel()
+        # Ends the tasks of the session, which takes time; thousands of clients may vanish at once.
+        self._budget.call(LEAST_BYTES, partial(self._end, exc), self.caller_name)
+
+    def _end(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         if self.slot is not None:  # the handshake may have failed after the slot was reserved
             self.slot.release()
 

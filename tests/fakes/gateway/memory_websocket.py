@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPool
 from voxgate.gateway.transport.websocket import BoundedConnection
 from websockets.client import ClientProtocol
@@ -86,7 +87,7 @@ async def open_websocket(max_size: int = 65_536, **options: Any) -> tuple[Bounde
     server: Any = _Server()
     place = ConnectionPool(1, 60.0).add(transport)
     place.serve()
-    options = {"place": place, "write_timeout_s": 60.0, "frames_per_s": 800.0, **options}
+    options = {"place": place, "budget": ReadBudget(), "write_timeout_s": 60.0, "frames_per_s": 800.0, **options}
     connection = BoundedConnection(ServerProtocol(max_size=max_size), server, **options)
     transport.protocol = connection
     connection.connection_made(transport)

@@ -9,7 +9,7 @@ import pytest
 from fakes.gateway.memory_websocket import client_frame, open_websocket
 from fakes.virtual_time import run, settle
 from voxgate.gateway.protocols.endpoint import FirstMessageKey
-from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES
+from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, TURN_BYTES, ReadBudget
 from voxgate.gateway.transport.connection import SocketClosed
 from voxgate.gateway.transport.frame_policy import PENDING_BYTES, PENDING_FRAMES
 from voxgate.gateway.transport.websocket import (
@@ -42,6 +42,31 @@ def test_connection_lost_while_a_write_waits_is_an_ordinary_end(error: Exception
                 await writing
         with pytest.raises(SocketClosed):
             websocket.send("late")
+
+    run(scene())
+
+
+def test_end_of_a_lost_connection_waits_for_the_budget_and_uses_its_transport_no_more() -> None:
+    """The transports of event loops raise when a lost connection is written to or aborted."""
+
+    async def scene() -> None:
+        budget = ReadBudget()
+        websocket, transport = await open_websocket(budget=budget)
+        reading = asyncio.create_task(websocket.receive())
+        await settle()
+        assert budget.take(TURN_BYTES)
+        websocket.connection_lost(None)
+        websocket.send(b"late")
+        websocket.send("late")
+        websocket.probe(lambda: None)
+        await asyncio.sleep(0)
+        assert not reading.done()
+        with pytest.raises(SocketClosed):
+            await reading
+        with pytest.raises(SocketClosed):
+            websocket.send(b"later")
+        websocket.transport.abort()
+        assert (transport.written, transport.aborted_s) == (b"", None)
 
     run(scene())
 
