@@ -7,6 +7,9 @@ from ..access.usage import TokenBucket
 CONTROL_FRAMES_PER_S = 20.0
 """Rate of pings and unsolicited pongs: the library answers each ping at the gateway's expense, and a pong that answers
 no ping serves only to keep the gateway busy."""
+FRAGMENTS_PER_S = 60.0
+"""Rate of frames that do not end their message, of which a burst holds the largest message: clients rarely divide their
+messages, and parsing hundreds of empty frames a second from each of hundreds of sockets takes a whole core."""
 MESSAGE_FRAMES = 256
 """Frames of one message: 256 bytes each in the largest message. Empty ones would take memory without limit."""
 PENDING_FRAMES = 10
@@ -21,6 +24,7 @@ class FramePolicy:
     def __init__(self, frames_per_s: float) -> None:
         self._frames = TokenBucket(frames_per_s)
         self._control_frames = TokenBucket(CONTROL_FRAMES_PER_S)
+        self._fragments = TokenBucket(FRAGMENTS_PER_S)
         self._pending_left: int | None = None
         self._pending_bytes_left = PENDING_BYTES
         self._message_frames = 0
@@ -58,4 +62,6 @@ class FramePolicy:
             return "too many frames"
         if control and self._control_frames.take(now_s):
             return "too many control frames"
+        if fin is False and self._fragments.take(now_s):
+            return "too many fragments"
         return None

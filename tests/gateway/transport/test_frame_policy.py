@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from voxgate.gateway.transport.frame_policy import CONTROL_FRAMES_PER_S, MESSAGE_FRAMES, PENDING_FRAMES, FramePolicy
+from voxgate.gateway.transport.frame_policy import (
+    CONTROL_FRAMES_PER_S,
+    FRAGMENTS_PER_S,
+    MESSAGE_FRAMES,
+    PENDING_FRAMES,
+    FramePolicy,
+)
 
 
 def frames_until_violation(policy: FramePolicy, rate_per_s: float, *, control: bool) -> tuple[int, str]:
@@ -43,8 +49,21 @@ def test_client_with_key_has_the_ordinary_rates() -> None:
 
 def test_a_message_has_a_bounded_number_of_frames() -> None:
     policy = FramePolicy(frames_per_s=10_000)
-    for _ in range(2):  # frames in between belong to no message
-        assert [policy.violation(0.0, fin=False) for _ in range(MESSAGE_FRAMES - 1)] == [None] * (MESSAGE_FRAMES - 1)
-        assert policy.violation(0.0) is None
-        assert policy.violation(0.0, fin=True) is None
-    assert [policy.violation(0.0, fin=False) for _ in range(MESSAGE_FRAMES)][-1] is not None
+    for now_s in (0.0, 10.0):  # frames in between belong to no message
+        assert [policy.violation(now_s, fin=False) for _ in range(MESSAGE_FRAMES - 1)] == [None] * (MESSAGE_FRAMES - 1)
+        assert policy.violation(now_s) is None
+        assert policy.violation(now_s, fin=True) is None
+    violations = [policy.violation(20.0, fin=False) for _ in range(MESSAGE_FRAMES)]
+    assert violations[-1] == f"a message has more than {MESSAGE_FRAMES} frames"
+
+
+def test_fragments_above_their_rate_disconnect() -> None:
+    def send(rate_per_s: float) -> str:
+        policy = FramePolicy(800)
+        for number in range(10_000):
+            if reason := policy.violation(number / rate_per_s, fin=number % 100 == 99):
+                return reason
+        return ""
+
+    assert send(FRAGMENTS_PER_S) == ""
+    assert send(2 * FRAGMENTS_PER_S) == "too many fragments"
