@@ -33,6 +33,8 @@ POLL_INTERVAL_S = 5.0
 """As `gateway.engine.POLL_INTERVAL_S`, but longer: in a quiet minute little else takes processor time."""
 MAX_PENDING = 3
 """As `gateway.transport.handshake.MAX_PENDING`, but few: with the usual number none would ever be evicted."""
+IDLE_PING_TIMEOUT_S = 40.0
+"""As `gateway.transport.handshake.IDLE_PING_TIMEOUT_S`, but shorter than `PATIENCE_S`."""
 TURN_OF_KEEPALIVE_S = 0.1
 """A ping of the library and its pong take less."""
 MAX_FAULTS = 3
@@ -68,6 +70,7 @@ def execute(program: Program, files: Files) -> Outcome:
         with (
             patch.object(engine, "POLL_INTERVAL_S", POLL_INTERVAL_S),
             patch.object(handshake, "MAX_PENDING", MAX_PENDING),
+            patch.object(handshake, "IDLE_PING_TIMEOUT_S", IDLE_PING_TIMEOUT_S),
         ):
             paired_loop.run(_run(program, files, outcome))
     except paired_loop.Deadlock as stuck:
