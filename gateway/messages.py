@@ -395,6 +395,8 @@ class DoneMessage(_ServerMessage):
     audio_ms: int
     ttfa_ms: int | None
     pronunciations: tuple[str, ...] | None = None
+    pauses: int = Field(0, exclude=True)
+    """Pauses of markup; the native protocol does not send it."""
 
 
 class InterruptedMessage(_ServerMessage):

@@ -222,6 +222,10 @@ class Speech(Protocol):
         """Terms of the request's lexica that were replaced so far, each once; a bounded number."""
 
     @property
+    def pauses(self) -> int:
+        """Pauses in the text that was processed so far."""
+
+    @property
     def waiting_for_text(self) -> bool:
         """Whether all audio that the text so far allows was returned; more text, a flush or the end brings more."""
 

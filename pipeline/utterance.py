@@ -108,6 +108,10 @@ class UtteranceSpeech:
         return self._filter.applied
 
     @property
+    def pauses(self) -> int:
+        return self._filter.pauses
+
+    @property
     def waiting_for_text(self) -> bool:
         if self._tokens.ended or self._tokens or self._text_closed or self._pending or self._shaper.has_marks:
             return False
@@ -168,7 +172,7 @@ class UtteranceSpeech:
             self._take(self._filter.flush())
             self._add_tokens(self._text.end())
         except EmptyText:
-            if not self._filter.paused:
+            if not self._filter.pauses:
                 raise
         finally:
             self._end_tokens()

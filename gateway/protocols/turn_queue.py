@@ -32,6 +32,8 @@ class SpeechTurn:
         """Text that was not sent to the utterance yet."""
         self.characters = 0
         """Characters that were sent to the utterance; when it has ended, those that it accepted."""
+        self.pauses = 0
+        """Pauses of markup in its speech."""
         self.samples = 0
         """Samples of audio that were sent to the client."""
         self.requested = False

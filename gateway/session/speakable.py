@@ -46,7 +46,7 @@ class SpeakableText:
         self._plain(self._filter.flush())
         text = "".join(self._text)
         self._text = [] if (blank := not _CONTROL_TOKEN.sub("", text).strip()) else [text]
-        return not blank or self._filter.paused
+        return not blank or self._filter.pauses > 0
 
     def _plain(self, pieces: Iterable[Piece]) -> str:
         """Returns the text among what the filter has written, and keeps it."""

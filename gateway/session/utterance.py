@@ -316,6 +316,7 @@ class ServerUtterance:
             audio_ms=self._ms(samples),
             ttfa_ms=None if ttfa_s is None else round(ttfa_s * 1000),
             pronunciations=tuple(self.speech.pronunciations) or None if self.speech is not None else None,
+            pauses=0 if self.speech is None else self.speech.pauses,
         )
 
     @property

@@ -206,7 +206,7 @@ class Deepgram(WireProtocol):
                 return self._started(turn)
             case DoneMessage():
                 turn.ended = True
-                turn.characters = message.characters
+                turn.characters, turn.pauses = message.characters, message.pauses
             case InterruptedMessage():
                 turn.characters = len(message.text_spoken) + len(message.text_remaining)
                 return tuple(self._interrupted(turn, message))

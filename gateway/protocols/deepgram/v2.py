@@ -126,7 +126,11 @@ class DeepgramV2(Deepgram):
             "audio_duration_ms": self._audio_ms(turn),
             "input_character_count": turn.characters,
             "billable_character_count": turn.characters,
-            "controls_applied": {"pronunciations_applied": 0, "breaks_applied": 0, "pronunciation_warnings": 0},
+            "controls_applied": {
+                "pronunciations_applied": 0,
+                "breaks_applied": turn.pauses,
+                "pronunciation_warnings": 0,
+            },
         }
 
     def _id(self, turn: SpeechTurn) -> str:

@@ -47,7 +47,7 @@ class TextFilter(Protocol):
     @property
     def spans(self) -> Spans: ...
     @property
-    def paused(self) -> bool: ...
+    def pauses(self) -> int: ...
     @property
     def applied(self) -> tuple[str, ...]: ...
     def take_notices(self) -> tuple[str, ...]: ...
@@ -89,9 +89,9 @@ class LexiconFilter:
         return tuple(self._applied)
 
     @property
-    def paused(self) -> bool:
-        """As `MarkupFilter.paused`."""
-        return self._markup.paused
+    def pauses(self) -> int:
+        """As `MarkupFilter.pauses`."""
+        return self._markup.pauses
 
     def take_notices(self) -> tuple[str, ...]:
         """As `MarkupFilter.take_notices`."""

@@ -43,9 +43,9 @@ class MarkupFilter:
     """Terms of a lexicon that were replaced: none, this filter has no lexicon."""
 
     @property
-    def paused(self) -> bool:
-        """Whether the text contains a pause, which is audio even without a word."""
-        return self._out.silence_ms > 0
+    def pauses(self) -> int:
+        """Number of pauses in the text, which are audio even without a word."""
+        return self._out.pauses
 
     def take_notices(self) -> tuple[str, ...]:
         """Returns what could not be honoured, since the last call; each notice once."""

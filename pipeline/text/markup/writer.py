@@ -70,6 +70,8 @@ class MarkupWriter:
         self._pieces: list[Piece] = []
         self._last = "\n\n"
         """The last two characters written."""
+        self.pauses = 0
+        """Number of all pauses."""
         self.silence_ms = 0
         """Of all pauses."""
         self._prosody = self._written = prosody
@@ -126,6 +128,7 @@ class MarkupWriter:
             )
         self.separate(start, end)
         if allowed_ms:
+            self.pauses += 1
             self.silence_ms += allowed_ms
             self._end_run()
             self._pieces.append(Pause(allowed_ms, self.spans.length))

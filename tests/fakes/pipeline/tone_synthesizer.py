@@ -103,6 +103,7 @@ class ToneSpeech:
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
         self.characters = 0
+        self.pauses = 0
         self.text = ""
         self.made = 0
         """Frames made."""

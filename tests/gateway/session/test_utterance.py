@@ -25,6 +25,7 @@ class RecordedSpeech(Speech):
     finish_reason: FinishReason | None = None
     waiting_for_text = False
     pronunciations = ()
+    pauses = 0
 
     def __init__(self) -> None:
         self.calls: list[object] = []

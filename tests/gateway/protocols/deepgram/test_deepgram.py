@@ -29,6 +29,21 @@ def test_v1_turns_as_livekit_and_pipecat_send_them() -> None:
     run(scene())
 
 
+def test_v2_counts_breaks_of_each_turn() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.dial(V2)
+            for turn, breaks in enumerate((2, 0), 1):
+                socket.put(type="Speak", text=TEXT)
+                await socket.until("SpeechStarted", turn)
+                bench.synthesizer.speeches[-1].pauses = breaks
+                socket.put(type="Flush")
+                controls = (await socket.until("SpeechMetadata", turn))["controls_applied"]
+                assert controls == {"pronunciations_applied": 0, "breaks_applied": breaks, "pronunciation_warnings": 0}
+
+    run(scene())
+
+
 def test_v2_turns_with_their_counts() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:

@@ -19,7 +19,9 @@ def test_silence_of_an_utterance_is_bounded() -> None:
     out = MarkupWriter()
     for _ in range(100):
         out.pause(MAX_PAUSE_MS, 0, 1)
-    assert sum(piece.ms for piece in out.take() if isinstance(piece, Pause)) == MAX_SILENCE_MS
+    pauses = [piece.ms for piece in out.take() if isinstance(piece, Pause)]
+    assert sum(pauses) == MAX_SILENCE_MS
+    assert out.pauses == len(pauses)
 
 
 def test_pause_of_no_length_separates_words() -> None:
@@ -29,6 +31,7 @@ def test_pause_of_no_length_separates_words() -> None:
     out.pause(0, 2, 3)
     out.copy("b", 3)
     assert out.take() == ["a b"]
+    assert out.pauses == 0
 
 
 def test_each_notice_is_given_once() -> None:
