@@ -87,7 +87,7 @@ class HandshakeAuthenticator:
         try:
             path, query = _split_target(request.path)
             if (found := find_endpoint(self._endpoints, path)) is None:
-                return self._refuse(not_found(path), "not_found")
+                return self._refuse(connection, not_found(path), "not_found")
             endpoint, parts = found
             refuse = endpoint.refuse
             self._accept(connection, request.headers, endpoint, EndpointRequest(parts, query))
@@ -100,7 +100,7 @@ class HandshakeAuthenticator:
             return None
         if connection.slot is not None:
             connection.slot.release()
-        return self._refuse(reply, reason, reached)
+        return self._refuse(connection, reply, reason, reached)
 
     def _accept(
         self, connection: BoundedConnection, headers: Headers, endpoint: WebSocketEndpoint, request: EndpointRequest
@@ -164,7 +164,8 @@ class HandshakeAuthenticator:
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"
         return self._access.proxies.client_address(peer, headers.get_all("X-Forwarded-For"))
 
-    def _refuse(self, reply: Reply, reason: str, reached: str | None = None) -> Response:
+    def _refuse(self, connection: BoundedConnection, reply: Reply, reason: str, reached: str | None = None) -> Response:
+        connection.make_room()
         self._observer.handshake_refused(reason, reached)
         headers = Headers(reply.headers)
         headers["Content-Type"] = reply.content_type

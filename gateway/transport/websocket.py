@@ -157,6 +157,10 @@ class BoundedConnection(ServerConnection):
         super().resume_writing()
         self._write_deadline.cancel()
 
+    def make_room(self) -> None:
+        """The handshake is refused: while the client has not closed the connection, another one may take its place."""
+        self._place.rest()
+
     def hold_slot(self, slot: ConnectionSlot) -> None:
         """Holds `slot` until the connection is lost; releases it at once if the connection is lost already."""
         self.slot = slot

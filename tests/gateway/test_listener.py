@@ -21,6 +21,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 TEXT = "Well."
+UPGRADE = (
+    b"GET /v1/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
@@ -131,6 +135,21 @@ async def test_full_gateway_answers_probes_and_refuses_other_requests() -> None:
         await until(lambda: not served._listener._pool.open)
 
 
+async def test_refused_handshake_takes_no_place() -> None:
+    """Its client may keep the connection for a second, which others need not wait for."""
+    async with gateway(sockets=1) as served:
+        limit = served._listener._pool._limit = 1
+        clients = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2 * limit)]
+        for reader, writer in clients:
+            writer.write(UPGRADE.replace(b"/v1/speech", b"/v1/nothing"))
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            assert served._listener._pool.serving == 0
+        assert served._listener._pool.open == len(clients)
+        assert (await get(served.port, "/v1/limits"))[0] == 200
+        for _, writer in clients:
+            writer.close()
+
+
 async def test_close_cuts_connections_without_a_request() -> None:
     async with gateway() as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -221,10 +240,7 @@ async def test_binary_or_oversized_message_closes_with_its_code(message: str | b
 async def raw(served: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Opens a WebSocket without a library; returns its streams after the handshake."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(
-        b"GET /v1/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-    )
+    writer.write(UPGRADE)
     await reader.readuntil(b"\r\n\r\n")
     return reader, writer
 
