@@ -7,12 +7,22 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
-Step = tuple[str, float]
-"""What is done, and since when: seconds of the monotonic clock, which all processes of a machine share."""
+
+class StartStep(NamedTuple):
+    """What is done, and since when: `begun_s` of the monotonic clock, which all processes of a machine share.
+
+    `free_bytes`: free memory of the GPU at its beginning, where the process that does it has one.
+    """
+
+    doing: str
+    begun_s: float
+    free_bytes: int | None = None
 
 
 class StartProgress:
@@ -23,20 +33,20 @@ class StartProgress:
 
     def __init__(self, history: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._history, self._clock = history, clock
-        self._steps: list[Step] = []
-        self._read_followed: Callable[[], Sequence[Step]] = tuple
+        self._steps: list[StartStep] = []
+        self._read_followed: Callable[[], Sequence[StartStep]] = tuple
         self._last: dict[str, float] = {}
 
     def begin(self, step: str) -> None:
         """Begins a start with its first step; forgets the one before."""
-        self._steps, self._last = [(step, self._clock())], self._read_history()
+        self._steps, self._last = [StartStep(step, self._clock())], self._read_history()
 
     def enter(self, step: str) -> None:
         """Ends the step before."""
-        self._steps.append((step, self._clock()))
+        self._steps.append(StartStep(step, self._clock()))
 
     @contextmanager
-    def following(self, read: Callable[[], Sequence[Step]]) -> Iterator[None]:
+    def following(self, read: Callable[[], Sequence[StartStep]]) -> Iterator[None]:
         """Includes the steps of another process, which `read` returns, while and after the context runs."""
         self._read_followed = read
         try:
@@ -49,10 +59,19 @@ class StartProgress:
         """Ends the start, logs its durations, and keeps them for the next one."""
         if not self._steps:
             return
-        ends = [begun_s for _, begun_s in self._steps[1:]] + [self._clock()]
-        durations = {step: end_s - begun_s for (step, begun_s), end_s in zip(self._steps, ends, strict=True)}
-        each = ", ".join(f"{step} {seconds:.1f}" for step, seconds in durations.items())
+        following = [*self._steps[1:], StartStep("", self._clock())]
+        durations = {
+            step.doing: after.begun_s - step.begun_s for step, after in zip(self._steps, following, strict=True)
+        }
+        each = ", ".join(f"{doing} {seconds:.1f}" for doing, seconds in durations.items())
         log.info("start took %.1f s: %s", sum(durations.values()), each)
+        taken = [
+            f"{step.doing} {(step.free_bytes - after.free_bytes) / 1e9:.2f}"
+            for step, after in pairwise(self._steps)
+            if step.free_bytes is not None and after.free_bytes is not None
+        ]
+        if taken:
+            log.info("GB of the GPU's memory taken by: %s", ", ".join(taken))
         if self._history is None:
             return
         try:
@@ -66,13 +85,13 @@ class StartProgress:
         steps = [*self._steps, *self._read_followed()]
         if not steps:
             return ""
-        step, begun_s = steps[-1]
-        if step not in self._last:
-            return step
+        doing, begun_s, _ = steps[-1]
+        if doing not in self._last:
+            return doing
         order = list(self._last)
-        left_s = max(0.0, self._last[step] - (self._clock() - begun_s))
-        left_s += sum(self._last[later] for later in order[order.index(step) + 1 :])
-        return f"{step}, about {max(1, round(left_s))} s left"
+        left_s = max(0.0, self._last[doing] - (self._clock() - begun_s))
+        left_s += sum(self._last[later] for later in order[order.index(doing) + 1 :])
+        return f"{doing}, about {max(1, round(left_s))} s left"
 
     def _read_history(self) -> dict[str, float]:
         if self._history is None:

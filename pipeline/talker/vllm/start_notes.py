@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from ...errors import VoxgateError
-from ..start_progress import Step
+from ..start_progress import StartStep
 
 
 class Note(StrEnum):
@@ -50,14 +50,18 @@ def read_note(folder: Path, note: Note) -> str | None:
 
 def note_step(folder: Path, doing: str) -> None:
     """Adds a step of the start that begins now."""
+    free_bytes = torch.cuda.mem_get_info()[0] if torch.cuda.is_initialized() else ""
     with (folder / Note.STEPS).open("a", encoding="utf-8") as file:
-        file.write(f"{time.monotonic()} {doing}\n")
+        file.write(f"{time.monotonic()}\t{free_bytes}\t{doing}\n")
 
 
-def read_steps(folder: Path) -> list[Step]:
+def read_steps(folder: Path) -> list[StartStep]:
     """The steps of the engine's start so far."""
     lines = (read_note(folder, Note.STEPS) or "").split("\n")[:-1]  # a line without its end is being written
-    return [(doing, float(begun_s)) for begun_s, _, doing in (line.partition(" ") for line in lines)]
+    return [
+        StartStep(doing, float(begun_s), int(free_bytes) if free_bytes else None)
+        for begun_s, free_bytes, doing in (line.split("\t") for line in lines)
+    ]
 
 
 START_STEPS = {
@@ -111,7 +115,7 @@ def failure_of_start(folder: Path, error: Exception) -> str | None:
         return reason
     if not (steps := read_steps(folder)):
         return None
-    doing, _ = steps[-1]
+    doing = steps[-1].doing
     if "': -9" in str(error):  # vLLM gives the exit status of its process in its message only
         return f"the talker's engine was killed while {doing}, most likely because memory ran out: set fewer --slots"
     return f"the talker's engine failed while {doing}; its own messages say why"

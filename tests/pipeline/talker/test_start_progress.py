@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from voxgate.pipeline.talker.start_progress import StartProgress
+from voxgate.pipeline.talker.start_progress import StartProgress, StartStep
 
 
 class ManualClock:
@@ -36,7 +36,7 @@ def run_start(progress: StartProgress, clock: ManualClock, *, factor: float = 1.
     progress.begin("importing")
     half(10)
     loading_s = clock.now_s
-    with progress.following(lambda: [("loading", loading_s)]):
+    with progress.following(lambda: [StartStep("loading", loading_s)]):
         half(20)
     progress.enter("measuring")
     half(4)
@@ -87,3 +87,18 @@ def test_unusable_history_gives_no_estimate(tmp_path: Path, clock: ManualClock, 
 def test_history_that_cannot_be_written_does_not_matter(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").touch()
     run_start(StartProgress(tmp_path / "file" / "start.json", clock), clock)
+
+
+def test_memory_that_each_step_took_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    progress = StartProgress(clock=clock)
+    free = {"loading the model": 20_000_000_000, "loading the codec": 15_500_000_000, "warming up": 15_250_000_000}
+    progress.begin("importing")
+    with caplog.at_level("INFO"), progress.following(lambda: [StartStep(*each) for each in steps(free)]):
+        pass
+    with caplog.at_level("INFO"):
+        progress.finish()
+    assert caplog.messages[-1] == "GB of the GPU's memory taken by: loading the model 4.50, loading the codec 0.25"
+
+
+def steps(free: dict[str, int]) -> list[tuple[str, float, int]]:
+    return [(doing, 101.0, free_bytes) for doing, free_bytes in free.items()]

@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.talker.start_progress import StartStep
 from voxgate.pipeline.talker.vllm.start_notes import (
     Note,
     failure_of_start,
@@ -131,14 +132,15 @@ def test_steps_have_the_times_of_their_beginnings(tmp_path: Path) -> None:
     before = time.monotonic()
     note_step(tmp_path, "loading the model")
     note_step(tmp_path, "warming up")
-    (first, first_s), (second, second_s) = read_steps(tmp_path)
-    assert (first, second) == ("loading the model", "warming up")
-    assert before <= first_s <= second_s <= time.monotonic()
+    first, second = read_steps(tmp_path)
+    assert (first.doing, second.doing) == ("loading the model", "warming up")
+    assert before <= first.begun_s <= second.begun_s <= time.monotonic()
+    assert first.free_bytes is None, "no GPU is in use"
 
 
 def test_step_that_is_being_written_is_not_read(tmp_path: Path) -> None:
-    write_note(tmp_path, Note.STEPS, "1.5 loading the model\n2.")
-    assert read_steps(tmp_path) == [("loading the model", 1.5)]
+    write_note(tmp_path, Note.STEPS, "1.5\t9000\tloading the model\n2.")
+    assert read_steps(tmp_path) == [StartStep("loading the model", 1.5, 9000)]
 
 
 def test_failure_before_the_model_is_left_to_vllm_s_error(tmp_path: Path) -> None:
