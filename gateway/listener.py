@@ -48,6 +48,7 @@ from .transport.handshake import HandshakeAuthenticator, complete_response
 from .transport.sessions import Sessions
 from .transport.tls import TlsAcceptor, load_certificate, tls_context
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
+from .transport.wyoming_listener import WyomingListener
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """Seconds each for the TLS handshake, the head of the first request, and the WebSocket handshake."""
@@ -107,6 +108,7 @@ class GatewayListener:
             *document_routes(DOCUMENT_ENDPOINTS, factory),
             *SpeechRoutes(factory, self.sessions, observer).groups(SPEECH_ENDPOINTS),
         ]
+        self.wyoming = WyomingListener(factory, access, self.sessions, observer)
         # The session's slow-consumer timeout, which reports an error, must end before the connection's write timeout.
         self._write_timeout_s = max(
             WRITE_TIMEOUT_S, 2 * UNPACED_TIMEOUT_FACTOR * self._settings.slow_consumer_timeout_ms / 1000
@@ -150,6 +152,9 @@ class GatewayListener:
             write_limit=WRITE_LIMIT_BYTES,
             backlog=BACKLOG,
         )
+        if settings.wyoming_port is not None:
+            await self.wyoming.open(settings.host, settings.wyoming_port, reuse_port=reuse_port)
+            log.info("listening for Wyoming clients on %s:%s", settings.host, self.wyoming.port)
         self._expiry_task = asyncio.create_task(self._end_expired(), name="expiry")
         log.info("listening on %s:%d", settings.host, self.port)
 
@@ -185,6 +190,7 @@ class GatewayListener:
     async def close(self) -> None:
         """Closes what is still open; takes at most `FINAL_GRACE_S` each for sockets and for speeches."""
         self.sessions.stop_accepting()
+        self.wyoming.close()
         if self._expiry_task is not None:
             self._expiry_task.cancel()
         if self._server is not None:

@@ -50,6 +50,11 @@ class Settings(BaseModel):
         "public port then has no /metrics. By default, none.",
     )
     admin_host: str = Field("127.0.0.1", description="IP address of the admin port; keep it out of reach of clients.")
+    wyoming_port: Port | None = Field(
+        None,
+        description="TCP port for Home Assistant's Wyoming protocol, which has neither keys nor TLS; not with keys. By "
+        "default, none.",
+    )
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = Field(
         "auto",
         description="Number of processes that serve clients; with more than one, the engine has a process of its own. "
@@ -293,6 +298,12 @@ class Settings(BaseModel):
     def _check_tls(self) -> Self:
         if self.tls_key is not None and self.tls_certificate is None:
             raise ValueError("tls_key requires tls_certificate")
+        return self
+
+    @model_validator(mode="after")
+    def _check_wyoming(self) -> Self:
+        if self.wyoming_port is not None and self.requires_key:
+            raise ValueError("wyoming_port requires a gateway without keys, because Wyoming clients have none")
         return self
 
     @field_validator("trusted_proxies")

@@ -66,6 +66,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "opuslib": ("codecs/opus.py",),
     "prometheus_client": ("gateway/observability/",),
     "triton": ("pipeline/cuda/", "pipeline/talker/cuda/", "codecs/neural/cuda/"),
+    "wyoming": ("gateway/protocols/wyoming.py", "gateway/transport/wyoming_listener.py"),
     "vllm": ("pipeline/talker/vllm/", "pipeline/talker/cpu/vllm_ops.py"),
     "websockets": (
         "gateway/listener.py",

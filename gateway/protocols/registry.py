@@ -19,8 +19,17 @@ from .elevenlabs import websocket as elevenlabs
 from .elevenlabs.websocket import ElevenLabs
 from .endpoint import DocumentEndpoint, SpeechEndpoint, WebSocketEndpoint
 from .native import NativeProtocol
+from .wyoming import Wyoming
 
-PROTOCOL_NAMES = (NativeProtocol.name, ElevenLabs.name, Deepgram.name, Cartesia.name, nari.NariSpeech.name, openai.NAME)
+PROTOCOL_NAMES = (
+    NativeProtocol.name,
+    ElevenLabs.name,
+    Deepgram.name,
+    Cartesia.name,
+    nari.NariSpeech.name,
+    openai.NAME,
+    Wyoming.name,
+)
 """Names of the protocols in metrics, logs and traces."""
 
 WEBSOCKET_ENDPOINTS: tuple[WebSocketEndpoint, ...] = (
