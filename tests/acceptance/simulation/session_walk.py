@@ -81,7 +81,8 @@ class SessionWalk:
     def client(self) -> None:
         name = self.chance.choice(NAMES)
         kinds: list[dict[str, Any] | str] = [
-            {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])},
+            {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
+            | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}]),
             {"type": "start", "utterance": name, "voice": self.chance.choice(["ada", "eve"])},
             {"type": "text", "utterance": name, "text": "x" * self.chance.choice([0, 1, 9, 90])},
             {"type": "text", "utterance": name, "text": "hello "},
