@@ -16,8 +16,8 @@ from voxgate.codecs.pcm import Pcm
 
 SEGMENT = 600
 """Samples between two joins, 25 ms: fewer joins sound better, and more of them repeat or drop less at each."""
-FADE = 240
-"""Samples of a crossfade, 10 ms: about a period of a low voice."""
+FADE = 160
+"""Samples of a crossfade, 7 ms: about a period of most voices."""
 TOLERANCE = 240
 """Most samples by which a segment is moved: half the range, 20 ms, holds a period of any voice."""
 _SILENT_ENERGY = 1e-3
@@ -58,7 +58,7 @@ class TimeStretch:
         """Returns the rest, which ends with the last sample of the input. The next `push` begins a new run."""
         parts = []
         while self._left() > SEGMENT + FADE:
-            parts.append(self._segment(self._input - SEGMENT - FADE))
+            parts.append(self._segment(max(0, self._input - SEGMENT - FADE)))
         if left := self._left():
             parts.append(self._faded(max(0, self._input - left), left))
         self._speech, self._origin, self._segments, self._next = self._speech[:0], 0, 0, 0

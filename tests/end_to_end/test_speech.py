@@ -197,6 +197,35 @@ async def test_word_times_cover_the_text_in_order(gateway: EndToEndGateway) -> N
     assert times[-1] <= done.audio_ms
 
 
+@pytest.mark.parametrize("rate", [0.8, 1.25])
+async def test_rate_is_that_of_audio_and_word_times(gateway: EndToEndGateway, rate: float) -> None:
+    spoken = [await synthesize(gateway, TEXT, seed=7, words=True, rate=each) for each in (1.0, rate)]
+    own, other = (
+        [word for event in events if isinstance(event, Words) for word in event.words] for _, events, _ in spoken
+    )
+    (_, _, own_done), (audio, _, done) = spoken
+    assert (done.frames, done.samples) == (own_done.frames, round(own_done.samples / rate))
+    assert len(samples(audio)) == done.samples
+    assert [word.text for word in other] == [word.text for word in own]
+    for after, before in zip(other, own, strict=True):
+        assert after.start_ms == pytest.approx(before.start_ms / rate, abs=1)
+        assert after.end_ms == pytest.approx(before.end_ms / rate, abs=1)
+
+
+async def test_markup_changes_the_rate_of_a_sentence(gateway: EndToEndGateway) -> None:
+    lengths = []
+    for rate in (99.9, 50):  # with 100 there would be one generation
+        text = f'Good morning. <prosody rate="{rate}%">How can I help you?</prosody> Goodbye.'
+        _, events, done = await synthesize(gateway, text, seed=3, words=True)
+        words = {word.text: word for event in events if isinstance(event, Words) for word in event.words}
+        lengths.append((done.samples, words["How"].start_ms, words["Goodbye."].start_ms))
+    (plain, plain_how_ms, plain_goodbye_ms), (slow, slow_how_ms, slow_goodbye_ms) = lengths
+    added_ms = (slow - plain) / 24
+    assert added_ms > 500
+    assert slow_how_ms - plain_how_ms < added_ms / 2
+    assert slow_goodbye_ms - plain_goodbye_ms == pytest.approx(added_ms, abs=2)
+
+
 async def test_interrupt_reports_the_spoken_text_and_frees_the_slot(gateway: EndToEndGateway) -> None:
     async with connect(gateway.url) as session, session.utterance(seed=5) as utterance:
         await at_once(utterance, LONG)
