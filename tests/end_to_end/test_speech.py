@@ -54,7 +54,8 @@ class EndToEndGateway:
     async def offline(self, text: str, seed: int) -> np.ndarray:
         """The whole utterance from the pipeline, float32 at 24 kHz."""
         if (text, seed) not in self._offline:
-            speech = self.synthesizer.open(SpeechRequest(self.synthesizer.default_voice, seed=seed))
+            request = SpeechRequest(self.synthesizer.default_voice, seed=seed, trim_silence=True)  # as sockets have it
+            speech = self.synthesizer.open(request)
             speech.advance(UNPACED_FRAMES)
             speech.push_text(text)
             speech.end()
