@@ -84,12 +84,12 @@ class _CartesiaRoutes(DictionaryRoutes):
 
     async def _list(self, request: web.Request) -> web.Response:
         page, cursor = await self.page(request, "starting_after", "limit")
-        document = {
-            "data": [_cartesia_document(each) for each in page],
-            "has_more": cursor is not None,
-            "next_page": cursor,
-        }
-        return to_response(json_reply(HTTPStatus.OK, document))
+
+        def reply() -> Reply:
+            documents = [_cartesia_document(each) for each in page]
+            return json_reply(HTTPStatus.OK, {"data": documents, "has_more": cursor is not None, "next_page": cursor})
+
+        return to_response(await self.run(reply))  # a page may have a hundred thousand rules
 
     async def _get(self, request: web.Request) -> web.Response:
         return to_response(json_reply(HTTPStatus.OK, _cartesia_document(await self.load(request))))

@@ -124,7 +124,7 @@ class _ElevenLabsRoutes(DictionaryRoutes):
         document = {
             **_elevenlabs_fields(dictionary),
             "version_id": version.id,
-            "version_rules_num": len(version.rules),
+            "version_rules_num": len(version.rows),
         }
         return to_response(json_reply(HTTPStatus.OK, document))
 
@@ -184,7 +184,7 @@ class _ElevenLabsRoutes(DictionaryRoutes):
     @staticmethod
     def _changed(dictionary: Dictionary) -> web.Response:
         version = dictionary.latest
-        document = {"id": dictionary.id, "version_id": version.id, "version_rules_num": len(version.rules)}
+        document = {"id": dictionary.id, "version_id": version.id, "version_rules_num": len(version.rows)}
         return to_response(json_reply(HTTPStatus.OK, document))
 
 
@@ -204,7 +204,7 @@ def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
     return {
         **_elevenlabs_fields(dictionary),
         "latest_version_id": latest.id,
-        "latest_version_rules_num": len(latest.rules),
+        "latest_version_rules_num": len(latest.rows),
         "archived_time_unix": dictionary.archived_s,
         "versions": [_elevenlabs_version(version) for version in reversed(dictionary.versions)],
     }
@@ -213,7 +213,7 @@ def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
 def _elevenlabs_version(version: DictionaryVersion) -> dict[str, Any]:
     return {
         "version_id": version.id,
-        "version_rules_num": len(version.rules),
+        "version_rules_num": len(version.rows),
         "creation_time_unix": version.created_s,
     }
 

@@ -23,6 +23,8 @@ from .lexicon import MAX_RULES, LexiconRule
 FORMAT = "voxgate-pronunciations-1"
 MAX_DICTIONARIES = 200
 MAX_DICTIONARIES_PER_OWNER = 50
+MAX_TERMS_CHARACTERS = 16_000
+"""Most characters of all terms of a dictionary: it is compiled at its first use, which takes so long."""
 MAX_VERSIONS = 10
 """Newest versions of a dictionary that are kept."""
 MAX_FILE_BYTES = 4 << 20
@@ -42,7 +44,17 @@ class DictionaryVersion:
     id: str
     created_s: int
     """Unix time."""
-    rules: tuple[LexiconRule, ...]
+    rows: tuple[tuple[str, str, bool, bool], ...]
+    """The fields of each rule: most versions are read and not used."""
+
+    @property
+    def rules(self) -> tuple[LexiconRule, ...]:
+        """Raises UnknownDictionary where the file is damaged."""
+        try:
+            return tuple(LexiconRule(*row) for row in self.rows)
+        except (ValueError, TypeError, AttributeError) as error:
+            log.warning("a version of a pronunciation dictionary cannot be used: %s", error)
+            raise UnknownDictionary(f"version {self.id} of the dictionary is damaged", param="version_id") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,7 @@ class Dictionary:
         return key is None or self.owner in ("", key)
 
     def with_rules(self, rules: Iterable[LexiconRule]) -> Dictionary:
-        """The dictionary with a new version. Raises BadMessage for more than MAX_RULES rules."""
+        """The dictionary with a new version. Raises BadMessage for too many rules."""
         kept = self.versions[max(0, len(self.versions) - MAX_VERSIONS + 1) :]
         return replace(self, versions=(*kept, _new_version(rules)))
 
@@ -190,7 +202,13 @@ def _new_version(rules: Iterable[LexiconRule]) -> DictionaryVersion:
         raise BadMessage(
             f"a pronunciation dictionary must have at most {MAX_RULES} rules, got {len(kept)}", param="rules"
         )
-    return DictionaryVersion(secrets.token_hex(10), int(time.time()), kept)
+    if (characters := sum(len(rule.term) for rule in kept)) > MAX_TERMS_CHARACTERS:
+        raise BadMessage(
+            f"the terms of a dictionary must have at most {MAX_TERMS_CHARACTERS} characters in all, got {characters}",
+            param="rules",
+        )
+    rows = tuple((rule.term, rule.spoken, rule.case_sensitive, rule.word_boundaries) for rule in kept)
+    return DictionaryVersion(secrets.token_hex(10), int(time.time()), rows)
 
 
 def _serialize(dictionary: Dictionary) -> bytes:
@@ -198,7 +216,7 @@ def _serialize(dictionary: Dictionary) -> bytes:
         {
             "id": version.id,
             "created": version.created_s,
-            "rules": [[rule.term, rule.spoken, rule.case_sensitive, rule.word_boundaries] for rule in version.rules],
+            "rules": version.rows,
         }
         for version in dictionary.versions
     ]
@@ -225,7 +243,7 @@ def _parse(file: bytes) -> Dictionary | None:
         if document["format"] != FORMAT or not document["versions"]:
             raise ValueError(f"not of the format {FORMAT}")
         versions = tuple(
-            DictionaryVersion(each["id"], each["created"], tuple(LexiconRule(*rule) for rule in each["rules"]))
+            DictionaryVersion(each["id"], each["created"], tuple(map(tuple, each["rules"])))
             for each in document["versions"]
         )
         return Dictionary(

@@ -69,6 +69,8 @@ def test_number_and_size_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         store.create("d", "eve", RULES)
     with pytest.raises(BadMessage, match="at most 1000 rules, got 1001"):
         store.create("d", "bob", [LexiconRule(f"w{n}", "x") for n in range(MAX_RULES + 1)])
+    with pytest.raises(BadMessage, match="16000 characters in all, got 16032"):
+        store.create("d", "bob", [LexiconRule("x" * 48, "x")] * 334)
 
 
 @pytest.mark.parametrize("id", ["", "..", "../x", "a/b", "A", "x" * 41, "pd_missing"])
@@ -87,6 +89,16 @@ def test_damaged_files_are_left_out(tmp_path: Path, content: str) -> None:
     assert [each.id for each in store.load_all(None)] == [good.id]
     with pytest.raises(UnknownDictionary):
         store.load("pd_bad", None)
+
+
+@pytest.mark.parametrize("rule", ['["", "x", false, false]', '["a"]', "5", '[5, "x", false, false]'])
+def test_damaged_rules_are_no_rules(tmp_path: Path, rule: str) -> None:
+    store = DictionaryStore(tmp_path)
+    made = store.create("d", "", [LexiconRule("SQL", "sequel")])
+    path = tmp_path / f"{made.id}.json"
+    path.write_text(path.read_text().replace('["SQL", "sequel", false, true]', rule))
+    with pytest.raises(UnknownDictionary):
+        _ = store.load(made.id, None).latest.rules
 
 
 def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
