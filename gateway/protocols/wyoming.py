@@ -16,6 +16,7 @@ from typing import Any
 
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, VoxgateError
+from voxgate.pipeline.interface import VoiceInfo
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event, Eventable, write_event
@@ -80,6 +81,8 @@ class Wyoming(WireProtocol):
         self._current: _Synthesis | None = None
         self._active_s: float | None = None
         """Time of the last message or of the end of the last speech; None before the first `tick`."""
+        self._described: tuple[tuple[VoiceInfo, ...], bytes] = ((), b"")
+        """The voices that were described last, and the event that does, which takes milliseconds to write."""
 
     # From the client
 
@@ -93,7 +96,7 @@ class Wyoming(WireProtocol):
 
     def _apply(self, event: Event) -> Iterable[ProtocolAction]:
         if Describe.is_type(event.type):
-            yield SendPayload(encode_event(self._info()))
+            yield SendPayload(self._describe())
         elif Ping.is_type(event.type):
             yield SendPayload(encode_event(Pong(text=Ping.from_event(event).text)))
         elif Synthesize.is_type(event.type):
@@ -139,29 +142,11 @@ class Wyoming(WireProtocol):
             raise BadMessage("text must come between synthesize-start and synthesize-stop")
         return self._current
 
-    def _info(self) -> Info:
-        codes = {name: code for code, name in LANGUAGES.items()}
-        voices = [
-            TtsVoice(
-                name=voice.name,
-                attribution=_ATTRIBUTION,
-                installed=True,
-                description=voice.display or voice.name,
-                version=None,
-                languages=sorted(codes[language] for language in voice.languages if language in codes),
-            )
-            for voice in self._factory.voices.values()
-        ]
-        program = TtsProgram(
-            name="voxgate",
-            attribution=_ATTRIBUTION,
-            installed=True,
-            description="Voxgate: speech while the text arrives",
-            version=None,
-            voices=voices,
-            supports_synthesize_streaming=True,
-        )
-        return Info(tts=[program])
+    def _describe(self) -> bytes:
+        voices = tuple(self._factory.voices.values())
+        if not self._described[1] or voices != self._described[0]:
+            self._described = voices, encode_event(_info(voices))
+        return self._described[1]
 
     # To the client
 
@@ -210,6 +195,31 @@ class Wyoming(WireProtocol):
         if self._current is not None:
             return math.inf
         return -math.inf if self._active_s is None else self._active_s + IDLE_S
+
+
+def _info(offered: Iterable[VoiceInfo]) -> Info:
+    codes = {name: code for code, name in LANGUAGES.items()}
+    voices = [
+        TtsVoice(
+            name=voice.name,
+            attribution=_ATTRIBUTION,
+            installed=True,
+            description=voice.display or voice.name,
+            version=None,
+            languages=sorted(codes[language] for language in voice.languages if language in codes),
+        )
+        for voice in offered
+    ]
+    program = TtsProgram(
+        name="voxgate",
+        attribution=_ATTRIBUTION,
+        installed=True,
+        description="Voxgate: speech while the text arrives",
+        version=None,
+        voices=voices,
+        supports_synthesize_streaming=True,
+    )
+    return Info(tts=[program])
 
 
 def encode_event(event: Eventable) -> bytes:
