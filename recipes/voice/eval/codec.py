@@ -1,19 +1,17 @@
 """Source speech through the codec alone, to separate the codec's errors from the talker's.
 
-The demo voice has no encoder; the recipe's tokenizer (`codes.safetensors` of a training run) encodes instead.
+The voice has no encoder; the recipe's tokenizer (`codes.safetensors` of a training run) encodes instead.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 from train.codec.mel_tokenizer import MelTokenizer
 from train.speech.audio import tokenizer_mel
-from train.speech.synthesis import GAINS
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.pcm import Pcm
 
@@ -37,8 +35,7 @@ class RoundTrip:
 
     async def __call__(self, task: Task) -> tuple[Pcm, bool]:
         """The source's reading of a task's text at the level used in training, encoded and decoded."""
-        voice = task.key.voice
-        return self.through(sources.read(voice, task.key.spoken) * np.float32(GAINS[voice])), True
+        return self.through(sources.read(task.key.voice, task.key.spoken)), True
 
     def through(self, pcm: Pcm) -> Pcm:
         """Encode and decode float32 [n] at 24 kHz -> float32 [m], padded to whole frames."""

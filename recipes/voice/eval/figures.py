@@ -1,7 +1,8 @@
-"""Figures of a run: word errors by Levenshtein alignment, failures, durations, each compared with the source voice."""
+"""Figures of a run: word errors, opinion scores, failures and durations, each compared with the source voice."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,9 +12,10 @@ import numpy as np
 from . import plan as texts
 from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
 from .plan import Task, words
+from .plan import spoken as spoken_form
 
-_SPELLED_OUT = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay", "pm": "p m"}
-"""Abbreviations that the recogniser writes, and the spoken form spells out."""
+_VARIANTS = {"alright": "all right", "ok": "okay", "mr": "mister", "mrs": "missus", "ms": "miss", "email": "e mail"}
+"""Spellings that the judge and the spoken form write differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +47,41 @@ def score(spoken: str, transcript: str) -> Score:
     return Score(len(expected), errors, -kept)
 
 
-def _folded(text: str) -> list[str]:
-    return [part for word in words(text) for part in _SPELLED_OUT.get(word, word).split()]
+def _folded(spoken: str) -> list[str]:
+    """The words, with runs of single letters joined: whether letters are written apart cannot be heard."""
+    separate = [part for word in words(spoken) for part in _VARIANTS.get(word, word).replace("'", "").split()]
+    joined: list[str] = []
+    after_letter = False
+    for word in separate:
+        if len(word) == 1 and after_letter:
+            joined[-1] += word
+        else:
+            joined.append(word)
+        after_letter = len(word) == 1
+    return joined
 
 
-def ratio_interval(
-    errors: Sequence[float], source_errors: Sequence[float], draws: int = 2000
-) -> tuple[float, float, float]:
-    """Ratio of two sums over the same texts, with its 95 % interval by bootstrap over texts.
+def heard(transcript: str) -> str:
+    """The spoken form of a transcript: the judge writes numbers as digits, and codes and addresses in one word."""
+    text = re.sub(
+        r"(?<=[a-z])\.(?=[a-z]{2})", " dot ", transcript.replace("@", " at ").replace("_", " underscore "), flags=re.I
+    )
+    text = re.sub(r"\b(?=\w*\d)(?=\w*[a-z])\w+\b", _code, text, flags=re.I)
+    return spoken_form(text)
 
-    (nan, nan, nan) if the source has no errors.
-    """
-    top, bottom = np.asarray(errors, float), np.asarray(source_errors, float)
-    if not bottom.sum():
-        return (float("nan"),) * 3
+
+def _code(found: re.Match[str]) -> str:
+    """Letters and digits apart, unless the word is an ordinal, a time or a decade."""
+    word = found[0]
+    return word if re.fullmatch(r"\d+(?:st|nd|rd|th|s|am|pm|a|p)", word, re.IGNORECASE) else " ".join(word)
+
+
+def share_interval(counts: Sequence[float], totals: Sequence[float], draws: int = 2000) -> tuple[float, float]:
+    """95 % interval of sum(counts) / sum(totals), by bootstrap over texts."""
+    top, bottom = np.asarray(counts, float), np.asarray(totals, float)
     picks = np.random.default_rng(0).integers(len(top), size=(draws, len(top)))
-    below = bottom[picks].sum(1)
-    ratios = top[picks].sum(1)[below > 0] / below[below > 0]
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return float(top.sum() / bottom.sum()), float(low), float(high)
+    low, high = np.percentile(top[picks].sum(1) / bottom[picks].sum(1), [2.5, 97.5])
+    return float(low), float(high)
 
 
 FRAME_S = 0.08
@@ -82,18 +100,16 @@ class Pair:
     group: str
     measurement: Measurement
     source: Measurement
-    known: bool
-    """Whether all words are in the recogniser's dictionary."""
 
     @property
     def score(self) -> Score:
         """Word errors of the voice."""
-        return score(self.measurement.key.spoken, self.measurement.transcript)
+        return score(self.measurement.key.spoken, heard(self.measurement.transcript))
 
     @property
     def source_score(self) -> Score:
         """Word errors of the source."""
-        return score(self.source.key.spoken, self.source.transcript)
+        return score(self.source.key.spoken, heard(self.source.transcript))
 
     @property
     def duration_ratio(self) -> float:
@@ -113,15 +129,23 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """Word error rates of voice and source, and their ratio with its 95 % interval."""
+    """Word error rates of the voice, with its 95 % interval, and of the source."""
 
     texts: int
     words: int
     voice: float
-    source: float
-    ratio: float
     low: float
     high: float
+    source: float
+
+
+@dataclass(frozen=True, slots=True)
+class MosFigures:
+    """Mean predicted opinion score of the voice and the source, and the voice's 5th percentile over utterances."""
+
+    voice: float
+    worst: float
+    source: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +154,8 @@ class VoiceFigures:
 
     voice: str
     word_errors: dict[str, WordErrors]
-    right_choice: float | None
-    source_right_choice: float | None
-    choices: int
+    mos: dict[str, MosFigures]
+    """By set, and of "everything"."""
     utterances: int
     unended: int
     lost: int
@@ -160,24 +183,19 @@ def pairs(tasks: Iterable[Task], log: MeasurementLog, sources: MeasurementLog) -
         measurement = log.get(task.key)
         source = sources.get(UtteranceKey(SOURCE, task.key.voice, task.key.spoken))
         if measurement is not None and source is not None:
-            found.append(Pair(task.line.group, measurement, source, bool(task.candidates)))
+            found.append(Pair(task.line.group, measurement, source))
     return found
 
 
 def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
     """Figures of the given pairs."""
-    asked = [pair for pair in of if pair.measurement.chosen is not None]
     single = [pair for pair in of if pair.group != texts.PARAGRAPHS]
     ratios = np.array([pair.duration_ratio for pair in single])
     leading_silences_ms = np.array([1000 * pair.measurement.leading_silence_s for pair in of])
-    # One reading of the source serves all seeds, and counts once.
-    readings = {pair.source.key: pair.source for pair in asked}.values()
     return VoiceFigures(
         voice=voice,
-        word_errors=_by_set(of),
-        right_choice=fmean(bool(pair.measurement.chosen) for pair in asked) if asked else None,
-        source_right_choice=fmean(bool(reading.chosen) for reading in readings) if readings else None,
-        choices=len(asked),
+        word_errors={name: word_errors(members) for name, members in _sets(of).items()},
+        mos={name: opinion_scores(members) for name, members in _sets(of).items()},
         utterances=len(of),
         unended=sum(not pair.measurement.ended for pair in of),
         lost=sum(pair.lost for pair in of),
@@ -200,12 +218,19 @@ def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
     )
 
 
-def _by_set(of: Sequence[Pair]) -> dict[str, WordErrors]:
+def _sets(of: Sequence[Pair]) -> dict[str, list[Pair]]:
+    """The pairs of each set, of all numbers, and all; sets without pairs are left out."""
     chosen = {group: [pair for pair in of if pair.group == group] for group in texts.SETS}
-    chosen["sentences of known words"] = [pair for pair in chosen[texts.SENTENCES] if pair.known]
     chosen["numbers"] = [pair for pair in of if pair.group in texts.NUMBERS]
     chosen["everything"] = list(of)
-    return {name: word_errors(members) for name, members in chosen.items() if members}
+    return {name: members for name, members in chosen.items() if members}
+
+
+def opinion_scores(of: Sequence[Pair]) -> MosFigures:
+    """Opinion scores of voice and source."""
+    scores = [pair.measurement.mos for pair in of]
+    readings = {pair.source.key: pair.source.mos for pair in of}  # one reading serves all seeds
+    return MosFigures(fmean(scores), float(np.percentile(scores, 5)), fmean(readings.values()))
 
 
 def word_errors(of: Sequence[Pair]) -> WordErrors:
@@ -220,20 +245,34 @@ def word_errors(of: Sequence[Pair]) -> WordErrors:
         words[spoken] = pair.score.words
     errors = [fmean(ours[spoken]) for spoken in words]
     source_errors = [fmean(theirs[spoken].values()) for spoken in words]
-    total = sum(words.values())
-    ratio, low, high = ratio_interval(errors, source_errors)
-    return WordErrors(len(words), total, sum(errors) / total, sum(source_errors) / total, ratio, low, high)
+    counts = list(words.values())
+    low, high = share_interval(errors, counts)
+    total = sum(counts)
+    return WordErrors(len(words), total, sum(errors) / total, low, high, sum(source_errors) / total)
 
 
-def source_word_errors(tasks: Iterable[Task], sources: MeasurementLog) -> dict[str, float]:
-    """Word error rates of the source voice by set."""
-    counted: dict[str, list[Score]] = {}
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """Word error rates and opinion scores of a source voice by set."""
+
+    word_errors: dict[str, float]
+    mos: dict[str, float]
+
+
+def source_figures(tasks: Iterable[Task], sources: MeasurementLog) -> SourceFigures:
+    """Figures of the source voice."""
+    counted: dict[str, list[tuple[Score, float]]] = {}
     for task in tasks:
         if (measurement := sources.get(task.key)) is not None:
-            counted.setdefault(task.line.group, []).append(score(measurement.key.spoken, measurement.transcript))
-    return {
-        group: sum(one.errors for one in scores) / sum(one.words for one in scores) for group, scores in counted.items()
-    }
+            one = score(measurement.key.spoken, heard(measurement.transcript))
+            counted.setdefault(task.line.group, []).append((one, measurement.mos))
+    return SourceFigures(
+        {
+            group: sum(one.errors for one, _ in found) / sum(one.words for one, _ in found)
+            for group, found in counted.items()
+        },
+        {group: fmean(mos for _, mos in found) for group, found in counted.items()},
+    )
 
 
 def _words_per_s(of: Sequence[Measurement]) -> float:

@@ -28,8 +28,8 @@ class UtteranceKey:
 class Measurement:
     """Measurements of one utterance.
 
-    `ended`: whether the voice ended by itself. `seconds`: duration of the audio. `chosen`: whether closed-set
-    recognition found the right text, None without candidates. The other times are those of `SpeechExtent`.
+    `ended`: whether the voice ended by itself. `seconds`: duration of the audio. `mos`: predicted mean opinion score.
+    The other times are those of `SpeechExtent`.
     """
 
     key: UtteranceKey
@@ -39,7 +39,7 @@ class Measurement:
     speech_s: float
     pauses_s: float
     transcript: str
-    chosen: bool | None = None
+    mos: float
 
 
 class MeasurementLog:

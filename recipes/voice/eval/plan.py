@@ -1,9 +1,9 @@
-"""The plan of an evaluation: texts as written and in their spoken form, utterances, seeds, closed-set candidates."""
+"""The plan of an evaluation: texts as written and in their spoken form, utterances and their seeds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ FOLDER = Path(__file__).parent / "prompts"
 SENTENCES = "sentences"
 NUMBERS = ("digits", "times", "dates", "money")
 NAMES = "names"
+TALK = ("questions", "lists", "spelled", "addresses", "talk")
 PARAGRAPHS = "paragraphs"
-SETS = (SENTENCES, *NUMBERS, NAMES, PARAGRAPHS)
+SETS = (SENTENCES, *NUMBERS, NAMES, *TALK, PARAGRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,6 @@ def words(text: str) -> list[str]:
     return re.sub(r"[^a-z' ]", " ", text.lower()).split()
 
 
-CHOICES = 20
-"""Candidates in closed-set recognition."""
-
-
 @dataclass(frozen=True, slots=True)
 class EvaluationSize:
     """Extent of a run: every `stride`-th line of each set, sentences with `seeds` seeds, other texts with one."""
@@ -77,11 +74,10 @@ SWEEP = EvaluationSize(stride=10, seeds=1, paragraphs=0)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One utterance to make and measure. `candidates`: the line's text first, then similar ones; may be empty."""
+    """One utterance to make and measure."""
 
     line: EvaluationText
     key: UtteranceKey
-    candidates: tuple[str, ...] = ()
 
 
 def lines(size: EvaluationSize, groups: Sequence[str] = SETS) -> list[EvaluationText]:
@@ -93,48 +89,28 @@ def lines(size: EvaluationSize, groups: Sequence[str] = SETS) -> list[Evaluation
     return chosen
 
 
-def source_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> list[Task]:
+def source_tasks(voice: str, size: EvaluationSize) -> list[Task]:
     """All lines in a source voice."""
-    return [Task(line, UtteranceKey(SOURCE, voice, line.spoken), candidates(line)) for line in lines(size)]
+    return [Task(line, UtteranceKey(SOURCE, voice, line.spoken)) for line in lines(size)]
 
 
-def codec_tasks(voice: str, size: EvaluationSize, candidates: Candidates) -> list[Task]:
+def codec_tasks(voice: str, size: EvaluationSize) -> list[Task]:
     """The sentences through the codec."""
-    return [Task(line, UtteranceKey(CODEC, voice, line.spoken), candidates(line)) for line in lines(size, [SENTENCES])]
+    return [Task(line, UtteranceKey(CODEC, voice, line.spoken)) for line in lines(size, [SENTENCES])]
 
 
-def voice_tasks(
-    voice: str, size: EvaluationSize, candidates: Candidates, temperatures: tuple[float, float]
-) -> list[Task]:
+def voice_tasks(voice: str, size: EvaluationSize, temperatures: tuple[float, float]) -> list[Task]:
     """All lines with the first seed, then the sentences with further seeds."""
     every = lines(size)
     return [
-        Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures), candidates(line))
+        Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures))
         for seed in range(size.seeds)
         for line in every
         if seed == 0 or line.group == SENTENCES
     ]
 
 
-def sweep_tasks(voices: Sequence[str], candidates: Candidates, temperatures: tuple[float, float]) -> list[Task]:
+def sweep_tasks(voices: Sequence[str], temperatures: tuple[float, float]) -> list[Task]:
     """The lines of a sweep, the same lines in the same voices for every pair of temperatures."""
-    of_voices = [voice_tasks(voice, SWEEP, candidates, temperatures) for voice in voices]
+    of_voices = [voice_tasks(voice, SWEEP, temperatures) for voice in voices]
     return [tasks[number % len(voices)] for number, tasks in enumerate(zip(*of_voices, strict=True))]
-
-
-Candidates = Callable[[EvaluationText], tuple[str, ...]]
-"""Gives the candidates of a line."""
-
-
-class NearestInLength:
-    """`Candidates`: a sentence and those nearest in length; none for texts with words unknown to the recogniser."""
-
-    def __init__(self, knows: Callable[[str], bool]) -> None:
-        self._pool = [line.spoken for line in load(SENTENCES) if knows(line.spoken)]
-
-    def __call__(self, line: EvaluationText) -> tuple[str, ...]:
-        if line.spoken not in self._pool:
-            return ()
-        others = (other for other in self._pool if other != line.spoken)
-        near = sorted(others, key=lambda other: (abs(len(other) - len(line.spoken)), other))
-        return (line.spoken, *near[: CHOICES - 1])

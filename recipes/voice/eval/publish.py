@@ -83,7 +83,7 @@ async def publish(run: Run, results: Results, docs: Path) -> None:
                 ]
                 cells.append(", ".join(links))
                 if number == 0:
-                    pictures = [("flite", source), ("this voice", made)]
+                    pictures = [("source", source), ("this voice", made)]
                     spectrograms([(f"{voice}, {name}", pcm) for name, pcm in pictures], picture(docs, voice))
             rows.append((written, *cells))
         paragraph = texts.load(texts.PARAGRAPHS)[0]
@@ -94,7 +94,7 @@ async def publish(run: Run, results: Results, docs: Path) -> None:
         "To listen to:",
         report.table(("", *names), rows),
         "\n\n".join(
-            f"![{voice}: flite above, this voice below](images/{picture(docs, voice).name})" for voice in names
+            f"![{voice}: the source above, this voice below](images/{picture(docs, voice).name})" for voice in names
         ),
     ]
     page = docs / PAGE

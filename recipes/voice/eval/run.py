@@ -13,11 +13,21 @@ from voxgate.pipeline.interface import SamplingOptions
 
 from . import arrival, sources, speed
 from .arrival import ArrivalFigures
-from .figures import Pair, VoiceFigures, WordErrors, figures, pairs, source_word_errors, word_errors
+from .figures import (
+    MosFigures,
+    Pair,
+    SourceFigures,
+    VoiceFigures,
+    WordErrors,
+    figures,
+    opinion_scores,
+    pairs,
+    source_figures,
+    word_errors,
+)
 from .measurements import MeasurementLog
-from .plan import SWEEP, EvaluationSize, NearestInLength, Task, codec_tasks, source_tasks, sweep_tasks, voice_tasks
-from .recogniser import SpeechRecogniser
-from .session import Make, RecogniserPool, Speaker, from_source, from_voice, open_speaker, perform
+from .plan import SWEEP, EvaluationSize, Task, codec_tasks, source_tasks, sweep_tasks, voice_tasks
+from .session import JudgePool, Make, Speaker, from_source, from_voice, open_speaker, perform
 from .speed import SynthesisSpeed
 
 ALL = "all"
@@ -53,16 +63,16 @@ class Run:
 class Results:
     """Figures of a full run.
 
-    `voices`: of each voice, and of "all" if there are several. `sources`: word errors of the source voices by set of
-    texts. `codec`: word errors of source sentences encoded and decoded; empty without an encoder.
+    `voices`: of each voice, and of "all" if there are several. `sources`: figures of the
+    source voices. `codec`: figures of source sentences encoded and decoded; empty without an encoder.
     """
 
     temperatures: tuple[float, float]
     size: EvaluationSize
     size_mb: float
     voices: list[VoiceFigures]
-    sources: dict[str, dict[str, float]]
-    codec: dict[str, WordErrors]
+    sources: dict[str, SourceFigures]
+    codec: dict[str, tuple[WordErrors, MosFigures]]
     arrivals: list[ArrivalFigures]
     speed: SynthesisSpeed | None
 
@@ -76,45 +86,43 @@ class SweepRow:
     figures: VoiceFigures
 
 
-async def read_sources(run: Run) -> dict[str, dict[str, float]]:
-    """Word errors of the recogniser on flite's voices, by voice and set of texts."""
-    nearest = NearestInLength(SpeechRecogniser().knows)
-    errors = {}
-    with RecogniserPool() as recognisers:
+async def read_sources(run: Run) -> dict[str, SourceFigures]:
+    """Figures of the source voices."""
+    found = {}
+    with JudgePool() as judges:
         for voice in run.voices or sources.VOICES:
-            tasks = source_tasks(voice, run.size, nearest)
-            await perform(f"{voice} of flite", tasks, from_source, recognisers, run.sources)
-            errors[voice] = source_word_errors(tasks, run.sources)
-    return errors
+            tasks = source_tasks(voice, run.size)
+            await perform(f"source of {voice}", tasks, from_source, judges, run.sources)
+            found[voice] = source_figures(tasks, run.sources)
+    return found
 
 
 async def evaluate(run: Run) -> Results:
-    """Make all measurements; timings last, when no recogniser is running."""
-    nearest = NearestInLength(SpeechRecogniser().knows)
+    """Make all measurements; timings last, when no judge is running."""
     round_trip = _round_trip(run)
     until_s = asyncio.get_running_loop().time() + run.minutes * 60
     async with open_speaker(run.checkpoint) as speaker:
         voices = _known(run.voices or speaker.voices)
-        tasks = {voice: voice_tasks(voice, run.size, nearest, run.temperatures) for voice in voices}
-        with RecogniserPool() as recognisers:
-            await _sources(voices, run, nearest, recognisers)
+        tasks = {voice: voice_tasks(voice, run.size, run.temperatures) for voice in voices}
+        with JudgePool() as judges:
+            await _sources(voices, run, judges)
             if round_trip is not None:
-                encoded = [task for voice in voices for task in codec_tasks(voice, run.size, nearest)]
-                await perform("codec", encoded, round_trip, recognisers, run.measurements)
+                encoded = [task for voice in voices for task in codec_tasks(voice, run.size)]
+                await perform("codec", encoded, round_trip, judges, run.measurements)
             # Voices alternate, so that a stopped run has as many measurements of each.
             in_turn = list(chain.from_iterable(zip(*tasks.values(), strict=True)))
-            await perform(", ".join(voices), in_turn, from_voice(speaker), recognisers, run.measurements, until_s)
+            await perform(", ".join(voices), in_turn, from_voice(speaker), judges, run.measurements, until_s)
         arrivals = await _arrivals(run, speaker, voices)
     return Results(
         temperatures=run.temperatures,
         size=run.size,
         size_mb=sum(path.stat().st_size for path in run.checkpoint.rglob("*.safetensors")) / 1e6,
         voices=_figures(tasks, run),
-        sources={voice: source_word_errors(source_tasks(voice, run.size, nearest), run.sources) for voice in voices},
+        sources={voice: source_figures(source_tasks(voice, run.size), run.sources) for voice in voices},
         codec={
-            voice: word_errors(done)
+            voice: (word_errors(done), opinion_scores(done))
             for voice in voices
-            if (done := pairs(codec_tasks(voice, run.size, nearest), run.measurements, run.sources))
+            if (done := pairs(codec_tasks(voice, run.size), run.measurements, run.sources))
         },
         arrivals=arrivals,
         speed=speed.measure(run.checkpoint, voices[0]) if run.timings else None,
@@ -123,15 +131,14 @@ async def evaluate(run: Run) -> Results:
 
 async def sweep(run: Run, temperatures: Sequence[float]) -> list[SweepRow]:
     """Figures of all pairs of temperatures, then of each value over all values of the other temperature."""
-    nearest = NearestInLength(SpeechRecogniser().knows)
     found: dict[tuple[float, float], list[Pair]] = {}
     async with open_speaker(run.checkpoint) as speaker:
         voices = _known(run.voices or speaker.voices)
-        with RecogniserPool() as recognisers:
-            await _sources(voices, replace(run, size=SWEEP), nearest, recognisers)
+        with JudgePool() as judges:
+            await _sources(voices, replace(run, size=SWEEP), judges)
             for pair in product(temperatures, temperatures):
-                tasks = sweep_tasks(voices, nearest, pair)
-                await perform(f"{pair[0]:g} / {pair[1]:g}", tasks, from_voice(speaker), recognisers, run.measurements)
+                tasks = sweep_tasks(voices, pair)
+                await perform(f"{pair[0]:g} / {pair[1]:g}", tasks, from_voice(speaker), judges, run.measurements)
                 found[pair] = pairs(tasks, run.measurements, run.sources)
     rows = [SweepRow(*pair, figures(ALL, of)) for pair, of in found.items()]
     for value in temperatures:
@@ -146,15 +153,13 @@ async def sweep(run: Run, temperatures: Sequence[float]) -> list[SweepRow]:
 def _known(voices: Sequence[str]) -> list[str]:
     known = [voice for voice in voices if voice in sources.VOICES]
     if not known:
-        raise OSError(f"none of the voices {', '.join(voices)} is one of flite ({', '.join(sources.VOICES)})")
+        raise OSError(f"none of the voices {', '.join(voices)} has a source ({', '.join(sources.VOICES)})")
     return known
 
 
-async def _sources(voices: Sequence[str], run: Run, nearest: NearestInLength, recognisers: RecogniserPool) -> None:
+async def _sources(voices: Sequence[str], run: Run, judges: JudgePool) -> None:
     for voice in voices:
-        await perform(
-            f"{voice} of flite", source_tasks(voice, run.size, nearest), from_source, recognisers, run.sources
-        )
+        await perform(f"source of {voice}", source_tasks(voice, run.size), from_source, judges, run.sources)
 
 
 def _round_trip(run: Run) -> Make | None:

@@ -1,4 +1,4 @@
-"""Speaks the tasks with the gateway's synthesizer in this process, and measures them with recognisers on all cores."""
+"""Speaks the tasks with the gateway's synthesizer in this process, and judges them on all cores."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, Sp
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from . import recogniser, sources
+from . import judge, sources
 from .measurements import Measurement, MeasurementLog
 from .plan import Task
-from .sound import for_recogniser, speech_extent
+from .sound import resampled, speech_extent
 
 CONCURRENT_UTTERANCES = 12
 """A step for twelve utterances costs much less than twelve steps."""
@@ -105,7 +105,7 @@ Make = Callable[[Task], Awaitable[tuple[Pcm, bool]]]
 """Makes the audio of a task, float32 [n] at 24 kHz, and whether it ended by itself."""
 _REPORT_S = 15.0
 _MAX_UTTERANCES = 32
-"""Utterances in progress, being spoken or recognised; bounds the memory."""
+"""Utterances in progress, being spoken or judged; bounds the memory."""
 
 
 @dataclass(slots=True)
@@ -122,14 +122,14 @@ class _Progress:
             print(f"{name}: {self.done} of {self.total}", file=sys.stderr, flush=True)
 
 
-class RecogniserPool:
-    """A recogniser process per core."""
+class JudgePool:
+    """A process with a judge per core."""
 
     def __init__(self) -> None:
         # Spawned, because this process has threads.
-        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), recogniser.open_recogniser)
+        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), judge.open_judge)
 
-    def __enter__(self) -> RecogniserPool:
+    def __enter__(self) -> JudgePool:
         return self
 
     def __exit__(
@@ -137,14 +137,14 @@ class RecogniserPool:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    async def recognise(self, pcm: Pcm, candidates: Sequence[str]) -> recogniser.Recognition:
-        """Recognise float32 [n] at 24 kHz."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, recogniser.recognise, for_recogniser(pcm), tuple(candidates))
+    async def judge(self, pcm: Pcm) -> judge.Judgement:
+        """Judge float32 [n] at 24 kHz."""
+        samples = resampled(pcm, SAMPLE_RATE_HZ, judge.RATE_HZ)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, samples)
 
 
 async def perform(
-    name: str, tasks: Sequence[Task], make: Make, recognisers: RecogniserPool, log: MeasurementLog, until_s: float = inf
+    name: str, tasks: Sequence[Task], make: Make, judges: JudgePool, log: MeasurementLog, until_s: float = inf
 ) -> None:
     """Make and measure every task that is not in the log yet, and add it to the log.
 
@@ -156,11 +156,10 @@ async def perform(
     async def one(task: Task) -> None:
         try:
             pcm, ended = await make(task)
-            recognition = await recognisers.recognise(pcm, task.candidates)
+            judgement = await judges.judge(pcm)
         finally:
             slots.release()
         extent = speech_extent(pcm)
-        chosen = recognition.choice == 0 if task.candidates else None
         log.add(
             Measurement(
                 task.key,
@@ -169,8 +168,8 @@ async def perform(
                 extent.leading_silence_s,
                 extent.speech_s,
                 extent.pauses_s,
-                recognition.text,
-                chosen,
+                judgement.text,
+                judgement.mos,
             )
         )
         progress.step(name)
@@ -184,7 +183,7 @@ async def perform(
 
 
 async def from_source(task: Task) -> tuple[Pcm, bool]:
-    """`Make` with flite."""
+    """`Make` with the source voices."""
     return sources.read(task.key.voice, task.key.spoken), True
 
 

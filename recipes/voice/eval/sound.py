@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 from voxgate.codecs.resample import Resampler
 from voxgate.pipeline.silence import QUIET_RMS
 
-RECOGNISER_HZ = 16_000
 _WINDOW = SAMPLE_RATE_HZ // 100
 PAUSE_S = 0.15
 """Shorter silences belong to words; the closure of a stop lasts about 0.1 s."""
@@ -48,9 +46,3 @@ def resampled(pcm: Pcm, in_hz: int, out_hz: int) -> Pcm:
     """Resample float32 [n]."""
     resampler = Resampler(in_hz, out_hz)
     return np.concatenate([resampler.push(pcm), resampler.finish()])
-
-
-def for_recogniser(pcm: Pcm) -> NDArray[np.int16]:
-    """Convert float32 [n] at 24 kHz to the recogniser's int16 at 16 kHz."""
-    sound = resampled(pcm, SAMPLE_RATE_HZ, RECOGNISER_HZ)
-    return (np.clip(sound, -1, 1) * 32767).astype(np.int16)

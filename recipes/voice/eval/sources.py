@@ -1,23 +1,39 @@
-"""The source voices of the demo voice, flite's, resampled to 24 kHz."""
+"""The source voices, which a voice imitates: flite's and hibari's, at 24 kHz."""
 
 from __future__ import annotations
 
+import os
+import re
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
-from train.speech.flite import RATE_HZ as FLITE_HZ
-from train.speech.flite import VOICES, Flite
+from train.speech import flite, hibari
+from train.speech.synthesis import GAIN, sentence
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
 from .sound import resampled
 
-__all__ = ["VOICES", "read"]
-
-_readers: dict[str, Flite] = {}
+VOICES = (hibari.VOICE, *flite.VOICES)
 
 
 def read(voice: str, spoken: str) -> NDArray[np.float32]:
-    """Flite's reading of a text in its spoken form, float32 [n] at 24 kHz. Raises OSError without its libraries."""
-    if voice not in _readers:
-        _readers[voice] = Flite(voice)
-    samples = _readers[voice].read(spoken).samples
-    return resampled(samples.astype(np.float32) / np.float32(32768), FLITE_HZ, SAMPLE_RATE_HZ)
+    """The source's reading of a text in its spoken form, float32 [n]. Raises OSError without its files."""
+    if voice in flite.VOICES:
+        samples = _flite(voice).read(spoken).samples
+        return resampled(samples.astype(np.float32) / np.float32(32768), flite.RATE_HZ, SAMPLE_RATE_HZ)
+    # hibari reads one sentence at a time, with more silence around it than speech has.
+    parts = [sentence(_hibari().read(part), GAIN).samples for part in re.split(r"(?<=[.?!])\s+", spoken)]
+    return np.concatenate(parts).astype(np.float32) / np.float32(32768)
+
+
+@cache
+def _flite(voice: str) -> flite.Flite:
+    return flite.Flite(voice)
+
+
+@cache
+def _hibari() -> hibari.Hibari:
+    """From the folder $HIBARI, into which scripts/eval-voice unpacks the package."""
+    return hibari.Hibari(Path(os.environ["HIBARI"]))

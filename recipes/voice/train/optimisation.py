@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 
 class TimeBudget:
-    """The seconds given to a step."""
+    """The seconds given to a step, fewer if it would end after `until` (seconds since the epoch)."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, until: float = math.inf) -> None:
+        self.seconds = max(1.0, min(seconds, until - time.time()))
         self._began = time.monotonic()
 
     @property

@@ -24,38 +24,41 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     work = str(args.work)
     module = [sys.executable, "-u", "-m"]
     codes_device = args.codes_device or args.talker_device
+    until = [] if args.until is None else ["--until", str(args.until)]
     return {
         "speech": [*module, "train.speech.synthesis", work, "--processes", str(args.processes)],
         "codes": [
             *[*module, "train.codec.train_tokenizer", work, "--seconds", str(args.codes_seconds)],
-            *["--device", codes_device, "--seed", str(args.seed)],
+            *["--device", codes_device, "--seed", str(args.seed), *args.codes_options.split()],
         ],
         "decoder": [
             *[*module, "train.codec.train_decoder", work, "--seconds", str(args.decoder_seconds)],
-            *["--device", args.codec_device, "--seed", str(args.seed), *args.decoder_options.split()],
+            *["--device", args.codec_device, "--seed", str(args.seed), *until, *args.decoder_options.split()],
         ],
         "talker": [
             *[*module, "train.talker.train_talker", work, "--seconds", str(args.talker_seconds)],
-            *["--device", args.talker_device, "--seed", str(args.seed), *args.talker_options.split()],
+            *["--device", args.talker_device, "--seed", str(args.seed), *until, *args.talker_options.split()],
         ],
     }
 
 
 def start(args: argparse.Namespace) -> None:
-    """Start all steps. Exits if W already has weights."""
+    """Start the steps. Exits if W already has their weights."""
     logs = args.work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    for name in ("codes", "decoder", "talker"):
+    steps = args.steps.split(",")
+    for name in {"codes", "decoder", "talker"}.intersection(steps):
         weights = args.work / f"{name}.safetensors"
         if weights.exists():
             raise SystemExit(f"{weights} exists already: start the missing steps one by one")
-    pids = {}
+    before = args.work / "pids.json"
+    pids = json.loads(before.read_text("utf-8"))["pids"] if before.exists() else {}
     here = Path(__file__).resolve().parent.parent
-    for name, command in commands(args).items():
+    for name in steps:
         one_thread = {"OMP_NUM_THREADS": "1" if name == "speech" else "2", "PYTHONUNBUFFERED": "1"}
         with (logs / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                command,
+                commands(args)[name],
                 cwd=here,
                 env={**os.environ, **one_thread, "TOKENIZERS_PARALLELISM": "true"},
                 stdin=subprocess.DEVNULL,
@@ -64,8 +67,8 @@ def start(args: argparse.Namespace) -> None:
                 start_new_session=True,
             )
         pids[name] = process.pid
-    (args.work / "pids.json").write_text(json.dumps({"started": time.time(), "pids": pids}), encoding="utf-8")
-    print(f"started {', '.join(pids)}; logs in {logs}")
+    before.write_text(json.dumps({"started": time.time(), "pids": pids}), encoding="utf-8")
+    print(f"started {args.steps}; logs in {logs}")
 
 
 def _alive(pid: int) -> bool:
@@ -116,6 +119,8 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--status", action="store_true")
     parser.add_argument("--stop", action="store_true")
+    parser.add_argument("--steps", default=",".join(STEPS), help="steps to start")
+    parser.add_argument("--until", type=float, help="decoder and talker end at this time, in seconds since 1970")
     parser.add_argument("--keep-speech", type=int, metavar="N", help="stop all but N speech processes")
     parser.add_argument("--talker-device", default="cuda:0")
     parser.add_argument("--codec-device", default="cuda:0")
@@ -123,6 +128,9 @@ def main() -> None:
     parser.add_argument("--codes-seconds", type=float, default=130)
     parser.add_argument("--decoder-seconds", type=float, default=540)
     parser.add_argument("--talker-seconds", type=float, default=1000)
+    parser.add_argument(
+        "--codes-options", default="", help="more options of train.codec.train_tokenizer, as one string"
+    )
     parser.add_argument(
         "--decoder-options", default="", help="more options of train.codec.train_decoder, as one string"
     )

@@ -23,7 +23,7 @@ TEXT_VOCABULARY = 2048
 CODEC_PAD, CODEC_BOS, CODEC_EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1, CODEBOOK_SIZE + 2
 CODEC_THINK, CODEC_NOTHINK = CODEBOOK_SIZE + 3, CODEBOOK_SIZE + 4
 CODEC_THINK_BOS, CODEC_THINK_EOS = CODEBOOK_SIZE + 5, CODEBOOK_SIZE + 6
-SPEAKERS = {"slt": CODEBOOK_SIZE + 8, "rms": CODEBOOK_SIZE + 9, "awb": CODEBOOK_SIZE + 10}
+SPEAKERS = {"heart": CODEBOOK_SIZE + 8}
 TRAINED_ROWS = CODEBOOK_SIZE + 16
 """Rows of the codec vocabulary that are trained."""
 PUBLISHED_ROWS = CODEBOOK_SIZE + 1024
@@ -64,10 +64,10 @@ TALKER = LayerStackSize(320, 896, 7, 6, 2, 64, 1e-6)
 PREDICTOR = LayerStackSize(192, 384, 4, 3, 1, 64, 1e-6)
 DECODER = DecoderSize(
     codebook_dim=192,
-    latent=192,
-    transformer=LayerStackSize(256, 512, 4, 4, 4, 64, 1e-5, qk_norm=False, layer_scale=0.1),
+    latent=256,
+    transformer=LayerStackSize(256, 512, 6, 4, 4, 64, 1e-5, qk_norm=False, layer_scale=0.1),
     sliding_window=24,
     upsampling_ratios=(2, 2),
     upsample_rates=(8, 5, 4, 3),
-    vocoder=320,
+    vocoder=512,
 )

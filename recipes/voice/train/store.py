@@ -16,14 +16,14 @@ from torch import Tensor
 
 from .codec.mel_tokenizer import MelTokenizer
 from .sizes import CODEBOOKS, FRAME_SAMPLES, FRAMES_PER_HOUR, PHONES_PER_FRAME, SPEAKERS
-from .speech.audio import resample_16_to_24, tokenizer_mel
+from .speech.audio import tokenizer_mel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedChunk:
     """Up to 200 consecutive sentences of one voice.
 
-    audio: int16 [frames * 1280] at 16 kHz. phones: uint8 [frames, 4]. lines, frames: line number and length of each
+    audio: int16 [frames * 1920] at 24 kHz. phones: uint8 [frames, 4]. lines, frames: line number and length of each
     sentence.
     """
 
@@ -40,7 +40,7 @@ def read_chunk(description: Path) -> RecordedChunk:
     audio = np.load(description.with_suffix(".npy"))
     phones = np.load(description.with_suffix(".ph.npy"))
     total = sum(about["frames"])
-    if len(audio) != total * 1280 or len(phones) != total or len(about["idx"]) != len(about["frames"]):
+    if len(audio) != total * FRAME_SAMPLES or len(phones) != total or len(about["idx"]) != len(about["frames"]):
         raise ValueError(f"{description}: {len(audio)} samples and {len(phones)} phones for {total} frames")
     if about["voice"] not in SPEAKERS:
         raise ValueError(f"{description}: unknown voice {about['voice']!r}")
@@ -139,15 +139,14 @@ class SpeechStore:
         if not self.has_room_for(chunk):
             return []
         start, count = self.frames, sum(chunk.frames)
-        samples = torch.from_numpy(chunk.audio).to(self._device).float()
-        audio = resample_16_to_24(samples)
+        audio = torch.from_numpy(chunk.audio).to(self._device)
         self.phones[start : start + count] = torch.from_numpy(chunk.phones).to(self._device)
         if self.audio is not None:
-            self.audio[start * FRAME_SAMPLES : (start + count) * FRAME_SAMPLES] = audio.clamp(-32767, 32767).short()
+            self.audio[start * FRAME_SAMPLES : (start + count) * FRAME_SAMPLES] = audio
         if self.codes is not None:
             if tokenizer is None:
                 raise ValueError("storing codes needs a tokenizer")
-            self.codes[start : start + count] = encode(tokenizer, audio / 32768).short()
+            self.codes[start : start + count] = encode(tokenizer, audio.float() / 32768).short()
         self.frames += count
         utterances = []
         for line, frames in zip(chunk.lines, chunk.frames, strict=True):

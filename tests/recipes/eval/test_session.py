@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from eval.judge import Judgement
 from eval.measurements import VOICE, MeasurementLog, UtteranceKey
 from eval.plan import EvaluationText, Task
-from eval.recogniser import Recognition
 from eval.session import Speaker, SynthesizedUtterance, perform
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
@@ -18,16 +17,16 @@ from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.interface import SamplingOptions
 
 TASKS = [
-    Task(EvaluationText("sentences", text, text), UtteranceKey(VOICE, "slt", text), candidates)
-    for text, candidates in (("one.", ("one.", "two.")), ("two.", ("two.", "one.")), ("three.", ()))
+    Task(EvaluationText("sentences", text, text), UtteranceKey(VOICE, "slt", text))
+    for text in ("one.", "two.", "three.")
 ]
 
 
-class ConstantRecogniser:
-    """A `RecogniserPool` that always returns the same transcript, and the first candidate for 1 s of audio."""
+class ConstantJudge:
+    """A `JudgePool` that always returns the same transcript, and scores audio by its seconds."""
 
-    async def recognise(self, pcm: np.ndarray, candidates: Sequence[str]) -> Recognition:
-        return Recognition("one", 0 if candidates and len(pcm) == 24_000 else None)
+    async def judge(self, pcm: np.ndarray) -> Judgement:
+        return Judgement("one", len(pcm) / 24_000)
 
 
 async def make(task: Task) -> tuple[np.ndarray, bool]:
@@ -36,13 +35,13 @@ async def make(task: Task) -> tuple[np.ndarray, bool]:
 
 async def test_measurements_are_logged(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements")
-    await perform("slt", TASKS, make, ConstantRecogniser(), log)
+    await perform("slt", TASKS, make, ConstantJudge(), log)
     assert [
-        (measurement.seconds, measurement.ended, measurement.chosen, measurement.transcript) for measurement in log
+        (measurement.seconds, measurement.ended, measurement.mos, measurement.transcript) for measurement in log
     ] == [
-        (1.0, True, True, "one"),
-        (2.0, True, False, "one"),
-        (1.0, False, None, "one"),
+        (1.0, True, 1.0, "one"),
+        (2.0, True, 2.0, "one"),
+        (1.0, False, 1.0, "one"),
     ]
 
 
@@ -56,12 +55,12 @@ async def test_run_continues_a_stopped_one(tmp_path: Path) -> None:
         return await make(task)
 
     log = MeasurementLog(tmp_path / "measurements")
-    await perform("slt", TASKS[:2], make_two, ConstantRecogniser(), log)
+    await perform("slt", TASKS[:2], make_two, ConstantJudge(), log)
     with pytest.raises(ExceptionGroup):
-        await perform("slt", TASKS, make_two, ConstantRecogniser(), log)
+        await perform("slt", TASKS, make_two, ConstantJudge(), log)
     again = MeasurementLog(tmp_path / "measurements")
     assert len(again) == 2
-    await perform("slt", TASKS, make_two, ConstantRecogniser(), again)
+    await perform("slt", TASKS, make_two, ConstantJudge(), again)
     assert made == ["one.", "two.", "three.", "three."]
     assert len(again) == 3
 
@@ -69,9 +68,9 @@ async def test_run_continues_a_stopped_one(tmp_path: Path) -> None:
 async def test_no_task_starts_after_deadline(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements")
     now_s = asyncio.get_running_loop().time()
-    await perform("slt", TASKS, make, ConstantRecogniser(), log, until_s=now_s)
+    await perform("slt", TASKS, make, ConstantJudge(), log, until_s=now_s)
     assert len(log) == 0
-    await perform("slt", TASKS, make, ConstantRecogniser(), log, until_s=now_s + 60)
+    await perform("slt", TASKS, make, ConstantJudge(), log, until_s=now_s + 60)
     assert len(log) == 3
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import train
 
 FOLDER = Path(train.__file__).parent
-INSTALLED = {"torch", "numpy", "tokenizers", "safetensors"}
+INSTALLED = {"onnxruntime", "hibari", "torch", "numpy", "tokenizers", "safetensors"}
 AT_HOME = {"text/corpus.py", "text/further.py", "speech/word_times.py", "speech/check_word_times.py", "plots.py"}
 """Commands that run where this project is installed."""
 

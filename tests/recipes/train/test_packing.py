@@ -22,7 +22,7 @@ from train.talker.packing import (
 LINES = TokenLines.of([[10 + line] * (3 + line % 5) for line in range(60)])
 
 
-def utterances(voices=("slt", "rms", "awb"), frames=(20, 31, 47), count=60):
+def utterances(voices=("heart",), frames=(20, 31, 47), count=60):
     start, made = 0, []
     for line in range(count):
         length = frames[line % len(frames)]
@@ -42,22 +42,22 @@ def documents(batch: PackedBatch):
 
 def test_document_has_prompt_text_speech_and_end():
     batch = empty_batch(1, 40)
-    spoken = [StoredUtterance("rms", 7, 100, 5), StoredUtterance("rms", 3, 30, 4)]
+    spoken = [StoredUtterance("heart", 7, 100, 5), StoredUtterance("heart", 3, 30, 4)]
     tokens = np.array([21, 22, 23], np.int16)
 
-    end = write_document(batch, 0, 2, "rms", tokens, spoken)
+    end = write_document(batch, 0, 2, "heart", tokens, spoken)
 
     speech = 2 + PROMPT
-    assert end == speech + 4 + 4 + 1, "the silent frame between two sentences is left out"
+    assert end == speech + 5 + 4 + 1
     assert batch.text[0, 2:speech].tolist() == list(PROMPT_TEXT)
-    assert batch.text[0, speech:end].tolist() == [21, 22, 23, sizes.TEXT_EOS] + [sizes.TEXT_PAD] * 5
+    assert batch.text[0, speech:end].tolist() == [21, 22, 23, sizes.TEXT_EOS] + [sizes.TEXT_PAD] * 6
     assert batch.entry[0, 2:end].tolist() == [
         *[ABSENT] * 3,
-        *[sizes.CODEC_NOTHINK, sizes.CODEC_THINK_BOS, sizes.CODEC_THINK_EOS, sizes.SPEAKERS["rms"], sizes.CODEC_PAD],
+        *[sizes.CODEC_NOTHINK, sizes.CODEC_THINK_BOS, sizes.CODEC_THINK_EOS, sizes.SPEAKERS["heart"], sizes.CODEC_PAD],
         sizes.CODEC_BOS,
-        *[ABSENT] * 8,
+        *[ABSENT] * 9,
     ]
-    frames = [100, 101, 102, 103, 30, 31, 32, 33]
+    frames = [100, 101, 102, 103, 104, 30, 31, 32, 33]
     assert batch.target[0, 2:end].tolist() == [ABSENT] * PROMPT + [*frames, END]
     assert batch.history[0, 2:end].tolist() == [ABSENT] * PROMPT + [ABSENT, *frames]
     assert batch.position[0, 2:end].tolist() == list(range(end - 2))
@@ -67,7 +67,7 @@ def test_document_has_prompt_text_speech_and_end():
 def test_document_may_have_trailing_silence():
     batch = empty_batch(1, 40)
     end = write_document(
-        batch, 0, 0, "rms", np.array([21, 22], np.int16), [StoredUtterance("rms", 7, 100, 3)], trailing_silence=2
+        batch, 0, 0, "heart", np.array([21, 22], np.int16), [StoredUtterance("heart", 7, 100, 3)], trailing_silence=2
     )
     assert end == PROMPT + 3 + 2 + 1
     assert batch.target[0, PROMPT:end].tolist() == [100, 101, 102, 102, 102, END]
@@ -117,11 +117,9 @@ def test_documents_have_one_voice_and_complete_sentences():
         while at < len(target) - 1:
             part = by_frame[int(target[at])]
             assert part.voice == voice
-            last = at + part.frames == len(target) - 1
-            frames = part.frames if last else part.frames - 1
-            assert target[at : at + frames].tolist() == list(range(part.start, part.start + frames))
+            assert target[at : at + part.frames].tolist() == list(range(part.start, part.start + part.frames))
             said.append(part)
-            at += frames
+            at += part.frames
         tokens = np.concatenate([LINES.line(part.line) for part in said]).tolist()
         text = batch.text[row, start + PROMPT : end].tolist()
         assert text[: len(tokens) + 1] == [*tokens, sizes.TEXT_EOS]
@@ -162,14 +160,14 @@ def test_new_utterances_join_present_round():
     deck = ShuffledPool(np.random.default_rng(0))
     deck.add(utterances(count=10))
     first = [deck.draw(100) for _ in range(4)]
-    deck.add([StoredUtterance("slt", 99, 0, 10)])
+    deck.add([StoredUtterance("heart", 99, 0, 10)])
     rest = [deck.draw(100) for _ in range(7)]
     assert sorted(part.line for part in [*first, *rest]) == [*range(10), 99]
 
 
 def test_utterance_that_does_not_fit_stays_in_pool():
     deck = ShuffledPool(np.random.default_rng(0))
-    deck.add([StoredUtterance("slt", 0, 0, 50)])
+    deck.add([StoredUtterance("heart", 0, 0, 50)])
     assert deck.draw(49) is None
     assert deck.draw(50) is not None
 

@@ -4,12 +4,14 @@ import argparse
 import json
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from train import mean_weights, run
+from train.optimisation import TimeBudget
 from train.plots import FIGURES, curve, read_logs
 from train.run_files import TrainingLog
 
@@ -23,9 +25,12 @@ def arguments(work, **changed):
         "codes_seconds": 130.0,
         "decoder_seconds": 540.0,
         "talker_seconds": 1000.0,
+        "codes_options": "",
         "decoder_options": "",
         "talker_options": "",
         "processes": 3,
+        "steps": ",".join(run.STEPS),
+        "until": None,
         "seed": 5,
     }
     return argparse.Namespace(**{**values, **changed})
@@ -44,6 +49,13 @@ def test_steps_receive_device_and_seconds(tmp_path):
     assert option(lines["talker"], "--rows") == "4"
     assert lines["talker"][-1] == "--eager"
     assert all(option(lines[step], "--seed") == "5" for step in run.STEPS[1:])
+
+
+def test_decoder_and_talker_end_at_given_time(tmp_path):
+    lines = run.commands(arguments(tmp_path, until=1234.5))
+    assert [option(lines[step], "--until") for step in ("decoder", "talker")] == ["1234.5", "1234.5"]
+    assert TimeBudget(100.0, time.time() + 10).seconds == pytest.approx(10, abs=0.5)
+    assert TimeBudget(5.0, time.time() + 10).seconds == 5.0
 
 
 def test_existing_weights_are_not_overwritten(tmp_path):

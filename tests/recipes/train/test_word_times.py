@@ -1,4 +1,4 @@
-"""Word times: counts of phones by code, the letter-to-phone network, and flite's true times."""
+"""Word times: counts of phones by code, the letter-to-phone network, and the teacher's true times."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from train.speech import synthesis as speech
 from train.speech.check_word_times import true_spans
-from train.speech.flite import PHONES, FlitePhone, FliteReading, FliteWord
 from train.speech.letters import LETTERS, PhoneIndices, train_letters
+from train.speech.reading import PHONES, Phone, Reading, Word
 from train.speech.synthesis import sentence
 from train.speech.word_times import PhoneCounts, tables
 from voxgate.pipeline.alignment.phones import Pronunciation
 
 PAU, DH, AX, S, IY = (PHONES.index(name) for name in ("pau", "dh", "ax", "s", "iy"))
 
-READING = FliteReading(
-    np.zeros(16_000, np.int16),
+READING = Reading(
+    np.repeat(np.array([0, 0.1, 0], np.float32), [4800, 10_080, 6720]),
     [
-        FlitePhone("pau", 0.2),
-        FlitePhone("dh", 0.24),
-        FlitePhone("ax", 0.3),
-        FlitePhone("s", 0.46),
-        FlitePhone("iy", 0.62),
-        FlitePhone("pau", 0.9),
+        Phone("pau", 0.2),
+        Phone("dh", 0.24),
+        Phone("ax", 0.3),
+        Phone("s", 0.46),
+        Phone("iy", 0.62),
+        Phone("pau", 0.9),
     ],
-    [FliteWord("the", 0.2, 0.3), FliteWord("sea", 0.3, 0.62)],
+    [Word("the", 0.2, 0.3), Word("sea", 0.3, 0.62)],
 )
 """"The sea": phones of 40, 60, 160 and 160 ms after 200 ms of silence."""
 LEADING_SILENCE_S = 0.1
@@ -38,7 +38,6 @@ SILENT = 5
 @pytest.fixture(autouse=True)
 def _leading_silence_of_whole_hops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speech, "LEADING_SILENCE_S", LEADING_SILENCE_S)
-    monkeypatch.setattr(speech, "AUDIBLE_BY_S", LEADING_SILENCE_S)
 
 
 def counted() -> PhoneCounts:

@@ -6,6 +6,7 @@ this project installed. `docs/qwen3_tts.md`, sections 8.1 and 8.2, describes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -197,9 +198,31 @@ class CodecDecoderNetwork(nn.Module):
             [CausalConv1d(latent, size.vocoder, 7), *blocks, SnakeBeta(last), CausalConv1d(last, 1, 7)]
         )
 
+        self.steps_per_frame = math.prod(ratios)
+
     def forward(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        return self.vocode(self.features(codes, kept))
+
+    def features(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
+        """The vocoder's input, [batch, latent, T * steps_per_frame]."""
         x = self.pre_conv(self.quantizer.decode(codes, kept))
         x = self.pre_transformer.decode(x.transpose(1, 2)).transpose(1, 2)
         for stage in self.upsample:
             x = _apply_all(stage, x)
-        return _apply_all(self.decoder, x)[:, 0]
+        return x
+
+    def vocode(self, features: Tensor) -> Tensor:
+        """[batch, latent, T * steps_per_frame] -> audio [batch, T * 1920]."""
+        *blocks, last = self.decoder
+        x = _apply_all(blocks, features)
+        with torch.autocast(x.device.type, enabled=False):  # in half precision the waveform has audible noise
+            return last(x.float())[:, 0]
+
+    def part(self, codes: Tensor, kept: Tensor, first: Tensor, frames: int) -> Tensor:
+        """Audio [batch, frames * 1920] from frame `first`, int [batch, 1], on, without the vocoder's history.
+
+        The vocoder needs most of the time and memory, and less history than the transformer.
+        """
+        steps = torch.arange(frames * self.steps_per_frame, device=codes.device)
+        place = (first * self.steps_per_frame + steps)[:, None].expand(-1, self.pre_conv.conv.out_channels, -1)
+        return self.vocode(self.features(codes, kept).gather(2, place))

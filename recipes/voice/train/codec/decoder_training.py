@@ -20,7 +20,9 @@ from .losses import Discriminators, discriminator_loss, envelope_loss, generator
 
 _RATE, _ADVERSARIAL_RATE, _DISCRIMINATOR_RATE = 8e-4, 4e-4, 3e-4
 _SPECTRAL_WEIGHT, _ENVELOPE_WEIGHT = 15.0, 25.0
-_ALL_LEVELS = 0.75
+_HISTORY_FRAMES = 2
+"""Most of the vocoder's receptive field."""
+_ALL_LEVELS = 0.9
 """Share of windows decoded from all sixteen codes; the others use the first four to fifteen."""
 
 
@@ -28,7 +30,7 @@ class DecoderTraining:
     """Updates the decoder, with or without discriminators.
 
     `step` has no data-dependent control flow and draws random numbers on the device only, so a CUDA graph can capture
-    it.     `discriminator_frames`: length of the part of each window that the discriminators see.
+    it. The losses see a random part of each window, `part_frames` long.
     """
 
     def __init__(
@@ -36,10 +38,10 @@ class DecoderTraining:
         decoder: CodecDecoderNetwork,
         discriminators: Discriminators,
         device: torch.device,
-        discriminator_frames: int,
+        part_frames: int,
     ) -> None:
         cuda = device.type == "cuda"
-        self.decoder, self._device, self._discriminator_frames = decoder, device, discriminator_frames
+        self.decoder, self._device, self._part_frames = decoder, device, part_frames
         self.discriminators = discriminators.to(device, memory_format=torch.channels_last)
         self._parameters = [p for p in decoder.parameters() if p.requires_grad]
 
@@ -54,7 +56,7 @@ class DecoderTraining:
         self._discriminator_optimizer = optimizer(list(self.discriminators.parameters()), 1e-2)
 
         # May be replaced by a compiled function.
-        self.decode: Any = decoder
+        self.decode: Any = decoder.part
 
     def set_rates(self, share: float, update: int, *, adversarial: bool) -> None:
         """Set the learning rates, 0 initially. share: elapsed share of the time."""
@@ -65,16 +67,22 @@ class DecoderTraining:
     def step(self, codes: Tensor, audio: Tensor, from_start: int, *, adversarial: bool) -> dict[str, Tensor]:
         """Update on codes int64 [batch, 16, T] and audio float [batch, T * 1920]; returns the losses.
 
-        The first `from_start` windows begin with a sentence, which has no history in use either. The others lack their
-        history, so their first frame is replaced by the true audio and does not contribute.
+        The first `from_start` windows begin with a sentence, where the vocoder has no history in use either, so their
+        losses are of their first frames. In the others, the first frames decoded only serve as the vocoder's history.
         """
         batch = codes.shape[0]
+        decoded_frames = _HISTORY_FRAMES + self._part_frames
+        anywhere = torch.randint(0, codes.shape[-1] - decoded_frames + 1, (batch, 1), device=self._device)
+        is_start = (torch.arange(batch, device=self._device) < from_start)[:, None]
+        first = anywhere.masked_fill(is_start, 0)
+        history = torch.full_like(first, _HISTORY_FRAMES).masked_fill(is_start, 0)
         some = torch.randint(4, CODEBOOKS, (batch,), device=self._device)
         kept = some.masked_fill(torch.rand(batch, device=self._device) < _ALL_LEVELS, CODEBOOKS)
         with half_precision(self._device):
-            made = self.decode(codes, kept).float()
-        opening = torch.cat([made[:from_start, :FRAME_SAMPLES], audio[from_start:, :FRAME_SAMPLES]])
-        made = torch.cat([opening, made[:, FRAME_SAMPLES:]], 1)
+            made = self.decode(codes, kept, first, decoded_frames).float()
+        samples = torch.arange(self._part_frames * FRAME_SAMPLES, device=self._device)
+        made = made.gather(1, history * FRAME_SAMPLES + samples)
+        audio = audio.gather(1, (first + history) * FRAME_SAMPLES + samples)
         losses = {"spectral": spectral_loss(made, audio), "envelope": envelope_loss(made, audio)}
         loss = _SPECTRAL_WEIGHT * losses["spectral"] + _ENVELOPE_WEIGHT * losses["envelope"]
         if adversarial:
@@ -87,12 +95,8 @@ class DecoderTraining:
         return {name: value.detach() for name, value in losses.items()}
 
     def _adversarial_losses(self, made: Tensor, audio: Tensor, losses: dict[str, Tensor]) -> None:
-        """Update the discriminators on a part of each window, then add the generator's losses to `losses`."""
-        samples = self._discriminator_frames * FRAME_SAMPLES
-        first = torch.randint(0, made.shape[-1] - samples + 1, (made.shape[0], 1), device=self._device)
-        part = first + torch.arange(samples, device=self._device)
-        generated, real = made.gather(1, part), audio.gather(1, part)
-        images = self.discriminators.images(torch.cat([real, generated.detach()]))
+        """Update the discriminators, then add the generator's losses to `losses`."""
+        images = self.discriminators.images(torch.cat([audio, made.detach()]))
         with half_precision(self._device):
             losses["discriminators"], real_features = discriminator_loss(self.discriminators, images)
         self._discriminator_optimizer.zero_grad(set_to_none=True)
@@ -100,7 +104,7 @@ class DecoderTraining:
         torch.nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0)
         self._discriminator_optimizer.step()
         self.discriminators.requires_grad_(False)
-        images = self.discriminators.images(generated)
+        images = self.discriminators.images(made)
         with half_precision(self._device):
             losses["adversarial"], losses["feature_matching"] = generator_loss(
                 self.discriminators, images, real_features

@@ -1,7 +1,8 @@
 """Step: trains the codec decoder. `python -m train.codec.train_decoder W --seconds 540`
 
-Reads W/speech and W/codes.safetensors; writes the averaged weights to W/decoder.safetensors every minute and at the
-end. Trains with spectral losses first, later with discriminators too. `--start` continues from earlier weights.
+Reads W/speech and W/codes.safetensors; writes the averaged weights to W/decoder.safetensors and the discriminators to
+W/discriminators.safetensors every minute and at the end. Trains with spectral losses first, later with discriminators
+too. `--start` and `--start-discriminators` continue from earlier weights.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import torch
@@ -49,14 +51,16 @@ def train(args: argparse.Namespace) -> None:
     cuda = device.type == "cuda"
     torch.manual_seed(args.seed)
     decoder = CodecDecoderNetwork().to(device)
-    training = DecoderTraining(decoder, Discriminators(), device, args.discriminator_frames)
+    training = DecoderTraining(decoder, Discriminators(), device, args.part_frames)
     from_start = args.windows // _FROM_START
     step: Callable[..., dict[str, Tensor]] = partial(training.step, from_start=from_start)
     if args.start is not None:
         decoder.load_state_dict(load_weights(args.start))
+    if args.start_discriminators is not None:
+        training.discriminators.load_state_dict(load_weights(args.start_discriminators))
     if cuda and not args.eager:
         torch.backends.cudnn.benchmark = True  # all shapes are constant
-        training.decode = torch.compile(decoder, dynamic=False)
+        training.decode = torch.compile(decoder.part, dynamic=False)
         if not args.no_graph:
             step = GraphedSteps(training, args.windows, args.frames, from_start)
         log.write(ready_s=time.monotonic() - began)
@@ -75,7 +79,7 @@ def train(args: argparse.Namespace) -> None:
         time.sleep(0.05)
     log.write(hours=store.hours, began_s=time.monotonic() - began)
 
-    clock, look, save, update = TimeBudget(args.seconds), Interval(2.0), Interval(60.0), 0
+    clock, look, save, update = TimeBudget(args.seconds, args.until), Interval(2.0), Interval(60.0), 0
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
             _take(reader, store, tokenizer, 8)
@@ -91,11 +95,16 @@ def train(args: argparse.Namespace) -> None:
             if not losses["spectral"].isfinite():
                 raise ArithmeticError(f"the loss is {float(losses['spectral'])}; the weights saved last remain valid")
         if save():
-            save_weights(args.work / "decoder.safetensors", average.model.state_dict())
+            _save(args.work, average.model, training)
         update += 1
-    save_weights(args.work / "decoder.safetensors", average.model.state_dict())
+    _save(args.work, average.model, training)
     log.write(done=update, seconds=clock.elapsed, hours=store.hours)
     reader.close()
+
+
+def _save(work: Path, average: CodecDecoderNetwork, training: DecoderTraining) -> None:
+    save_weights(work / "decoder.safetensors", average.state_dict())
+    save_weights(work / "discriminators.safetensors", training.discriminators.state_dict())
 
 
 def _take(reader: ChunkReader, store: SpeechStore, tokenizer: MelTokenizer, limit: int) -> None:
@@ -110,15 +119,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument(
+        "--until", type=float, default=inf, help="end at this time at the latest, in seconds since 1970"
+    )
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--start", type=Path, help="weights to continue from")
-    parser.add_argument("--windows", type=int, default=20)
+    parser.add_argument("--start-discriminators", type=Path, help="discriminators to continue with")
+    parser.add_argument("--windows", type=int, default=16)
     parser.add_argument("--frames", type=int, default=24, help="frames of each window")
+    parser.add_argument("--part-frames", type=int, default=6, help="frames of each window that the losses see")
     parser.add_argument(
-        "--discriminator-frames", type=int, default=10, help="frames of each window that discriminators see"
-    )
-    parser.add_argument(
-        "--discriminators-from", type=float, default=0.2, help="share of the time after which they are used"
+        "--discriminators-from", type=float, default=0.15, help="share of the time after which they are used"
     )
     parser.add_argument("--hours", type=float, default=45, help="hours of speech kept on the device")
     parser.add_argument("--min-frames", type=int, default=450_000, help="frames of speech to start with")

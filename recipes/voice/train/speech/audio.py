@@ -1,4 +1,4 @@
-"""Audio on the training device: resampling from 16 to 24 kHz, and log mel spectrograms."""
+"""Log mel spectrograms on the training device."""
 
 from __future__ import annotations
 
@@ -15,29 +15,7 @@ MEL_HOP = 240
 """Hop of the tokenizer's mel spectrogram in samples: 10 ms, eight per codec frame."""
 MEL_BINS = 100
 
-_TAPS = 50
-
 # Cached tensors must not be inference tensors, which cannot take part in training later.
-
-
-@cache
-@torch.inference_mode(False)
-def _resampler(device: torch.device) -> Tensor:
-    """Polyphase filter with three outputs per two inputs, a Kaiser-windowed sinc: float32 [taps, 3]."""
-    taps = torch.arange(_TAPS, dtype=torch.float64) - _TAPS // 2 + 1
-    phases = []
-    for phase in range(3):
-        distance = taps - 2 * phase / 3
-        window = torch.special.i0(8.0 * torch.sqrt((1 - (distance / (_TAPS / 2)) ** 2).clamp(min=0)))
-        weights = torch.sinc(distance * 0.97) * window
-        phases.append(weights / weights.sum())
-    return torch.stack(phases, 1).float().to(device)
-
-
-def resample_16_to_24(audio: Tensor) -> Tensor:
-    """Resample float [n] at 16 kHz, n even, to float [n * 3 / 2] at 24 kHz."""
-    padded = F.pad(audio, (_TAPS // 2 - 1, _TAPS // 2 + 1))
-    return (padded.unfold(0, _TAPS, 2)[: audio.numel() // 2] @ _resampler(audio.device)).flatten()
 
 
 @cache
@@ -70,4 +48,4 @@ def tokenizer_mel(audio: Tensor) -> Tensor:
     """The tokenizer's input: [batch, n] -> [batch, MEL_BINS, n / MEL_HOP], each frame centred on its samples."""
     fft = 1024
     margin = (fft - MEL_HOP) // 2
-    return log_mel(F.pad(audio, (margin, margin)), fft, MEL_HOP, MEL_BINS, 8500.0, 1e-4)
+    return log_mel(F.pad(audio, (margin, margin)), fft, MEL_HOP, MEL_BINS, 12_000.0, 1e-4)

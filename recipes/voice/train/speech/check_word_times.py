@@ -1,14 +1,13 @@
 """Step: measures the errors of word times. `python -m train.speech.check_word_times W [--checkpoint FOLDER]`
 
-Flite reads sentences that the phone table was not trained on (W/text/held_out.txt), and the tokenizer
+The teacher reads sentences that the phone table was not trained on (W/text/held_out.txt), and the tokenizer
 (W/codes.safetensors) encodes them. The gateway's word alignment follows the codes, and for comparison the audio alone,
-frame by frame; both are compared with flite's word times, which are exact.
+frame by frame; both are compared with the teacher's word times, which are exact.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,13 @@ from voxgate.pipeline.alignment.scorer import AcousticScorer
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
-from .audio import resample_16_to_24
-from .flite import VOICES, FliteReading
-from .synthesis import GAINS, RecordedSentence, sentence
+from .hibari import Hibari
+from .reading import Reading
+from .synthesis import GAIN, RecordedSentence, sentence
 from .word_times import Encode, first_codes, readings
 
 SENTENCES = 300
-"""Number of sentences, over all voices."""
+"""Number of sentences."""
 LOOKAHEAD_FRAMES = 3
 """Frames generated beyond the playback position at an interrupt, in the worst case."""
 
@@ -63,45 +62,36 @@ def interrupted_words(
     return found
 
 
-def true_spans(reading: FliteReading, recorded: RecordedSentence) -> Spans:
-    """Flite's word times, relative to the sentence cut from its reading."""
+def true_spans(reading: Reading, recorded: RecordedSentence) -> Spans:
+    """The teacher's word times, relative to the sentence cut from its reading."""
     shift_ms = recorded.words_ms[0] - 1000 * reading.words[0].start_s
     return [(1000 * word.start_s + shift_ms, 1000 * word.end_s + shift_ms) for word in reading.words]
 
 
-def check(texts: list[str], voices: list[str], phone_scorer: AcousticScorer, encode: Encode) -> None:
-    """Print a table of errors for each voice."""
-    spans: defaultdict[str, dict[str, list[Spans]]] = defaultdict(lambda: {"codes": [], "sound": [], "known": []})
-    found: defaultdict[str, dict[str, list[bool]]] = defaultdict(lambda: {"codes": [], "sound": []})
-    for voice, text, reading in readings(texts, voices):
-        recorded = sentence(reading, GAINS[voice])
-        pcm, codes = (
-            resample_16_to_24(torch.from_numpy(recorded.samples / np.float32(32768))).numpy(),
-            encode(recorded.samples),
-        )
+def check(texts: list[str], teacher: Hibari, phone_scorer: AcousticScorer, encode: Encode) -> None:
+    """Print a table of errors."""
+    spans: dict[str, list[Spans]] = {"codes": [], "sound": [], "known": []}
+    found: dict[str, list[bool]] = {"codes": [], "sound": []}
+    for text, reading in readings(texts, teacher):
+        recorded = sentence(reading, GAIN)
+        pcm, codes = recorded.samples / np.float32(32768), encode(recorded.samples)
         truth = true_spans(reading, recorded)
-        spans[voice]["known"].append(truth)
+        spans["known"].append(truth)
         for name, new_scorer in (("codes", lambda: phone_scorer), ("sound", CoarseScorer)):
-            spans[voice][name].append(aligned_spans(text, new_scorer(), pcm, codes))
-            found[voice][name] += interrupted_words(text, new_scorer(), pcm, codes, truth)
-    for voice, row in spans.items():
-        print(f"{voice}: {len(row['known'])} sentences, {sum(map(len, row['known']))} words")
-        print(
-            errors_table(
-                {f"aligned by {name}": word_time_errors(row[name], row["known"]) for name in ("codes", "sound")}
-            )
-        )
-        right = (f"{np.mean(answers):.1%} by {name}" for name, answers in found[voice].items())
-        print(f"interrupted every {FRAME_MS} ms, right in {', '.join(right)}")
+            spans[name].append(aligned_spans(text, new_scorer(), pcm, codes))
+            found[name] += interrupted_words(text, new_scorer(), pcm, codes, truth)
+    print(f"{len(spans['known'])} sentences, {sum(map(len, spans['known']))} words")
+    print(errors_table({f"aligned by {name}": word_time_errors(spans[name], spans["known"]) for name in found}))
+    right = (f"{np.mean(answers):.1%} by {name}" for name, answers in found.items())
+    print(f"interrupted every {FRAME_MS} ms, right in {', '.join(right)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.speech.check_word_times", description=__doc__)
-    parser.add_argument("work", type=Path, help="with text/held_out.txt and codes.safetensors")
+    parser.add_argument("work", type=Path, help="with text/held_out.txt, hibari and codes.safetensors")
     parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights (default: the work folder)")
     parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo")
-    parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help="over all voices")
+    parser.add_argument("--sentences", type=int, default=SENTENCES)
     options = parser.parse_args()
     torch.set_num_threads(1)
     table = load_phone_table(load_checkpoint(options.checkpoint))
@@ -112,7 +102,7 @@ def main() -> None:
     lines = (options.work / "text" / "held_out.txt").read_text("utf-8").splitlines()
     texts = [line.rpartition("\t")[2] for line in lines[: options.sentences]]
     encode = first_codes(options.weights or options.work)
-    check(texts, options.voices, PhoneScorer(table), encode)
+    check(texts, Hibari(options.work / "hibari"), PhoneScorer(table), encode)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Step: makes the phone table for word times. `python -m train.speech.word_times W [--checkpoint FOLDER]`
 
-Flite reads sentences of W/text/train.txt in every voice, with the times of phones; the tokenizer (W/codes.safetensors,
+The teacher reads sentences of W/text/train.txt, with the times of phones; the tokenizer (W/codes.safetensors,
 or collected) gives the first code of each frame. Their joint counts give the phones of each code, and the words the
 pronunciation of letters. Writes word_times.safetensors (310 kB) into the checkpoint's folder; it is valid for that
 checkpoint's first codebook only. Takes some minutes on a CPU.
@@ -26,18 +26,19 @@ from voxgate.pipeline.alignment.phones import PHONE_TABLE_FILE, codebook_digest
 from ..codec.mel_tokenizer import MelTokenizer
 from ..export import read_parts
 from ..sizes import CODEBOOK_SIZE, PHONES_PER_FRAME
-from .audio import resample_16_to_24, tokenizer_mel
-from .flite import PAUSE, PHONES, VOICES, Flite, FliteReading
+from .audio import tokenizer_mel
+from .hibari import Hibari
 from .letters import LETTERS, PhoneIndices, train_letters
-from .synthesis import GAINS, RecordedSentence, sentence
+from .reading import PAUSE, PHONES, Reading
+from .synthesis import GAIN, RecordedSentence, sentence
 
 SENTENCES = 4500
-"""Number of sentences over all voices: about five hours."""
+"""Number of sentences: about five hours."""
 SMOOTHING = 4.0
 """Pseudo-count of each code, distributed over phones by their prior."""
 
 Encode = Callable[[NDArray[np.int16]], NDArray[np.int16]]
-"""Samples at 16 kHz, in whole frames -> the first code of each frame."""
+"""Samples at 24 kHz, in whole frames -> the first code of each frame."""
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class PhoneCounts:
     """Number of each phone."""
     words: Counter[tuple[str, PhoneIndices]] = field(default_factory=Counter)
 
-    def add(self, reading: FliteReading, recorded: RecordedSentence, codes: NDArray[np.int16]) -> None:
+    def add(self, reading: Reading, recorded: RecordedSentence, codes: NDArray[np.int16]) -> None:
         """Count a reading, cut into the frames of `recorded`, which have `codes`."""
         np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), recorded.phones), 1)
         np.add.at(self.phones, [PHONES.index(phone.name) for phone in reading.phones], 1)
@@ -61,7 +62,7 @@ class PhoneCounts:
                 self.words[letters, phones] += 1
 
 
-def _phones(reading: FliteReading, start_s: float, end_s: float) -> Iterator[int]:
+def _phones(reading: Reading, start_s: float, end_s: float) -> Iterator[int]:
     """Numbers of the phones between two times."""
     begin_s = 0.0
     for phone in reading.phones:
@@ -89,25 +90,20 @@ def first_codes(work: Path) -> Encode:
 
     @torch.inference_mode()
     def encode(samples: NDArray[np.int16]) -> NDArray[np.int16]:
-        audio = resample_16_to_24(torch.from_numpy(samples / np.float32(32768)))
+        audio = torch.from_numpy(samples / np.float32(32768))
         codes: NDArray[np.int64] = model.encode(tokenizer_mel(audio[None]))[0, :, 0].numpy()
         return codes.astype(np.int16)
 
     return encode
 
 
-def readings(texts: Sequence[str], voices: Sequence[str]) -> Iterator[tuple[str, str, FliteReading]]:
-    """Yield voice, text and reading of each text; each voice reads its share, and unreadable texts are skipped."""
-    for number, voice in enumerate(voices):
-        flite = Flite(voice)
-        for text in texts[number :: len(voices)]:
-            try:
-                reading = flite.read(text)
-            except ValueError:
-                continue
-            if len(reading.words) == len(text.split()):
-                yield voice, text, reading
-        print(f"{voice} done", flush=True)
+def readings(texts: Sequence[str], teacher: Hibari) -> Iterator[tuple[str, Reading]]:
+    """Yield each text with its reading; unreadable texts are skipped."""
+    for text in texts:
+        try:
+            yield text, teacher.read(text)
+        except ValueError:
+            continue
 
 
 def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
@@ -125,13 +121,12 @@ def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.speech.word_times", description=__doc__)
-    parser.add_argument("work", type=Path, help="folder with text/train.txt and codes.safetensors")
+    parser.add_argument("work", type=Path, help="folder with text/train.txt, hibari and codes.safetensors")
     parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights (default: the work folder)")
     parser.add_argument(
         "--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo", help="folder to write into"
     )
-    parser.add_argument("--voices", nargs="+", default=list(VOICES), choices=VOICES)
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help="number of sentences over all voices")
+    parser.add_argument("--sentences", type=int, default=SENTENCES)
     parser.add_argument("--seed", type=int, default=8)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -139,8 +134,8 @@ def main() -> None:
     texts = [line.rpartition("\t")[2] for line in random.Random(options.seed).sample(lines, options.sentences)]
     encode = first_codes(options.weights or options.work)
     counts = PhoneCounts()
-    for voice, _, reading in readings(texts, options.voices):
-        recorded = sentence(reading, GAINS[voice])
+    for _, reading in readings(texts, Hibari(options.work / "hibari")):
+        recorded = sentence(reading, GAIN)
         counts.add(reading, recorded, encode(recorded.samples))
     hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600
     path = write(counts, options.checkpoint, options.seed)

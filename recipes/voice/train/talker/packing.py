@@ -123,11 +123,9 @@ def write_document(
 ) -> int:
     """Write one document into a row; returns the position after it. There must not be more tokens than frames.
 
-    Between sentences the last frame, which is silence, is left out, because flite pauses for 0.1 s there. The last
-    frame of the document is repeated `trailing_silence` times.
+    The last frame of the document, which is silence, is repeated `trailing_silence` times.
     """
-    frames = np.concatenate([np.arange(part.start, part.start + part.frames - 1) for part in utterances])
-    frames = np.append(frames, utterances[-1].start + utterances[-1].frames - 1)
+    frames = np.concatenate([np.arange(part.start, part.start + part.frames) for part in utterances])
     frames = np.concatenate([frames, np.repeat(frames[-1:], trailing_silence)])
     speech, end = start + PROMPT, start + PROMPT + len(frames) + 1
     where = (row, slice(start, end))
@@ -242,7 +240,7 @@ class Packer:
         other = len(self._variants) > 1 and self._rng.random() < 0.5
         variant = self._variants[int(self._rng.integers(1, len(self._variants))) if other else 0]
         tokens = np.concatenate([variant.line(part.line) for part in utterances])
-        return tokens[: sum(part.frames - 1 for part in utterances)]
+        return tokens[: sum(part.frames for part in utterances)]
 
 
 class PackingProcesses:

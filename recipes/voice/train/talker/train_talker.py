@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from math import inf
 from pathlib import Path
 
 import torch
@@ -53,6 +54,22 @@ def token_variants(tokenizer: Path, lines: list[str], dropouts: tuple[float, ...
         coder.model.dropout = dropout
         variants.append(TokenLines.of(encoding.ids for encoding in coder.encode_batch(lines)))
     return variants
+
+
+_OF_CODES = (
+    "model.codec_embedding.",
+    "codec_head.",
+    "code_predictor.model.codec_embedding.",
+    "code_predictor.lm_head.",
+)
+
+
+def load_talker(talker: TalkerNetwork, state: dict[str, Tensor]) -> None:
+    """Load weights; those of a talker with other codes lack what depends on codes. Raises ValueError for others."""
+    missing, unexpected = talker.load_state_dict(state, strict=False)
+    lacking = [name for name in missing if not name.startswith(_OF_CODES)]
+    if lacking or unexpected:
+        raise ValueError(f"the weights must be a talker's: missing tensors {lacking}, unexpected tensors {unexpected}")
 
 
 class TalkerTraining:
@@ -126,7 +143,7 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     talker = TalkerNetwork(dropout=args.dropout)
     if args.start is not None:
-        talker.load_state_dict(load_weights(args.start))
+        load_talker(talker, load_weights(args.start))
     model = TalkerLoss(talker).to(device)
     average = WeightAverage(model)
     training = TalkerTraining(model, device, args.rate, args.spans, compiled=cuda and not args.eager)
@@ -159,7 +176,13 @@ def train(args: argparse.Namespace) -> None:
         time.sleep(0.05)
     log.write(hours=store.hours, began_s=time.monotonic() - began)
 
-    clock, look, save, check, update = TimeBudget(args.seconds), Interval(1.0), Interval(75.0), Interval(30.0), 0
+    clock, look, save, check, update = (
+        TimeBudget(args.seconds, args.until),
+        Interval(1.0),
+        Interval(75.0),
+        Interval(30.0),
+        0,
+    )
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
             take(6)
@@ -208,6 +231,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=1000)
+    parser.add_argument(
+        "--until", type=float, default=inf, help="end at this time at the latest, in seconds since 1970"
+    )
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--start", type=Path, help="weights to continue from")
     parser.add_argument("--rows", type=int, default=48)

@@ -1,6 +1,6 @@
 """Step: makes the training text. `python -m train.text.corpus W`
 
-Reads W/debian; writes W/text/train.txt and W/text/held_out.txt, shuffled lines `source<TAB>sentence`. Sentences are in
+Reads W/debian; writes W/text/corpus.txt and W/text/held_out.txt, shuffled lines `source<TAB>sentence`. Sentences are in
 the spoken form that the gateway gives to the voice's tokenizer, without duplicates. The same packages give the same
 lines.
 """
@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.pool import Pool
 from pathlib import Path
 
@@ -33,10 +34,12 @@ def spoken(written: str) -> str:
 
 SEED = 8
 HELD_OUT_PER_MILLE = 4
-NUMBERS, REPLIES = 75_000, 70_000
+NUMBERS, REPLIES, SPELLED, LISTS = 75_000, 70_000, 24_000, 24_000
 FIXED_REPLIES = 40
 """Copies of each reply without a variable part, such as "Yes.", because these are frequent in use."""
-_KNOWN_ENGLISH = ("replies", "numbers", "words", "wordnet", "gcide")
+_SPELLED = "spelled"
+"""Source whose sentences may have many single letters."""
+_KNOWN_ENGLISH = ("replies", "numbers", _SPELLED, "lists", "words", "wordnet", "gcide")
 """Sources that are not checked for unknown words."""
 _BATCH_SENTENCES = 20_000
 EVALUATION = Path(__file__).parents[2] / "eval" / "prompts"
@@ -52,7 +55,7 @@ def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
     with multiprocessing.Pool() as pool:
         for name, written, most in _written(debian, rng):
             kept: list[tuple[str, str]] = []
-            for said in spoken_forms(pool, written):
+            for said in spoken_forms(pool, written, spelled=name == _SPELLED):
                 if said not in seen and (name in _KNOWN_ENGLISH or prose.is_english(said, known)):
                     seen.add(said)
                     kept.append((name, said))
@@ -72,6 +75,8 @@ def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str],
     # Templates come first, because a duplicate counts for the first source.
     yield "replies", list(templates.sentences("replies.txt", REPLIES)), REPLIES
     yield "numbers", list(templates.sentences("numbers.txt", NUMBERS)), NUMBERS
+    yield _SPELLED, list(templates.sentences("spelled.txt", SPELLED)), SPELLED
+    yield "lists", list(templates.sentences("lists.txt", LISTS)), LISTS
     yield "words", list(words.sentences(debian, rng)), sys.maxsize
     for source in SOURCES:
         found = _prose(debian, source)
@@ -83,16 +88,17 @@ def _prose(debian: Path, source: TextSource) -> list[str]:
     return [sentence for sentence in dict.fromkeys(found) if prose.is_prose(sentence)]
 
 
-def spoken_forms(pool: Pool, written: list[str]) -> Iterator[str]:
-    """Yield the spoken forms in order, in batches, because often not all are needed."""
+def spoken_forms(pool: Pool, written: list[str], *, spelled: bool = False) -> Iterator[str]:
+    """Yield the spoken forms in order, in batches, because often not all are needed. `spelled`: allow any letters."""
+    usable = partial(_usable_spoken_form, spelled=spelled)
     for part in range(0, len(written), _BATCH_SENTENCES):
-        yield from pool.imap(_usable_spoken_form, written[part : part + _BATCH_SENTENCES], chunksize=500)
+        yield from pool.imap(usable, written[part : part + _BATCH_SENTENCES], chunksize=500)
 
 
-def _usable_spoken_form(written: str) -> str:
+def _usable_spoken_form(written: str, *, spelled: bool) -> str:
     """The spoken form; empty if it is unsuitable."""
     said = spoken(written)
-    return said if prose.is_readable(said) else ""
+    return said if prose.is_readable(said, spelled=spelled) else ""
 
 
 def is_held_out(sentence: str) -> bool:
@@ -112,7 +118,7 @@ def main(work: Path) -> None:
     text = work / "text"
     text.mkdir(exist_ok=True)
     parts = {"held_out.txt": list(dict.fromkeys(line for line in lines if is_held_out(line[1])))}
-    parts["train.txt"] = [line for line in lines if not is_held_out(line[1])]
+    parts["corpus.txt"] = [line for line in lines if not is_held_out(line[1])]
     for name, part in parts.items():
         (text / name).write_text("".join(f"{source}\t{said}\n" for source, said in part), "utf-8")
         print(name, len(part), "sentences,", sum(said.count(" ") + 1 for _, said in part), "words")

@@ -71,9 +71,12 @@ def is_english(spoken: str, known: frozenset[str]) -> bool:
     return sum(word in known for word in words) >= 0.75 * len(words)
 
 
-def is_readable(spoken: str) -> bool:
-    """Whether a spoken form has a suitable length, and only pronounceable and inoffensive words."""
+def is_readable(spoken: str, *, spelled: bool = False) -> bool:
+    """Whether a spoken form has a suitable length, and only pronounceable and inoffensive words.
+
+    `spelled`: whether single letters are welcome.
+    """
     if not MIN_CHARACTERS <= len(spoken) <= MAX_CHARACTERS or _ODD_SPELLING.search(spoken) or _OFFENSIVE.search(spoken):
         return False
     words = [word.strip(",.?!;:") for word in spoken.split()]
-    return sum(len(word) == 1 and word not in "ai" for word in words) <= 2 + len(words) // 4
+    return spelled or sum(len(word) == 1 and word not in "ai" for word in words) <= 2 + len(words) // 4

@@ -52,16 +52,16 @@ class Templates:
         """A value for a slot; KeyError for one that there is not."""
         if slot in self._slots:
             return self._rng.choice(self._slots[slot])
-        if slot not in _NUMBERS:
+        if slot not in _MADE:
             raise KeyError(slot)
         return str(getattr(self, "_" + slot)())
 
-    # One method per slot of a kind of number, named _SLOT; see `_NUMBERS`.
+    # One method per slot of a kind of number, named _SLOT; see `_MADE`.
 
     def _digits(self, count: int) -> str:
         return "".join(self._rng.choices(string.digits, k=count))
 
-    def _letters(self, count: int) -> str:
+    def _capitals(self, count: int) -> str:
         return "".join(self._rng.choices(string.ascii_uppercase, k=count))
 
     def _small(self) -> int:
@@ -165,7 +165,7 @@ class Templates:
         return self._rng.choice((self._digits(10), "0" + self._digits(count), " ".join(self._digits(count))))
 
     def _lettercode(self) -> str:
-        return " ".join(self._letters(self._rng.randint(1, 3)) + self._digits(self._rng.randint(1, 4)))
+        return " ".join(self._capitals(self._rng.randint(1, 3)) + self._digits(self._rng.randint(1, 4)))
 
     def _spaced(self) -> str:
         return self._rng.choice((" ", " ", ", ")).join(self._digits(self._rng.randint(2, 8)))
@@ -180,10 +180,10 @@ class Templates:
         return "0" + self._digits(4) if self._rng.random() < 0.3 else " ".join(self._digits(5))
 
     def _plate(self) -> str:
-        return f"{' '.join(self._letters(self._rng.randint(2, 3)))} {self._digits(self._rng.randint(2, 4))}"
+        return f"{' '.join(self._capitals(self._rng.randint(2, 3)))} {self._digits(self._rng.randint(2, 4))}"
 
     def _flight(self) -> str:
-        return f"{' '.join(self._letters(2))} {self._rng.randint(10, 9999)}"
+        return f"{' '.join(self._capitals(2))} {self._rng.randint(10, 9999)}"
 
     def _gate(self) -> str:
         return self._rng.choice((str(self._small()), f"{self._rng.choice('ABCDEFG')}{self._small()}"))
@@ -195,6 +195,60 @@ class Templates:
         """A name spelled letter by letter."""
         name = self._rng.choice(self._slots["given"] + self._slots["family"])
         return self._rng.choice((" ", ", ", "-")).join(name.upper())
+
+    def _initials(self) -> str:
+        """Initials, letter by letter."""
+        return " ".join(self._capitals(self._rng.randint(2, 4)))
+
+    def _givenletters(self) -> str:
+        return " ".join(self._rng.choice(self._slots["given"]).upper())
+
+    def _familyletters(self) -> str:
+        return " ".join(self._rng.choice(self._slots["family"]).upper())
+
+    def _lettercodes(self) -> str:
+        """Letters and digits in any order."""
+        count = self._rng.randint(3, 8)
+        return " ".join(self._rng.choices(string.ascii_uppercase + 2 * string.digits, k=count))
+
+    def _word(self) -> str:
+        """A word, name or place as in an address: letters only."""
+        rng = self._rng
+        slot = rng.choice(("given", "family", "city", "object", "animal", "color", "adjective", "noun"))
+        return re.sub("[^a-z ]", "", rng.choice(self._slots[slot]).lower())
+
+    def _letters(self) -> str:
+        return " ".join(self._word().replace(" ", "").upper())
+
+    def _host(self) -> str:
+        rng = self._rng
+        name = rng.choice(("example", "gmail", "outlook", "yahoo", "icloud", "hotmail", self._word(), self._word()))
+        return f"{name} dot {rng.choice(('com', 'com', 'com', 'org', 'net', 'edu', 'co dot u k', 'i o', 'd e'))}"
+
+    def _mail(self) -> str:
+        """An e-mail address as it is said."""
+        rng = self._rng
+        given, family = (rng.choice(self._slots[slot]).lower() for slot in ("given", "family"))
+        digits = f" {self._small()}" if rng.random() < 0.25 else ""
+        user = rng.choice(
+            (
+                f"{given} dot {family}{digits}",
+                f"{given} {family}{digits}",
+                f"{given}{digits}",
+                f"{given[0]} {family}{digits}",
+                f"{given[0]} dot {family}",
+                f"{given} underscore {family}{digits}",
+                f"{given} dash {self._word()}",
+                rng.choice(("info", "support", "office", "sales", "hello", "help", "contact", "jobs")),
+            )
+        )
+        return f"{user} at {self._host()}"
+
+    def _site(self) -> str:
+        """A web address as it is said."""
+        rng = self._rng
+        path = f" slash {self._word()}" if rng.random() < 0.4 else ""
+        return f"{rng.choice(('', '', 'w w w dot '))}{self._host()}{path}"
 
     def _version(self) -> str:
         rng = self._rng
@@ -215,4 +269,4 @@ def lines(file: str) -> list[str]:
     return [line for line in written if line and not line.startswith("#")]
 
 
-_NUMBERS = frozenset(name[1:] for name in vars(Templates) if re.fullmatch(r"_[a-z]+", name)) - {"digits", "letters"}
+_MADE = frozenset(name[1:] for name in vars(Templates) if re.fullmatch(r"_[a-z]+", name)) - {"digits", "capitals"}

