@@ -13,24 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from . import sizes
+from .run_files import read_parts
 from .sizes import DECODER, PREDICTOR, TALKER, LayerStackSize
 
 _VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
-
-
-def read_parts(folder: Path, name: str) -> dict[str, Tensor]:
-    """Read NAME.safetensors, or all of NAME.N.safetensors. Raises FileNotFoundError if there is neither."""
-    paths = sorted(folder.glob(f"{name}.safetensors")) or sorted(folder.glob(f"{name}.*.safetensors"))
-    if not paths:
-        raise FileNotFoundError(f"{folder} has no {name}.safetensors")
-    state: dict[str, Tensor] = {}
-    for path in paths:
-        state.update(load_file(path))
-    return state
 
 
 def published_talker(state: dict[str, Tensor]) -> dict[str, Tensor]:

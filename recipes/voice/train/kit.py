@@ -1,4 +1,4 @@
-"""Packs what the training machine needs: text, tokenizer, the teacher and the recipe itself, about 20 MB.
+"""Packs what the training machine needs: text, tokenizer, the teacher and the recipe itself, about 18 MB.
 
     python -m train.kit W OUT              packs
     python -m train.kit --unpack OUT W     unpacks, on the training machine

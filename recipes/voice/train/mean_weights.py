@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .export import read_parts
-from .run_files import save_weights
+from .run_files import read_parts, save_weights
 
 NAME = "talker"
 

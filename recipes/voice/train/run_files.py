@@ -22,9 +22,20 @@ def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
     unfinished.replace(path)
 
 
+def read_parts(folder: Path, name: str) -> dict[str, Tensor]:
+    """Read NAME.safetensors, or all of NAME.N.safetensors. Raises FileNotFoundError if there is neither."""
+    paths = sorted(folder.glob(f"{name}.safetensors")) or sorted(folder.glob(f"{name}.*.safetensors"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no {name}.safetensors")
+    state: dict[str, Tensor] = {}
+    for path in paths:
+        state.update(load_file(path))
+    return state
+
+
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read weights in single precision, on the CPU."""
-    return {k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()}
+    """Read weights, whole or in parts (`read_parts`), in single precision, on the CPU. Raises FileNotFoundError."""
+    return {k: v.float() if v.is_floating_point() else v for k, v in read_parts(path.parent, path.stem).items()}
 
 
 class TrainingLog:

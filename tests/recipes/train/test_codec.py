@@ -13,8 +13,8 @@ from train.codec.losses import Discriminators, discriminator_loss, envelope_loss
 from train.codec.mel_tokenizer import Codebooks, MelTokenizer
 from train.codec.train_decoder import start_from_tokenizer
 from train.collect import collect
-from train.export import codec_config, export, read_parts
-from train.run_files import load_weights, save_weights
+from train.export import codec_config, export
+from train.run_files import load_weights, read_parts, save_weights
 from train.speech.audio import tokenizer_mel
 from train.store import ChunkReader, SpeechStore, encode, finished, read_chunk
 from train.talker.model import TalkerNetwork
@@ -72,7 +72,8 @@ def test_collected_parts_equal_saved_weights(tmp_path):
     parts = read_parts(tmp_path / "out", "talker")
     assert parts.keys() == talker.keys()
     assert all(torch.equal(parts[name], value.half()) for name, value in talker.items())
-    TalkerNetwork().load_state_dict(load_weights(tmp_path / "work" / "talker.safetensors"))
+    for folder in ("work", "out"):
+        TalkerNetwork().load_state_dict(load_weights(tmp_path / folder / "talker.safetensors"))
 
 
 def test_missing_weights_raise_file_not_found(tmp_path):

@@ -18,6 +18,7 @@ from train.talker.loss import (
 )
 from train.talker.model import TalkerNetwork
 from train.talker.packing import END, PROMPT, Packer, TokenLines, empty_batch, write_document
+from train.talker.text_side import load_talker
 from train.talker.train_talker import TalkerTraining
 
 CPU = torch.device("cpu")
@@ -135,3 +136,28 @@ def test_ten_updates_lower_the_loss(own):
         losses.append(float(parts["first"] + parts["residual"].mean()))
     assert losses[-1] < losses[0] - 1.0
     assert torch.isfinite(torch.tensor(losses)).all()
+
+
+def test_talker_starts_from_weights_without_codes():
+    torch.manual_seed(0)
+    talker, other = TalkerNetwork(SMALL, SMALL_PREDICTOR), TalkerNetwork(SMALL, SMALL_PREDICTOR)
+    state = talker.state_dict()
+    load_talker(other, {name: value for name, value in state.items() if "codec_" not in name and "lm_head" not in name})
+    loaded = other.state_dict()
+    same = {name for name in state if torch.equal(state[name], loaded[name])}
+    assert {"model.text_embedding.weight", "text_projection.linear_fc1.weight"} <= same
+    assert "codec_head.weight" not in same
+    load_talker(other, state)
+    assert all(torch.equal(state[name], value) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize("change", [("model.norm.weight", None), ("extra", torch.zeros(1))])
+def test_weights_of_another_model_are_refused(change):
+    state = TalkerNetwork(SMALL, SMALL_PREDICTOR).state_dict()
+    name, value = change
+    if value is None:
+        del state[name]
+    else:
+        state[name] = value
+    with pytest.raises(ValueError, match=name):
+        load_talker(TalkerNetwork(SMALL, SMALL_PREDICTOR), state)

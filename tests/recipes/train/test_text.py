@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
-from train.text import corpus, further, prose, readers, templates, tokens, words
+from train.text import corpus, prose, readers, templates, tokens, words
 from train.text.corpus import spoken
+from train.text.part import selected
 from train.text.sources import SOURCES, TextSource, packages
 from train.text.templates import Templates
 from voxgate.pipeline.checkpoint.voice_config import load_voice_config
@@ -25,7 +26,7 @@ def tokenizer() -> TextTokenizer:
     return load_tokenizer(VOICE)
 
 
-@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
+@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt", "lists.txt", "spelled.txt"])
 def test_training_text_equals_gateway_text(tokenizer: TextTokenizer, file: str) -> None:
     rules = load_voice_config(VOICE).text
     for written in Templates(random.Random(1)).sentences(file, 200):
@@ -98,7 +99,7 @@ def test_other_languages_are_not_english() -> None:
     assert not prose.is_english("der hund sah die katze und lief nach haus.", KNOWN)
 
 
-@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt"])
+@pytest.mark.parametrize("file", ["replies.txt", "numbers.txt", "lists.txt", "spelled.txt"])
 def test_every_template_gives_readable_sentences(file: str) -> None:
     filling = Templates(random.Random(2))
     for template in templates.lines(file):
@@ -161,7 +162,8 @@ def test_corpus_has_no_duplicates_and_no_evaluation_sentences(monkeypatch: pytes
         ),
     )
     monkeypatch.setattr(corpus, "REPLIES", 20)
-    monkeypatch.setattr(corpus, "NUMBERS", 20)
+    for name in ("NUMBERS", "SPELLED", "LISTS"):
+        monkeypatch.setattr(corpus, name, 20)
     monkeypatch.setattr(words, "sentences", lambda *_: iter(["The word is dog."]))
     monkeypatch.setattr(words, "known", lambda _: KNOWN)
     evaluation = tmp_path / "sentences.txt"
@@ -209,13 +211,24 @@ def test_every_source_has_packages_and_licence() -> None:
     assert "wordnet-base" in packages()
 
 
-def test_further_text_has_short_unread_prose() -> None:
-    lines = ["wordnet\tit is a dog.", "replies\tyes.", "words\tdog, cat.", "fortunes\t" + "so " * 40 + "on."]
-    assert further.unread(lines) == [("wordnet", "it is a dog.")]
-
-
 def test_carrier_sentences_contain_every_name_once() -> None:
     names = [f"N{n:03}x" for n in range(300)]
     sentences = list(words.carried(names, random.Random(3), words.PEOPLE))
     assert sorted(re.findall(r"N\d+x", " ".join(sentences))) == names
     assert all(sentence[-1] in ".!?" for sentence in sentences)
+
+
+def test_words_may_be_spelled_in_sentences_of_that_source_only() -> None:
+    assert prose.is_readable("that's s a m p l e.", spelled=True)
+    assert not prose.is_readable("that's s a m p l e.")
+
+
+def test_parts_of_text_are_disjoint_and_complete() -> None:
+    lines = [f"{source}\tline {number}." for number in range(12) for source in ("wordnet", "replies", "lists")]
+    parts = [selected(lines, number) for number in range(6)]
+    for source, count in (("wordnet", 3), ("replies", 2), ("lists", 1)):
+        of_source = [[line for line in chosen if line.startswith(source)] for chosen in parts]
+        assert sorted(line for chosen in of_source[:count] for line in chosen) == sorted(
+            line for line in lines if line.startswith(source)
+        )
+        assert of_source[count % 6] == of_source[0]

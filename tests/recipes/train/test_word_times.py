@@ -10,7 +10,7 @@ import pytest
 from train.speech import synthesis as speech
 from train.speech.check_word_times import true_spans
 from train.speech.letters import LETTERS, PhoneIndices, train_letters
-from train.speech.reading import PHONES, Phone, Reading, Word
+from train.speech.reading import PHONES, Reading, TimedPhone, TimedWord
 from train.speech.synthesis import sentence
 from train.speech.word_times import PhoneCounts, tables
 from voxgate.pipeline.alignment.phones import Pronunciation
@@ -20,14 +20,14 @@ PAU, DH, AX, S, IY = (PHONES.index(name) for name in ("pau", "dh", "ax", "s", "i
 READING = Reading(
     np.repeat(np.array([0, 0.1, 0], np.float32), [4800, 10_080, 6720]),
     [
-        Phone("pau", 0.2),
-        Phone("dh", 0.24),
-        Phone("ax", 0.3),
-        Phone("s", 0.46),
-        Phone("iy", 0.62),
-        Phone("pau", 0.9),
+        TimedPhone("pau", 0.2),
+        TimedPhone("dh", 0.24),
+        TimedPhone("ax", 0.3),
+        TimedPhone("s", 0.46),
+        TimedPhone("iy", 0.62),
+        TimedPhone("pau", 0.9),
     ],
-    [Word("the", 0.2, 0.3), Word("sea", 0.3, 0.62)],
+    [TimedWord("the", 0.2, 0.3), TimedWord("sea", 0.3, 0.62)],
 )
 """"The sea": phones of 40, 60, 160 and 160 ms after 200 ms of silence."""
 LEADING_SILENCE_S = 0.1

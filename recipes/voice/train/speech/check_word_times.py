@@ -22,7 +22,7 @@ from voxgate.pipeline.alignment.scorer import AcousticScorer
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
-from .hibari import Hibari
+from .hibari import Hibari, unpacked
 from .reading import Reading
 from .synthesis import GAIN, RecordedSentence, sentence
 from .word_times import Encode, first_codes, readings
@@ -88,7 +88,7 @@ def check(texts: list[str], teacher: Hibari, phone_scorer: AcousticScorer, encod
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.speech.check_word_times", description=__doc__)
-    parser.add_argument("work", type=Path, help="with text/held_out.txt, hibari and codes.safetensors")
+    parser.add_argument("work", type=Path, help="with text/held_out.txt and codes.safetensors")
     parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights (default: the work folder)")
     parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo")
     parser.add_argument("--sentences", type=int, default=SENTENCES)
@@ -102,7 +102,7 @@ def main() -> None:
     lines = (options.work / "text" / "held_out.txt").read_text("utf-8").splitlines()
     texts = [line.rpartition("\t")[2] for line in lines[: options.sentences]]
     encode = first_codes(options.weights or options.work)
-    check(texts, Hibari(options.work / "hibari"), PhoneScorer(table), encode)
+    check(texts, Hibari(unpacked(options.work / "hibari")), PhoneScorer(table), encode)
 
 
 if __name__ == "__main__":

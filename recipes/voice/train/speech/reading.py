@@ -17,7 +17,7 @@ PHONES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Phone:
+class TimedPhone:
     """A phone and its end."""
 
     name: str
@@ -25,7 +25,7 @@ class Phone:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TimedWord:
     """A word of the text, without punctuation, and its times."""
 
     text: str
@@ -38,5 +38,5 @@ class Reading:
     """Speech float32 [n] at 24 kHz, all phones in order, pauses included, and the spoken words."""
 
     samples: NDArray[np.float32]
-    phones: list[Phone]
-    words: list[Word]
+    phones: list[TimedPhone]
+    words: list[TimedWord]

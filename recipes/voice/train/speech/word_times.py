@@ -24,10 +24,10 @@ from safetensors.numpy import save_file
 from voxgate.pipeline.alignment.phones import PHONE_TABLE_FILE, codebook_digest
 
 from ..codec.mel_tokenizer import MelTokenizer
-from ..export import read_parts
+from ..run_files import read_parts
 from ..sizes import CODEBOOK_SIZE, PHONES_PER_FRAME
 from .audio import tokenizer_mel
-from .hibari import Hibari
+from .hibari import Hibari, unpacked
 from .letters import LETTERS, PhoneIndices, train_letters
 from .reading import PAUSE, PHONES, Reading
 from .synthesis import GAIN, RecordedSentence, sentence
@@ -121,7 +121,7 @@ def write(counts: PhoneCounts, checkpoint: Path, seed: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m train.speech.word_times", description=__doc__)
-    parser.add_argument("work", type=Path, help="folder with text/train.txt, hibari and codes.safetensors")
+    parser.add_argument("work", type=Path, help="folder with text/train.txt and codes.safetensors")
     parser.add_argument("--weights", type=Path, help="folder of the tokenizer's weights (default: the work folder)")
     parser.add_argument(
         "--checkpoint", type=Path, default=Path(__file__).parents[4] / "voices" / "demo", help="folder to write into"
@@ -134,7 +134,7 @@ def main() -> None:
     texts = [line.rpartition("\t")[2] for line in random.Random(options.seed).sample(lines, options.sentences)]
     encode = first_codes(options.weights or options.work)
     counts = PhoneCounts()
-    for _, reading in readings(texts, Hibari(options.work / "hibari")):
+    for _, reading in readings(texts, Hibari(unpacked(options.work / "hibari"))):
         recorded = sentence(reading, GAIN)
         counts.add(reading, recorded, encode(recorded.samples))
     hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600

