@@ -6,12 +6,11 @@ The session works with these messages whatever the wire protocol is; other proto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import IntEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.errors import BadMessage, VoxgateError
@@ -28,31 +27,29 @@ from voxgate.pipeline.interface import (
 )
 from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
-from .errors import QUOTED_CHARACTERS
+from .message_parsing import MessageId, StrictMessage, UtteranceId, first_error, quoted_path
 
-UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-MessageId = Annotated[str, StringConstraints(max_length=128)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """An integer that JavaScript represents exactly."""
 
+SUBPROTOCOL = "voxgate.v1"
+"""WebSocket subprotocol of a client that ignores messages and fields that it does not know."""
+KEY_CHARACTERS = 4096
+"""Maximum length of an API key or token."""
 INSTRUCTIONS_CHARACTERS = 1000
 """Maximum length of a voice instruction; it is part of the prompt, whose length decides the time to first audio."""
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # From the client
 
 
-class _ClientMessage(_Message):
+class _ClientMessage(StrictMessage):
     id: MessageId | None = None
     """The client's own id of the message, which errors about it repeat."""
 
 
-class FormatFields(_Message):
+class FormatFields(StrictMessage):
     """Audio format in a `start` message: `bitrate` in bit/s, `packet_ms` of audio in each packet."""
 
     codec: Name = "opus"
@@ -75,7 +72,7 @@ class FormatFields(_Message):
         return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 
-class SamplingFields(_Message):
+class SamplingFields(StrictMessage):
     """Sampling options in a `start` message; None selects the voice's default."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -98,7 +95,7 @@ MARKUP_IGNORED = "markup_ignored"
 """Code of the warning that a control in the text is not honoured."""
 
 
-class PronunciationFields(_Message):
+class PronunciationFields(StrictMessage):
     """A term in a `start` message, and what is spoken for it."""
 
     term: Annotated[str, StringConstraints(max_length=MAX_TERM_CHARACTERS, pattern=r"\S")]
@@ -113,17 +110,18 @@ MAX_DICTIONARIES = 3
 """Most dictionaries that a `start` message names."""
 
 
-class Start(_ClientMessage):
-    """Begins an utterance; its text follows in `Text` messages."""
+Traceparent = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+"""W3C Trace Context, section 3.2."""
 
-    type: Literal["start"]
-    utterance: UtteranceId
+
+class StartOptions(_ClientMessage):
+    """How utterances are spoken and reported."""
+
     voice: Name | None = None
     language: Name = "auto"
     instructions: Annotated[str, StringConstraints(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
     format: FormatFields = FormatFields()
     sampling: SamplingFields = SamplingFields()
-    seed: Count | None = None
     layout: Literal["streaming", "non_streaming"] = "streaming"
     trim_silence: bool | None = None
     normalise: bool | None = None
@@ -135,6 +133,29 @@ class Start(_ClientMessage):
     volume: Annotated[float, Field(ge=0, le=MAX_VOLUME)] = 1.0
     pronunciations: Annotated[tuple[PronunciationFields, ...], Field(max_length=MAX_PRONUNCIATIONS)] = ()
     dictionaries: Annotated[tuple[Name, ...], Field(max_length=MAX_DICTIONARIES)] = ()
+    framing: Literal["packets", "raw"] = "packets"
+    offsets: Literal["code_points", "utf16"] = "code_points"
+
+
+class Defaults(StartOptions):
+    """Options of the utterances that the client starts from now on, in place of those of an earlier message."""
+
+    type: Literal["defaults"]
+
+
+class Start(StartOptions):
+    """Begins an utterance; its text follows in `Text` messages."""
+
+    type: Literal["start"]
+    utterance: UtteranceId
+    seed: Count | None = None
+    traceparent: Traceparent | None = None
+
+    def over(self, defaults: Defaults) -> Start:
+        """Returns the message with the options of `defaults` where it gives none."""
+        options = StartOptions.model_fields.keys() - {"id"}
+        given = {name: getattr(defaults, name) for name in defaults.model_fields_set & options}
+        return self.model_copy(update={name: given[name] for name in given.keys() - self.model_fields_set})
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
@@ -200,7 +221,20 @@ class Ping(_ClientMessage):
     type: Literal["ping"]
 
 
-ClientMessage = Start | Text | Flush | End | Interrupt | Ack | Ping
+class AskLimits(_ClientMessage):
+    """Requests a `limits` message with the same `id`."""
+
+    type: Literal["limits"]
+
+
+class Auth(_ClientMessage):
+    """First message of a client that cannot set headers: its API key or token. Ignored where the handshake had one."""
+
+    type: Literal["auth"]
+    key: Annotated[str, StringConstraints(min_length=1, max_length=KEY_CHARACTERS)]
+
+
+ClientMessage = Start | Defaults | Text | Flush | End | Interrupt | Ack | Ping | AskLimits | Auth
 
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
@@ -210,90 +244,25 @@ def parse_message(text: str) -> ClientMessage:
     try:
         return _CLIENT_MESSAGE.validate_json(text)
     except ValidationError as invalid:
-        reason, path, kind = _first_error(invalid)
+        reason, path, kind = first_error(invalid)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         param: str | None = "type"
     else:
         # The path begins with the type of the message; without one, the whole message is invalid.
-        param = _quoted_path(path[1:])
+        param = quoted_path(path[1:])
     raise BadMessage(reason, param=param)
-
-
-@dataclass(frozen=True, slots=True)
-class MessageReference:
-    """What a client's message refers to, as far as it could be read: an utterance, and its own id."""
-
-    utterance: str | None = None
-    id: str | None = None
-
-
-_UTTERANCE_ID: TypeAdapter[str] = TypeAdapter(UtteranceId)
-_MESSAGE_ID: TypeAdapter[str] = TypeAdapter(MessageId)
-
-
-def read_reference(text: str) -> MessageReference:
-    """Reads what a message refers to, also of one that is refused or cut off. Never raises."""
-    fields = _read_fields(text)
-    return MessageReference(
-        _valid(_UTTERANCE_ID, fields.get("utterance")),
-        _valid(_MESSAGE_ID, fields.get("id")),
-    )
-
-
-def read_id(text: str, name: str) -> str | None:
-    """Reads an id from the field `name` of a message, also of one that is refused or cut off. Never raises."""
-    return _valid(_MESSAGE_ID, _read_fields(text).get(name))
-
-
-def _read_fields(text: str) -> dict[str, Any]:
-    try:
-        fields = pydantic_core.from_json(text, allow_partial=True)
-    except ValueError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
-def _valid(adapter: TypeAdapter[str], value: object) -> str | None:
-    try:
-        return adapter.validate_python(value, strict=True)
-    except ValidationError:
-        return None
-
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def parse_json(model: type[Model], payload: str | bytes) -> Model:
-    """Parses one JSON object. Raises BadMessage, whose `param` is the path of the first invalid field."""
-    try:
-        return model.model_validate_json(payload)
-    except ValidationError as invalid:
-        reason, path, _ = _first_error(invalid)
-    param = _quoted_path(path)
-    message = f"{param}: {reason}" if param else reason
-    raise BadMessage(message[:QUOTED_CHARACTERS], param=param)
-
-
-def _first_error(invalid: ValidationError) -> tuple[str, tuple[int | str, ...], str]:
-    """Returns reason, path and kind of the first invalid field."""
-    first = invalid.errors(include_url=False, include_input=False)[0]
-    return first["msg"][:QUOTED_CHARACTERS], first["loc"], first["type"]
-
-
-def _quoted_path(path: Sequence[int | str]) -> str | None:
-    return ".".join(map(str, path))[:QUOTED_CHARACTERS] or None
 
 
 # From the gateway
 
 
-class _ServerMessage(_Message):
+class _ServerMessage(StrictMessage):
     def encode(self) -> str:
         """Returns the JSON text of the message, without fields that are None."""
         return self.model_dump_json(exclude_none=True)
 
 
-class Limits(_Message):
+class Limits(StrictMessage):
     """Limits of a socket, sent in the `session` message. `Settings.session_limits` fills it in."""
 
     lead_ms: int
@@ -308,6 +277,20 @@ class Limits(_Message):
     stall_limit_ms: int
 
 
+class Quota(StrictMessage):
+    """Limits of the client's key (without keys, of its address) and what is left of them; None where unlimited."""
+
+    sockets: int | None = None
+    sockets_left: int | None = None
+    utterances: int | None = None
+    characters_per_minute: int | None = None
+    characters_left: int | None = None
+
+
+CAPABILITIES = ("auth", "defaults", "framing", "generated", "lead_ms", "limits", "offsets", "traceparent")
+"""What this gateway's native protocol has beyond the first edition of version 1."""
+
+
 class SessionMessage(_ServerMessage):
     """First message on a socket: its name, the voices, formats and limits."""
 
@@ -317,7 +300,18 @@ class SessionMessage(_ServerMessage):
     voices: str = "/v1/voices"
     default_voice: str
     formats: tuple[dict[str, Any], ...]
+    capabilities: tuple[str, ...] = CAPABILITIES
     limits: Limits
+    quota: Quota
+
+
+class LimitsMessage(_ServerMessage):
+    """Answers a request for the limits."""
+
+    type: Literal["limits"] = "limits"
+    id: str | None = None
+    limits: Limits
+    quota: Quota
 
 
 class AcceptedMessage(_ServerMessage):
@@ -336,7 +330,7 @@ class QueuedMessage(_ServerMessage):
     eta_ms: int
 
 
-class StartedFormat(_Message):
+class StartedFormat(StrictMessage):
     """Audio format in a `started` message; the client drops the first `pre_skip` samples."""
 
     codec: str
@@ -359,7 +353,7 @@ class StartedMessage(_ServerMessage):
     packet_samples: int
 
 
-class WordFields(_Message):
+class WordFields(StrictMessage):
     """A word of the text: offsets in characters, and when it is heard."""
 
     text: str
@@ -381,6 +375,15 @@ class WordsMessage(_ServerMessage):
     def of(cls, utterance: str, words: Sequence[WordTime]) -> WordsMessage:
         """Returns the message for `words` of the utterance."""
         return cls(utterance=utterance, words=tuple(WordFields(**asdict(word)) for word in words))
+
+
+class GeneratedMessage(_ServerMessage):
+    """All audio of the utterance is made, and much of it may not be sent yet."""
+
+    type: Literal["generated"] = "generated"
+    utterance: str
+    samples: int
+    audio_ms: int
 
 
 class DoneMessage(_ServerMessage):
@@ -489,6 +492,8 @@ ServerMessage = (
     | QueuedMessage
     | StartedMessage
     | WordsMessage
+    | GeneratedMessage
+    | LimitsMessage
     | DoneMessage
     | InterruptedMessage
     | WarningMessage

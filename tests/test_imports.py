@@ -42,6 +42,7 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("access/", "observability/", "engine", "shutdown"),
     ("settings",),
     ("messages", "audio_header"),
+    ("message_parsing",),
     ("errors",),
 )
 TALKER_LAYERS: tuple[tuple[str, ...], ...] = (

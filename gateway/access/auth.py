@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from voxgate.pipeline.errors import BadMessage
 
 from ..errors import QUOTED_CHARACTERS, Forbidden, Unauthorized, UnknownHost
+from ..messages import SUBPROTOCOL
 from ..settings import Settings, SettingsError
 from .caller import Caller, Grant, caller_name
 from .exposure import anonymous_rights
@@ -61,7 +62,8 @@ def offered_subprotocols(header: Callable[[str], Sequence[str]]) -> list[str]:
 
 def credential_scheme(subprotocols: Sequence[str]) -> str | None:
     """The first of the subprotocols `token, KEY`; None when they hold no credential."""
-    return subprotocols[0] if len(subprotocols) == 2 and subprotocols[0].lower() in _SCHEMES else None
+    names = _without_protocol(subprotocols)
+    return names[0] if len(names) == 2 and names[0].lower() in _SCHEMES else None
 
 
 def single_value(name: str, header: Callable[[str], Sequence[str]]) -> str:
@@ -79,7 +81,11 @@ def _from_authorization(header: str) -> str | None:
 
 
 def _from_subprotocols(subprotocols: Sequence[str]) -> str | None:
-    return None if credential_scheme(subprotocols) is None else subprotocols[1]
+    return None if credential_scheme(subprotocols) is None else _without_protocol(subprotocols)[1]
+
+
+def _without_protocol(subprotocols: Sequence[str]) -> list[str]:
+    return [name for name in subprotocols if name != SUBPROTOCOL]
 
 
 def origin_and_host(origins: Sequence[str], hosts: Sequence[str]) -> tuple[str | None, str | None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, Forbidden, KeyLimit, Limit, RateLimited
+from ..messages import Quota
 from .keys import KeyLimits
 from .rights import Requirement, Right
 from .usage import SharedUsage, TokenBucket
@@ -109,6 +110,24 @@ class Caller:
         if wait_s:
             message = f"this key may send at most {limit} characters a minute"
             raise RateLimited(message, retry_after_ms=math.ceil(wait_s * 1000), reached=Limit.KEY_CHARACTERS)
+
+    def quota(self, now_s: float) -> Quota:
+        """Returns the limits, and what is left of them in all processes."""
+        limits, left = self.limits, None
+        if (characters := limits.characters_per_minute) is not None:
+            if self._shared_usage is not None:
+                available = self._shared_usage.available_tokens(self.name, characters / _MINUTE_S, characters, now_s)
+            else:
+                assert self._text is not None
+                available = self._text.available(now_s)
+            left = max(0, int(available))
+        return Quota(
+            sockets=limits.sockets,
+            sockets_left=None if limits.sockets is None else max(0, limits.sockets - self.open_sockets(now_s)),
+            utterances=limits.utterances,
+            characters_per_minute=characters,
+            characters_left=left,
+        )
 
 
 def _bucket(limits: KeyLimits) -> TokenBucket | None:

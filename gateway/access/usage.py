@@ -120,6 +120,13 @@ class SharedUsage:
             row["tokens"], wait_s = withdraw(held, tokens, rate_per_s, capacity)
             return wait_s
 
+    def available_tokens(self, caller: str, rate_per_s: float, capacity: float, now_s: float) -> float:
+        """As `TokenBucket.available`, for one caller in all processes."""
+        with self._locked():
+            row = self._rows[self._find(caller, now_s)]
+            filled_s = float(row["filled_s"])
+            return refilled(float(row["tokens"]), now_s - filled_s, rate_per_s, capacity) if filled_s else capacity
+
     def clear_process(self, process: int) -> None:
         """Clears the sockets of a process that has ended."""
         with self._locked():
@@ -177,6 +184,12 @@ class TokenBucket:
         self._filled_s = now_s
         self._tokens, wait_s = withdraw(self._tokens, tokens, self._rate_per_s, self._capacity)
         return wait_s
+
+    def available(self, now_s: float) -> float:
+        """Returns the tokens that can be taken now; negative while there is a debt."""
+        if self._filled_s is None:
+            return self._tokens
+        return refilled(self._tokens, now_s - self._filled_s, self._rate_per_s, self._capacity)
 
     def reserve(self, now_s: float) -> float:
         """Takes one token in any case; returns the seconds until it is available, 0.0 if it is."""

@@ -48,6 +48,8 @@ class UtteranceRecord:
     """Time of its first text."""
     first_packet_s: float | None
     milestones: Milestones = field(default_factory=Milestones)
+    traceparent: str | None = None
+    """The client's trace (W3C Trace Context), of which the utterance is a part."""
 
     @property
     def ttfa_s(self) -> float | None:

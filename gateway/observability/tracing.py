@@ -51,6 +51,7 @@ class Tracing(Observer):
 
     def utterance_ended(self, record: UtteranceRecord) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         now_s = self._clock()
         epoch_s = time.time() - now_s
@@ -70,7 +71,10 @@ class Tracing(Observer):
         }
         if record.key:
             attributes["voxgate.key"] = record.key
-        whole = self._tracer.start_span("utterance", attributes=attributes, start_time=wall_ns(record.started_s))
+        carrier = {} if record.traceparent is None else {"traceparent": record.traceparent}
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        begun_ns = wall_ns(record.started_s)
+        whole = self._tracer.start_span("utterance", parent, attributes=attributes, start_time=begun_ns)
         context = set_span_in_context(whole)
         for name, begin_s, end_s in phases(record, now_s):
             span = self._tracer.start_span(name, context, start_time=wall_ns(begin_s))

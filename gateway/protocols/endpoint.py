@@ -7,7 +7,7 @@ routes of the others. `registry.py` lists all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 from urllib.parse import unquote
@@ -35,6 +35,8 @@ class EndpointRequest:
     """Values of the names in the endpoint's pattern."""
     query: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
+    subprotocols: Sequence[str] = ()
+    """Those that a WebSocket client offers, the client's credential included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class FirstMessageKey:
     """Returns the key in a message; None when there is none. Never raises."""
     encode_error: Callable[[VoxgateError], str]
     """Returns the message that refuses the key."""
+    expected: Callable[[EndpointRequest], bool] = lambda _: True
+    """Whether a client without a key in its handshake sends one; otherwise it is refused at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import FinishReason
 
+from ..message_parsing import parse_json
 from ..messages import (
     INSTRUCTIONS_CHARACTERS,
     AcceptedMessage,
@@ -27,7 +28,6 @@ from ..messages import (
     Start,
     StartedMessage,
     Text,
-    parse_json,
 )
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, WireProtocol

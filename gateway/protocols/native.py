@@ -4,34 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..messages import AcceptedMessage, CloseCode, MessageReference, ServerMessage, parse_message, read_reference
+from voxgate.pipeline.errors import BadMessage
+
+from ..message_parsing import MessageReference, read_reference
+from ..messages import (
+    SUBPROTOCOL,
+    AcceptedMessage,
+    Auth,
+    CloseCode,
+    Defaults,
+    ErrorMessage,
+    GeneratedMessage,
+    ServerMessage,
+    Start,
+    parse_message,
+)
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
-from .endpoint import WebSocketEndpoint
+from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint
 
 SPEECH_PATH = "/v1/speech"
 
 
 class NativeProtocol(WireProtocol):
-    """Passes messages through unchanged; it has no state."""
+    """Passes messages through unchanged, with the client's defaults.
+
+    `extended`: whether the client ignores messages that it does not know; otherwise it gets none that the first edition
+    of version 1 did not have, unless it asks for them.
+    """
 
     name = "native"
     slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
+    def __init__(self, *, extended: bool = False) -> None:
+        self._extended = extended
+        self._defaults: Defaults | None = None
+
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - messages carry no time
-        return (parse_message(payload),)
+        message = parse_message(payload)
+        match message:
+            case Defaults():
+                self._defaults = message
+                return ()
+            case Auth():
+                return ()
+            case Start() if self._defaults is not None:
+                return (message.over(self._defaults),)
+        return (message,)
 
     def refers_to(self, payload: str) -> MessageReference:
         return read_reference(payload)
 
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
-        return () if isinstance(message, AcceptedMessage) else (SendPayload(message.encode()),)
+        if isinstance(message, AcceptedMessage) or (isinstance(message, GeneratedMessage) and not self._extended):
+            return ()
+        return (SendPayload(message.encode()),)
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
         return packet.header.pack() + packet.payload
 
 
+def find_key(payload: str) -> str | None:
+    """Returns the key of an `auth` message; None for any other message."""
+    try:
+        message = parse_message(payload)
+    except BadMessage:
+        return None
+    return message.key if isinstance(message, Auth) else None
+
+
+def _wants_auth_message(request: EndpointRequest) -> bool:
+    """Whether the client says in the query that its key comes in the first message; others are refused with 401."""
+    return request.query.get("auth") == "message"
+
+
 ENDPOINT = WebSocketEndpoint(
     SPEECH_PATH,
-    lambda request, factory: NativeProtocol(),  # noqa: ARG005 - options come with the start message
+    lambda request, factory: NativeProtocol(extended=SUBPROTOCOL in request.subprotocols),  # noqa: ARG005 - options come with the start message
+    first_message_key=FirstMessageKey(find_key, lambda error: ErrorMessage.of(error).encode(), _wants_auth_message),
+    subprotocol=SUBPROTOCOL,
 )

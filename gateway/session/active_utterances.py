@@ -39,8 +39,13 @@ class ActiveUtterances:
         if name in self._active:
             raise DuplicateUtterance(f"utterance {name!r} has not ended yet")
 
-    def check_limit(self) -> None:
-        """Raises TooManyUtterances when one more would exceed the limit."""
+    def check_limit(self, *, raw: bool = False) -> None:
+        """Raises TooManyUtterances when one more would exceed the limit.
+
+        `raw`: its audio has no header, so that no other utterance may be active beside it.
+        """
+        if self._active and (raw or any(each.raw for each in self._active.values())):
+            raise TooManyUtterances("a socket may have no other active utterance beside one with raw framing")
         if len(self._active) >= self._limit:
             message = f"a socket may have at most {self._limit} active utterances"
             raise TooManyUtterances(message, reached=Limit.UTTERANCES)

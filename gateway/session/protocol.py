@@ -14,7 +14,8 @@ from typing import ClassVar
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
 from ..errors import DuplicateUtterance, RateLimited, UnknownUtterance, UtteranceEnded
-from ..messages import ClientMessage, CloseCode, MessageReference, ServerMessage
+from ..message_parsing import MessageReference
+from ..messages import ClientMessage, CloseCode, ServerMessage
 from .outbox import AudioPacket
 
 

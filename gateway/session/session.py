@@ -25,6 +25,7 @@ from voxgate.pipeline.interface import SpeechChunk
 from .. import messages
 from ..access.caller import Caller
 from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Limit, Unauthorized, UtteranceEnded, UtteranceTimeout
+from ..message_parsing import MessageReference
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
@@ -34,10 +35,10 @@ from .lifecycle import IllegalEvent
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
 from .rate_policy import RatePolicy
+from .slots.utterance_slots import UtteranceSlots
 from .timers import UtteranceTimers
 from .utterance import ServerUtterance
 from .utterance_factory import UtteranceFactory
-from .utterance_slots import UtteranceSlots
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class ServerSession:
         """Returns, for each utterance that plays, the seconds of audio sent and not played yet."""
         return [lead_s for utterance in self.active if (lead_s := utterance.lead_s(now_s)) is not None]
 
-    def open(self) -> None:
+    def open(self, now_s: float) -> None:
         """Sends the first message."""
         self._effects.send(
             messages.SessionMessage(
@@ -141,6 +142,7 @@ class ServerSession:
                 default_voice=self._factory.default_voice,
                 formats=FORMATS,
                 limits=self._factory.limits,
+                quota=self._caller.quota(now_s),
             )
         )
 
@@ -178,7 +180,7 @@ class ServerSession:
 
     def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
         """Applies a message; its error either refuses the message or ends the utterance."""
-        reference = messages.MessageReference(getattr(message, "utterance", None), message.id)
+        reference = MessageReference(getattr(message, "utterance", None), message.id)
         try:
             self._apply(message, now_s)
         except IllegalEvent as illegal:
@@ -217,6 +219,9 @@ class ServerSession:
                 self._interrupt(message, now_s)
             case messages.Ping():
                 self._effects.send(messages.PongMessage(id=message.id))
+            case messages.AskLimits():
+                limits, quota = self._factory.limits, self._caller.quota(now_s)
+                self._effects.send(messages.LimitsMessage(id=message.id, limits=limits, quota=quota))
 
     def _add_text(self, utterance: ServerUtterance, message: messages.Text, now_s: float) -> None:
         utterance.check_text(message.text)
@@ -269,7 +274,7 @@ class ServerSession:
         self._rate_policy.take("starts", now_s)
         if self._idle_close_s is not None:
             raise self._ending.error()
-        self._utterances.check_limit()
+        self._utterances.check_limit(raw=message.framing == "raw")
         utterance = self._factory.utterance(message, self._next_number, clients_buffer=self._protocol.clients_buffer)
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
@@ -296,12 +301,13 @@ class ServerSession:
                 messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
             )
         if utterance.words and chunk.words:
-            self._effects.send(messages.WordsMessage.of(utterance.name, chunk.words))
+            self._effects.send(utterance.words_message(chunk.words))
 
     def on_finished(self, utterance: ServerUtterance) -> None:
         """The speech is complete: releases its slot before the last packet leaves."""
         if not utterance.ended:
             utterance.on_finished()
+            self._effects.send(utterance.generated())
             self._termination.close_speech(utterance)
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
@@ -410,7 +416,7 @@ class ServerSession:
 
     # Errors and records
 
-    def _reject(self, error: VoxgateError, reference: messages.MessageReference, now_s: float) -> None:
+    def _reject(self, error: VoxgateError, reference: MessageReference, now_s: float) -> None:
         """Sends an error that refuses one message; closes the socket when there were too many."""
         name = reference.utterance
         utterance = None if name is None else self._utterances.get(name)
@@ -419,7 +425,7 @@ class ServerSession:
         if reason := self._rate_policy.close_reason(error, now_s):
             self._effects.close(CloseCode.POLICY, reason)
 
-    def _fail(self, error: VoxgateError, reference: messages.MessageReference) -> None:
+    def _fail(self, error: VoxgateError, reference: MessageReference) -> None:
         """Ends the active utterance of the message with `error`; sends the error alone when there is none."""
         utterance = self._utterances.get(reference.utterance) if reference.utterance is not None else None
         if utterance is None or utterance.ended:

@@ -32,7 +32,10 @@ class UtteranceTimers:
         """Sends the next packet if it is due, and completes the utterance after its last one."""
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
-            message = self._protocol.encode_audio(utterance.name, packet, now_s)
+            if utterance.raw:
+                message: str | bytes | None = packet.payload or None
+            else:
+                message = self._protocol.encode_audio(utterance.name, packet, now_s)
             self._effects.add(SendAudio(utterance, message))
             if message is not None and utterance.paced and self._read_probe.start(now_s):
                 self._effects.add(SendProbe())

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import EmptyText, TextTooLong
-from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechRequest
+from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechRequest, WordTime
 
-from ..messages import DoneMessage, InterruptedMessage, StartedFormat, StartedMessage
+from ..messages import (
+    DoneMessage,
+    GeneratedMessage,
+    InterruptedMessage,
+    StartedFormat,
+    StartedMessage,
+    WordsMessage,
+)
 from ..observability.events import UtteranceRecord
 from .admission import Ticket
 from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
-from .speakable import SpeakableText
+from .slots.speakable import SpeakableText
+from .text_offsets import TextOffsets
 
 _UNDERRUN_MIN_S = 0.01
 """Shorter underruns are timer jitter, which a player's buffer absorbs."""
@@ -43,6 +53,9 @@ class ServerUtterance:
         send_ahead_ms: int | None,
         outbox_ms: int,
         words: bool,
+        raw: bool = False,
+        offsets: TextOffsets | None = None,
+        traceparent: str | None = None,
     ) -> None:
         self.name = name
         """The client's name for it."""
@@ -53,6 +66,10 @@ class ServerUtterance:
         self.request = request
         self.words = words
         """Whether the client wants word times."""
+        self.raw = raw
+        """Whether its audio is sent without headers."""
+        self._offsets = offsets or TextOffsets()
+        self._traceparent = traceparent
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
@@ -93,8 +110,8 @@ class ServerUtterance:
 
     @property
     def characters(self) -> int:
-        """Characters of text accepted so far."""
-        return self._characters
+        """Length of the text accepted so far, in the client's units."""
+        return self._offsets.of(self._characters)
 
     @property
     def ended(self) -> bool:
@@ -149,6 +166,7 @@ class ServerUtterance:
         else:
             self._queued_text.append(fragment)
         self._text.append(fragment)
+        self._offsets.add(fragment)
         self._characters += len(fragment)
         if self._first_text_s is None:
             self._first_text_s = now_s
@@ -269,6 +287,17 @@ class ServerUtterance:
         self.outbox.put(self._encoder.finish())
         self.outbox.close()
 
+    def generated(self) -> GeneratedMessage:
+        """Returns how long the utterance is, once the speech is complete."""
+        samples = self._encoder.true_samples
+        return GeneratedMessage(utterance=self.name, samples=samples, audio_ms=self._ms(samples))
+
+    def words_message(self, words: Sequence[WordTime]) -> WordsMessage:
+        """Returns the message for words whose times are known now."""
+        of = self._offsets.of
+        placed = [replace(word, start=of(word.start), end=of(word.end)) for word in words]
+        return WordsMessage.of(self.name, placed)
+
     def fail(self) -> bool:
         """Ends the utterance with an error; returns whether audio had been sent."""
         self.state = follow(self.state, Event.FAIL)
@@ -310,7 +339,7 @@ class ServerUtterance:
         return DoneMessage(
             utterance=self.name,
             reason=reason.value if reason is not None else "end",
-            characters=self._characters,
+            characters=self.characters,
             frames=self._frames,
             samples=samples,
             audio_ms=self._ms(samples),
@@ -346,6 +375,7 @@ class ServerUtterance:
             text_s=self._first_text_s,
             first_packet_s=self._first_packet_s,
             milestones=self.speech.milestones if self.speech is not None else Milestones(),
+            traceparent=self._traceparent,
         )
 
     def lead_s(self, now_s: float) -> float | None:

@@ -17,6 +17,7 @@ from .admission import Ticket
 from .lookup.pronunciations import Pronunciations
 from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
+from .text_offsets import TextOffsets
 from .utterance import ServerUtterance
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,9 @@ class UtteranceFactory:
             send_ahead_ms=self._send_ahead_ms(message, clients_buffer=clients_buffer),
             outbox_ms=self.settings.lookahead_ms,
             words=message.words,
+            raw=message.framing == "raw",
+            offsets=TextOffsets(utf16=message.offsets == "utf16"),
+            traceparent=message.traceparent,
         )
 
     def _send_ahead_ms(self, message: Start, *, clients_buffer: bool) -> int | None:

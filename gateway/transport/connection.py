@@ -110,7 +110,7 @@ class Connection:
     async def run(self, session: ServerSession) -> None:
         """Serves the socket until it is closed. Cancelling it ends every utterance; their speeches close later."""
         self._session = session
-        session.open()
+        session.open(self._loop.time())
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 halves = [self._tasks.create_task(half) for half in (self._read(), self._write())]

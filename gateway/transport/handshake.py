@@ -90,7 +90,9 @@ class HandshakeAuthenticator:
                 return self._refuse(connection, not_found(path), "not_found")
             endpoint, parts = found
             refuse = endpoint.refuse
-            self._accept(connection, request.headers, endpoint, EndpointRequest(parts, query))
+            offered = offered_subprotocols(request.headers.get_all)
+            target = EndpointRequest(parts, query, subprotocols=offered)
+            self._accept(connection, request.headers, endpoint, target)
         except VoxgateError as error:
             reply, reason, reached = refuse(error), error.code, error.reached
         except Exception as error:
@@ -111,12 +113,13 @@ class HandshakeAuthenticator:
         connection.open_protocol = functools.partial(endpoint.open, request)
         if not endpoint.reads_when_idle:
             connection.ping_timeout = IDLE_PING_TIMEOUT_S
-        connection.chosen_subprotocol = choose_subprotocol(offered_subprotocols(headers.get_all), endpoint.subprotocol)
+        connection.chosen_subprotocol = choose_subprotocol(request.subprotocols, endpoint.subprotocol)
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
         credential = find_credential(headers.get_all, request.query)
-        if credential is None and self._access.requires_key and endpoint.first_message_key is not None:
+        reader = endpoint.first_message_key
+        if credential is None and self._access.requires_key and reader is not None and reader.expected(request):
             self._sessions.check_capacity()
-            connection.require_first_message(endpoint.first_message_key)
+            connection.require_first_message(reader)
         else:
             self._authorise(connection, credential)
 

@@ -20,6 +20,7 @@ from pydantic import Field
 from voxgate.pipeline.errors import EmptyText
 
 from ...errors import TooManyUtterances
+from ...message_parsing import MessageReference, parse_json, read_id
 from ...messages import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
@@ -27,13 +28,10 @@ from ...messages import (
     ErrorMessage,
     Flush,
     Interrupt,
-    MessageReference,
     ServerMessage,
     WarningMessage,
     WordFields,
     WordsMessage,
-    parse_json,
-    read_id,
 )
 from ...session.outbox import AudioPacket
 from ...session.protocol import MESSAGE_ERROR_CODES, ProtocolAction, ProtocolOutput, SendPayload, WireProtocol

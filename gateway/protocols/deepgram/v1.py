@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
+from ...message_parsing import parse_json
 from ...messages import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
@@ -30,7 +31,6 @@ from ...messages import (
     Start,
     StartedMessage,
     WarningMessage,
-    parse_json,
 )
 from ...session.outbox import AudioPacket
 from ...session.protocol import (

@@ -19,6 +19,7 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import MarkupDialect
 
+from ...message_parsing import parse_json
 from ...messages import (
     DEFAULT_MARKUP,
     AcceptedMessage,
@@ -34,7 +35,6 @@ from ...messages import (
     Start,
     Text,
     WordsMessage,
-    parse_json,
 )
 from ...session.outbox import AudioPacket
 from ...session.protocol import (

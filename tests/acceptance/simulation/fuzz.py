@@ -196,7 +196,7 @@ class FuzzedSession:
         protocol = self._endpoint.open(handshake, self._factory)
         caller = Caller("k", KeyLimits())
         self._session = ServerSession("s", caller, self._factory, self._admission, protocol, lambda: None)
-        self._session.open()
+        self._session.open(0.0)
 
     def take(self, payload: str | bytes, now_s: float) -> None:
         """Receive a message: the call that is timed."""

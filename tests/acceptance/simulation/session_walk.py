@@ -59,7 +59,7 @@ class SessionWalk:
         self.ended: set[int] = set()
         self.numbers: dict[str, int] = {}
         self.closed = False
-        self.session.open()
+        self.session.open(0.0)
 
     # Events
 

@@ -48,6 +48,24 @@ def test_sockets_and_utterances_up_to_the_limit() -> None:
         caller.check_utterance()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_quota_tells_the_limits_and_what_is_left(shared: bool) -> None:
+    usage = SharedUsage.create() if shared else None
+    caller = Caller("ada", KeyLimits(sockets=3, utterances=2, characters_per_minute=60), shared_usage=usage)
+    assert caller.quota(1.0).characters_left == 60
+    caller.acquire_socket(1.0)
+    caller.charge_text(45, 1.0)
+    quota = caller.quota(11.0)
+    assert (quota.sockets, quota.sockets_left, quota.utterances) == (3, 2, 2)
+    assert (quota.characters_per_minute, quota.characters_left) == (60, 25)
+    caller.charge_text(80, 100.0)
+    assert caller.quota(100.0).characters_left == 0, "a debt"
+
+
+def test_quota_without_limits_is_empty() -> None:
+    assert Caller("ada", KeyLimits()).quota(0.0).model_dump(exclude_none=True) == {}
+
+
 def test_text_limit_is_refilled_over_time() -> None:
     caller = Caller("ada", KeyLimits(characters_per_minute=60))
     caller.charge_text(60, 0.0)

@@ -49,6 +49,16 @@ def test_the_phases_of_an_utterance_make_up_its_span() -> None:
     assert whole.attributes["voxgate.key"] == "team-a"
 
 
+def test_utterance_is_a_part_of_the_clients_trace() -> None:
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    whole = spans(replace(RECORD, traceparent=f"00-{trace}-{span}-01"))["utterance"]
+    assert whole.context is not None
+    assert whole.parent is not None
+    assert (whole.context.trace_id, whole.parent.span_id) == (int(trace, 16), int(span, 16))
+    assert spans()["utterance"].parent is None
+    assert spans(replace(RECORD, traceparent=f"00-{'0' * 32}-{span}-01"))["utterance"].parent is None
+
+
 def test_interrupted_phase_is_the_last() -> None:
     failed = replace(RECORD, outcome="engine_lost", milestones=Milestones(1.55), first_packet_s=None)
     seen = spans(failed)

@@ -21,6 +21,7 @@ from voxgate.gateway.transport import handshake
 from voxgate.gateway.transport.handshake import PendingAuthentication
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 KEYS = (f"ada={hash_key('key-of-ada')}",)
 MULTI = "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000"
@@ -64,6 +65,50 @@ async def test_socket_without_first_message_is_closed_after_the_timeout(monkeypa
     async with gateway(keys=KEYS) as served, dial(served, MULTI) as socket:
         assert await rest_of(socket) == []
         assert socket.close_code == 1008
+
+
+NATIVE = "/v1/speech"
+
+
+async def test_native_client_may_send_its_key_in_an_auth_message() -> None:
+    async with gateway(keys=KEYS) as served, dial(served, f"{NATIVE}?auth=message") as socket:
+        await socket.send(json.dumps({"type": "auth", "key": "key-of-ada"}))
+        assert json.loads(await socket.recv())["type"] == "session"
+
+
+@pytest.mark.parametrize("first", ['{"type": "auth", "key": "other"}', '{"type": "ping"}', b"x"])
+async def test_native_client_without_a_valid_key_in_its_first_message_is_closed(first: str | bytes) -> None:
+    async with gateway(keys=KEYS) as served, dial(served, f"{NATIVE}?auth=message") as socket:
+        await socket.send(first)
+        (error,) = await rest_of(socket)
+        assert (error["type"], error["code"], socket.close_code) == ("error", "unauthorized", 1008)
+
+
+async def test_native_client_that_announces_no_auth_message_is_refused_at_once() -> None:
+    async with gateway(keys=KEYS) as served:
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(served, NATIVE):
+                pass
+        assert refused.value.response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("offered", "confirmed"),
+    [
+        (["voxgate.v1"], "voxgate.v1"),
+        (["voxgate.v1", "token", "key-of-ada"], "voxgate.v1"),
+        (["token", "key-of-ada", "voxgate.v1"], "voxgate.v1"),
+        (["token", "key-of-ada"], "token"),
+    ],
+)
+async def test_native_subprotocol_is_confirmed_beside_a_key(offered: list[str], confirmed: str) -> None:
+    in_header = {} if "token" in offered else {"Authorization": "Bearer key-of-ada"}
+    subprotocols = [*map(Subprotocol, offered)]
+    async with gateway(keys=KEYS) as served:
+        url = f"ws://127.0.0.1:{served.port}{NATIVE}"
+        async with connect(url, subprotocols=subprotocols, additional_headers=in_header) as socket:
+            assert socket.subprotocol == confirmed
+            assert json.loads(await socket.recv())["type"] == "session"
 
 
 async def test_pending_sockets_are_evicted_for_a_client_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from voxgate.gateway.messages import DEFAULT_MARKUP
-from voxgate.gateway.session.speakable import EXAMINED_CHARACTERS, SpeakableText
+from voxgate.gateway.session.slots.speakable import EXAMINED_CHARACTERS, SpeakableText
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from voxgate.pipeline.errors import VoxgateError
 
-from .. import messages
-from ..access.caller import Caller
-from .active_utterances import Termination
-from .admission import Admission, Ticket
-from .effects import EffectQueue, ReadSpeech, SuspendSpeech
+from ... import messages
+from ...access.caller import Caller
+from ..active_utterances import Termination
+from ..admission import Admission, Ticket
+from ..effects import EffectQueue, ReadSpeech, SuspendSpeech
+from ..utterance import ServerUtterance
+from ..utterance_factory import UtteranceFactory
 from .starvation import Starvation
-from .utterance import ServerUtterance
-from .utterance_factory import UtteranceFactory
 
 
 class UtteranceSlots:

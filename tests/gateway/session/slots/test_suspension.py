@@ -9,7 +9,7 @@ from fakes.gateway.packet_encoder import s16le
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.session.starvation import STARVED_S
+from voxgate.gateway.session.slots.starvation import STARVED_S
 
 FIRST, SECOND = "Wait for it, ", "and here it is."
 LONG = FIRST * 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .admission import Admission
-from .utterance import ServerUtterance
+from ..admission import Admission
+from ..utterance import ServerUtterance
 
 STARVED_S = 1.0
 """Seconds without text and audio after which an utterance gives its slot up: less than the wait for a slot, more than

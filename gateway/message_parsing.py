@@ -1,0 +1,88 @@
+"""Parsing of JSON messages: strict models, errors that name the invalid field, and what a refused message refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from voxgate.pipeline.errors import BadMessage
+
+from .errors import QUOTED_CHARACTERS
+
+UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+MessageId = Annotated[str, StringConstraints(max_length=128)]
+
+
+class StrictMessage(BaseModel):
+    """A message without unknown fields and without conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReference:
+    """What a client's message refers to, as far as it could be read: an utterance, and its own id."""
+
+    utterance: str | None = None
+    id: str | None = None
+
+
+_UTTERANCE_ID: TypeAdapter[str] = TypeAdapter(UtteranceId)
+_MESSAGE_ID: TypeAdapter[str] = TypeAdapter(MessageId)
+
+
+def read_reference(text: str) -> MessageReference:
+    """Reads what a message refers to, also of one that is refused or cut off. Never raises."""
+    fields = _read_fields(text)
+    return MessageReference(
+        _valid(_UTTERANCE_ID, fields.get("utterance")),
+        _valid(_MESSAGE_ID, fields.get("id")),
+    )
+
+
+def read_id(text: str, name: str) -> str | None:
+    """Reads an id from the field `name` of a message, also of one that is refused or cut off. Never raises."""
+    return _valid(_MESSAGE_ID, _read_fields(text).get(name))
+
+
+def _read_fields(text: str) -> dict[str, Any]:
+    try:
+        fields = pydantic_core.from_json(text, allow_partial=True)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _valid(adapter: TypeAdapter[str], value: object) -> str | None:
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError:
+        return None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_json(model: type[Model], payload: str | bytes) -> Model:
+    """Parses one JSON object. Raises BadMessage, whose `param` is the path of the first invalid field."""
+    try:
+        return model.model_validate_json(payload)
+    except ValidationError as invalid:
+        reason, path, _ = first_error(invalid)
+    param = quoted_path(path)
+    message = f"{param}: {reason}" if param else reason
+    raise BadMessage(message[:QUOTED_CHARACTERS], param=param)
+
+
+def first_error(invalid: ValidationError) -> tuple[str, tuple[int | str, ...], str]:
+    """Returns reason, path and kind of the first invalid field."""
+    first = invalid.errors(include_url=False, include_input=False)[0]
+    return first["msg"][:QUOTED_CHARACTERS], first["loc"], first["type"]
+
+
+def quoted_path(path: Sequence[int | str]) -> str | None:
+    """Returns the path of a field as errors quote it; None for the whole message."""
+    return ".".join(map(str, path))[:QUOTED_CHARACTERS] or None

@@ -1,0 +1,1 @@
+"""When an utterance asks for a talker slot, and when it gives its slot up."""
