@@ -79,6 +79,7 @@ class SpeechError(ClientError):
         partial_audio: bool = False,
         characters: int | None = None,
         reached: str | None = None,
+        message_id: str | None = None,
     ) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
@@ -91,5 +92,7 @@ class SpeechError(ClientError):
         """Whether audio of the utterance was sent before the error."""
         self.reached = reached
         """The limit that refused it (docs/limits.md)."""
+        self.message_id = message_id
+        """Of the message that the gateway refused: the kind of the call and its number, such as "text-3"."""
         self.characters = characters
         """Text that the gateway had accepted when it refused a message: what follows is missing."""

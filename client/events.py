@@ -1,6 +1,7 @@
 """The gateway's messages as values (docs/protocol.md, "Gateway to client").
 
-Unknown fields are ignored, so that an older client works with a newer gateway. Missing fields are a protocol violation.
+Unknown types and fields are ignored, so that an older client works with a newer gateway. Missing fields are a protocol
+violation.
 """
 
 from __future__ import annotations
@@ -101,6 +102,14 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Generated:
+    """All audio of the utterance is made, so its length is known; much of it may not be sent yet."""
+
+    samples: int
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The utterance is complete (`reason` "end") or was cut at its maximum length ("length")."""
 
@@ -141,9 +150,20 @@ class SessionInfo:
     voices: str
     formats: Any = None
     limits: Mapping[str, Any] = field(default_factory=dict)
+    quota: Mapping[str, Any] = field(default_factory=dict)
+    """Limits of the key and what is left of them; what is unlimited is not there."""
+    capabilities: frozenset[str] = frozenset()
 
 
-Event = Audio | Queued | Started | Words | Done | Interrupted | Notice
+@dataclass(frozen=True, slots=True)
+class LimitsInfo:
+    """Limits of the connection, and those of the key with what is left of them now."""
+
+    limits: Mapping[str, Any]
+    quota: Mapping[str, Any]
+
+
+Event = Audio | Queued | Started | Words | Generated | Done | Interrupted | Notice
 
 
 def read_audio(message: bytes) -> Audio:
@@ -157,12 +177,10 @@ def read_audio(message: bytes) -> Audio:
     return Audio(number, seq, pts, samples, payload, bool(flags & FLAG_FIRST), bool(flags & FLAG_LAST))
 
 
-def read_event(message: Message) -> Event | SpeechError:
-    """Reads a control message about an utterance. Raises ProtocolViolation."""
+def read_event(message: Message) -> Event | SpeechError | None:
+    """Reads a control message about an utterance; None for a type that is not known. Raises ProtocolViolation."""
     reader = _READERS.get(message.get("type", ""))
-    if reader is None:
-        raise ProtocolViolation(f"unknown message type {message.get('type')!r}")
-    return _checked(reader, message)
+    return None if reader is None else _checked(reader, message)
 
 
 def read_session(message: Message) -> SessionInfo:
@@ -192,7 +210,14 @@ def _session(message: Message) -> SessionInfo:
         voices=str(message["voices"]),
         formats=message.get("formats"),
         limits=message.get("limits") or {},
+        quota=message.get("quota") or {},
+        capabilities=frozenset(message.get("capabilities") or ()),
     )
+
+
+def read_limits(message: Message) -> LimitsInfo:
+    """Reads a `limits` message. Raises ProtocolViolation."""
+    return _checked(lambda fields: LimitsInfo(dict(fields["limits"]), dict(fields["quota"])), message)
 
 
 def _queued(message: Message) -> Queued:
@@ -220,6 +245,10 @@ def _started(message: Message) -> Started:
 def _words(message: Message) -> Words:
     fields = ("text", "start", "end", "start_ms", "end_ms")
     return Words(tuple(Word(*(word[name] for name in fields)) for word in message["words"]))
+
+
+def _generated(message: Message) -> Generated:
+    return Generated(samples=int(message["samples"]), audio_ms=int(message["audio_ms"]))
 
 
 def _done(message: Message) -> Done:
@@ -251,6 +280,7 @@ def _error(message: Message) -> SpeechError:
         retry_after_ms=message.get("retry_after_ms"),
         partial_audio=bool(message.get("partial_audio")),
         characters=message.get("characters"),
+        message_id=message.get("id"),
         reached=message.get("reached"),
     )
 
@@ -259,6 +289,7 @@ _READERS: Mapping[str, Callable[[Message], Event | SpeechError]] = {
     "queued": _queued,
     "started": _started,
     "words": _words,
+    "generated": _generated,
     "done": _done,
     "interrupted": _interrupted,
     "warning": _warning,

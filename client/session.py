@@ -13,10 +13,11 @@ from typing import Any, Literal
 import websockets
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
+from websockets.typing import Subprotocol
 
 from .address import ServerAddress
 from .errors import ClientError, ProtocolViolation, Refused, SessionLost, Unreachable
-from .events import AudioFormat, SessionInfo, read_audio, read_error, read_event, read_session
+from .events import AudioFormat, LimitsInfo, SessionInfo, read_audio, read_error, read_event, read_limits, read_session
 from .utterance import Utterance
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 DEFAULT_URL = "ws://127.0.0.1:8000"
 SPEECH_PATH = "/v1/speech"
 PROTOCOL_VERSION = 1
+SUBPROTOCOL = Subprotocol("voxgate.v1")
+"""Tells the gateway that messages and fields that this client does not know are ignored."""
 MAX_MESSAGE_BYTES = 1 << 20
 """Larger messages of the gateway close the connection."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -38,20 +41,26 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
     open_timeout_s: float = 10,
+    auth_message: bool = False,
 ) -> AsyncIterator[Session]:
     """Opens a session with the gateway at `url`, a ws or http address (with TLS: wss or https), with or without a path.
 
-    `key` is an API key or a token. `tls` is needed for certificates that the system does not trust:
+    `key` is an API key or a token; with `auth_message` it is sent in the first message, not in a header. `tls` is
+    needed for certificates that the system does not trust:
     `ssl.create_default_context(cafile="own.pem")`. Raises Unreachable, Refused, SessionLost, ProtocolViolation, and
     ValueError for a malformed address. Leaving the block, also by cancellation, closes the connection.
     """
     address = ServerAddress.parse(url)
     path = SPEECH_PATH if address.path in ("", "/") else address.path
+    in_message = key is not None and auth_message
+    query = "&".join(filter(None, (address.query, "auth=message"))) if in_message else address.query
+    authorization = {"Authorization": f"Bearer {key}"} if key and not in_message else {}
     try:
         socket = await open_socket(
-            address.websocket_url(path, address.query),
+            address.websocket_url(path, query),
+            subprotocols=[SUBPROTOCOL],
             proxy=None if address.host in LOOPBACK_HOSTS else True,
-            additional_headers={**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})},
+            additional_headers={**(headers or {}), **authorization},
             ssl=tls if address.tls else None,
             open_timeout=open_timeout_s,
             max_size=MAX_MESSAGE_BYTES,
@@ -64,6 +73,8 @@ async def connect(
     async with socket:
         try:
             async with asyncio.timeout(open_timeout_s):
+                if in_message:
+                    await socket.send(json.dumps({"type": "auth", "key": key}))
                 info = read_session(_parse_json(await socket.recv()))
         except TimeoutError:
             raise ProtocolViolation(f"no session message within {open_timeout_s:g} s") from None
@@ -96,6 +107,8 @@ class Session:
         self._utterances_by_number: dict[int, Utterance] = {}
         self._count = 0
         self._lost: Exception | None = None
+        self._limits: asyncio.Future[LimitsInfo] = asyncio.get_running_loop().create_future()
+        """The next answer to `limits`."""
 
     @property
     def usable(self) -> bool:
@@ -123,6 +136,7 @@ class Session:
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
         lead_ms: int | None = None,
+        traceparent: str | None = None,
         markup: Sequence[str] | None = None,
         rate: float | None = None,
         volume: float | None = None,
@@ -149,6 +163,7 @@ class Session:
             "normalise": normalise,
             "pacing": pacing,
             "lead_ms": lead_ms,
+            "traceparent": traceparent,
             "markup": None if markup is None else list(markup),
             "rate": rate,
             "volume": volume,
@@ -174,6 +189,26 @@ class Session:
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})
 
+    async def set_defaults(self, *, format: AudioFormat | None = None, **options: Any) -> None:
+        """Sets options of the utterances that start from now on, as `utterance` takes them; without any, removes them.
+
+        Raises SessionLost. Invalid ones are logged, and the defaults stay as they were. `utterance` always gives its
+        `format` and its `pacing`.
+        """
+        fields = options if format is None else options | {"format": format.as_request()}
+        await self._send({"type": "defaults", "id": "defaults", **fields})
+
+    async def limits(self, timeout_s: float = 10) -> LimitsInfo:
+        """Returns the limits of the connection and of the key, and what is left. Raises SessionLost, TimeoutError."""
+        answer = asyncio.shield(self._limits)
+        await self._send({"type": "limits"})
+        async with asyncio.timeout(timeout_s):
+            return await answer
+
+    async def interrupt(self) -> None:
+        """Stops all utterances, those included whose audio is sent and not played yet; their events tell where."""
+        await self._send({"type": "interrupt", "id": "interrupt-all"})
+
     async def _send(self, message: dict[str, Any]) -> None:
         try:
             await self._socket.send(json.dumps(message))
@@ -194,6 +229,8 @@ class Session:
             await self._socket.close(1002, str(violation)[:120])
         finally:
             self._lost = error
+            self._limits.set_exception(error)
+            self._limits.exception()  # an error that nothing waits for is not to be logged
             for utterance in self._utterances.values():
                 utterance.fail(error)
 
@@ -208,12 +245,16 @@ class Session:
         kind = control.get("type")
         if kind == "going_away":
             self.going_away_ms = control.get("deadline_ms")
+        elif kind == "limits":
+            limits, self._limits = self._limits, asyncio.get_running_loop().create_future()
+            limits.set_result(read_limits(control))
         elif kind == "pong":
             pass
         elif "utterance" not in control:
             self._on_session_message(control)
         elif (utterance := self._utterances.get(control["utterance"])) is not None:
-            event = read_event(control)
+            if (event := read_event(control)) is None:
+                return
             if kind == "started":
                 self._utterances_by_number[int(control["number"])] = utterance
             await utterance.receive(event)

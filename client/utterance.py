@@ -18,6 +18,8 @@ MAX_UNREAD_EVENTS = 1024
 INTERRUPT_TIMEOUT_S = 10.0
 
 FRAGMENT_REFUSED_CODE = "text_too_long"
+TEXT_CALLS = ("text", "flush")
+"""Kinds of calls after whose refusal the utterance goes on; the next call about its text raises the refusal."""
 AFTER_END_CODES = frozenset({"unknown_utterance", "utterance_ended"})
 """Codes of answers to messages that the gateway received after the utterance's end."""
 MESSAGE_REFUSED_CODES = frozenset(
@@ -45,7 +47,9 @@ class Utterance:
         self._next_seq = 0
         self._next_pts = 0
         self._last_received = False
-        self._refused_fragment: SpeechError | None = None
+        self._refused_call: SpeechError | None = None
+        self._calls = 0
+        self._text_ended = False
         self._failure: Exception | None = None
         self._ended_by_error = False
         self._interrupt_answer: asyncio.Future[Interrupted] | None = None
@@ -65,20 +69,21 @@ class Utterance:
     async def send(self, text: str) -> None:
         """Sends a fragment of the text, of any length; speech starts as soon as it can.
 
-        Raises the error that ended the utterance, or the refusal of an earlier fragment (`text_too_long`). Cancelling
-        it may leave the fragment sent.
+        Raises the error that ended the utterance, or the refusal of an earlier fragment, whose `characters` are those
+        accepted before it. Cancelling it may leave the fragment sent.
         """
-        refused, self._refused_fragment = self._refused_fragment, None
-        if refused is not None:
-            raise refused
+        self._raise_refusal()
         await self._command("text", text=text)
 
     async def flush(self) -> None:
-        """Has the text sent so far spoken without waiting for more; more may follow."""
+        """Has the text sent so far spoken without waiting for more; more may follow. Raises as `send`."""
+        self._raise_refusal()
         await self._command("flush")
 
     async def end(self) -> None:
-        """Ends the text. The utterance ends when all of it has been spoken."""
+        """Ends the text. The utterance ends when all of it has been spoken. Raises as `send`; call it again then."""
+        self._raise_refusal()
+        self._text_ended = True
         await self._command("end")
 
     async def feed(self, fragments: Iterable[str] | AsyncIterable[str]) -> None:
@@ -101,7 +106,7 @@ class Utterance:
     async def ack(self, played_samples: int) -> None:
         """Reports the playback position to the gateway; does nothing after the end."""
         if not self.finished:
-            await self._send({"type": "ack", "utterance": self.id, "played_samples": played_samples})
+            await self._command("ack", played_samples=played_samples)
 
     async def interrupt(self, played_ms: int | None = None, timeout_s: float = INTERRUPT_TIMEOUT_S) -> Interrupted:
         """Stops the utterance at the playback position `played_ms`; returns which text was spoken and which was not.
@@ -118,7 +123,7 @@ class Utterance:
         async with asyncio.timeout(timeout_s):
             if self._interrupt_answer is None or self._interrupt_answer.done():
                 self._interrupt_answer = asyncio.get_running_loop().create_future()
-                command: dict[str, Any] = {"type": "interrupt", "utterance": self.id}
+                command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
                 await self._send(command if played_ms is None else command | {"played_ms": played_ms})
             # Several tasks may wait for it, and any of them may be cancelled.
             return await asyncio.shield(self._interrupt_answer)
@@ -182,15 +187,33 @@ class Utterance:
             self._interrupt_answer.set_exception(error)
 
     async def _receive_error(self, error: SpeechError) -> None:
-        if self._interrupt_answer is not None and not self._interrupt_answer.done():
+        call = (error.message_id or "").partition("-")[0]
+        refused = error.code in MESSAGE_REFUSED_CODES
+        # The refusal of an earlier call is not the answer to an interrupt.
+        answers = not refused or call in ("", "interrupt")
+        if answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
             self._interrupt_answer.set_exception(error)
-        if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES:
-            self._refused_fragment = error if error.code == FRAGMENT_REFUSED_CODE else None
+        if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES or (refused and self._survives(call)):
+            if error.code not in AFTER_END_CODES and call not in ("ack", "interrupt"):
+                self._refused_call = error
             await self._events.put(Notice(error.code, error.message))
         else:
             # Any other refused message means that text is missing or that there is no utterance.
             self.fail(error)
             self._ended_by_error = error.code not in MESSAGE_REFUSED_CODES
+
+    def _survives(self, call: str) -> bool:
+        """Whether the utterance goes on when that call is refused: the caller still learns of it."""
+        return call in ("ack", "interrupt") or (call in TEXT_CALLS and not self._text_ended)
+
+    def _raise_refusal(self) -> None:
+        refused, self._refused_call = self._refused_call, None
+        if refused is not None:
+            raise refused
+
+    def _next_id(self, call: str) -> str:
+        self._calls += 1
+        return f"{call}-{self._calls}"
 
     async def _command(self, kind: str, **fields: Any) -> None:
         if self._failure is not None:
@@ -198,7 +221,7 @@ class Utterance:
         if self.finished:
             raise SpeechError("utterance_ended", "the utterance has ended")
         try:
-            await self._send({"type": kind, "utterance": self.id, **fields})
+            await self._send({"type": kind, "utterance": self.id, "id": self._next_id(kind), **fields})
         except SessionLost as lost:
             # An error that the gateway sent before it closed the connection is more precise.
             raise self._failure or lost from None

@@ -25,9 +25,9 @@ from voxgate.pipeline.interface import (
     TextLayout,
     WordTime,
 )
-from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
 from .message_parsing import MessageId, StrictMessage, UtteranceId, first_error, quoted_path
+from .start_fields import PronunciationFields, SamplingFields
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -72,19 +72,6 @@ class FormatFields(StrictMessage):
         return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 
-class SamplingFields(StrictMessage):
-    """Sampling options in a `start` message; None selects the voice's default."""
-
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=1, le=2)] | None = None
-    predictor_temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    predictor_top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    predictor_top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-
-
 Markup = tuple[MarkupDialect, ...]
 
 DEFAULT_MARKUP: Markup = tuple(
@@ -93,15 +80,6 @@ DEFAULT_MARKUP: Markup = tuple(
 """Markup that is recognised unless a client chooses: all that prose does not contain. `[word]` and `<750>` may be."""
 MARKUP_IGNORED = "markup_ignored"
 """Code of the warning that a control in the text is not honoured."""
-
-
-class PronunciationFields(StrictMessage):
-    """A term in a `start` message, and what is spoken for it."""
-
-    term: Annotated[str, StringConstraints(max_length=MAX_TERM_CHARACTERS, pattern=r"\S")]
-    spoken: Annotated[str, StringConstraints(max_length=MAX_SPOKEN_CHARACTERS, pattern=r"\S")]
-    case_sensitive: bool = False
-    word_boundaries: bool = True
 
 
 MAX_PRONUNCIATIONS = 100

@@ -42,6 +42,7 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("access/", "observability/", "engine", "shutdown"),
     ("settings",),
     ("messages", "audio_header"),
+    ("start_fields",),
     ("message_parsing",),
     ("errors",),
 )

@@ -10,6 +10,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     Audio,
     AudioFormat,
+    Generated,
     Interrupted,
     Notice,
     ProtocolViolation,
@@ -246,6 +247,45 @@ async def test_error_ends_the_utterance_with_its_code(gateway: FakeGateway) -> N
             await utterance.end()
 
 
+async def test_message_of_an_unknown_type_is_ignored(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [started(), {"type": "sing"}, audio_message(flags=3), done(2)]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.feed("x")
+        assert len([audio async for audio in utterance.audio()]) == 1
+
+
+async def test_length_is_told_ahead_of_the_end(gateway: FakeGateway) -> None:
+    told = {"type": "generated", "samples": 2, "audio_ms": 1}
+    gateway.script["x"] = [started(), told, audio_message(flags=3), done(2)]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.feed("x")
+        events = [event async for event in utterance.events()]
+    assert Generated(2, 1) in events
+    assert gateway.headers["Sec-WebSocket-Protocol"] == "voxgate.v1"
+
+
+async def test_refusal_is_raised_by_the_next_call_about_the_text(gateway: FakeGateway) -> None:
+    """The refused fragment was the first call of the utterance."""
+    gateway.script["x"] = [error_message("rate_limited", retryable=True, characters=0) | {"id": "text-1"}]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        assert isinstance(await anext(aiter(utterance.events())), Notice)
+        with pytest.raises(SpeechError, match="rate_limited") as refused:
+            await utterance.flush()
+        assert (refused.value.message_id, refused.value.characters) == ("text-1", 0)
+        await utterance.end()
+        assert not utterance.finished
+
+
+async def test_refused_ack_harms_nothing(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [error_message("rate_limited", retryable=True) | {"id": "ack-7"}]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        assert isinstance(await anext(aiter(utterance.events())), Notice)
+        await utterance.send("yes")
+        assert not utterance.finished
+
+
 async def test_refused_fragment_is_reported_and_speech_continues(gateway: FakeGateway) -> None:
     gateway.script["long"] = [error_message("text_too_long", limit=3, received=4)]
     async with connect(gateway.url) as session, session.utterance() as utterance:
@@ -291,7 +331,6 @@ def done(samples: int) -> dict[str, Any]:
         ([audio_message(flags=1, size=6)], "must have 4 bytes, got 6"),
         ([audio_message(flags=3), done(3)], "done after 2 of 3"),
         ([audio_message(flags=1), done(2)], "done after 2 of 2"),
-        ([{"type": "sing"}], "unknown message type"),
         ([{"type": "queued"}], "malformed 'queued'"),
     ],
 )
@@ -319,7 +358,7 @@ async def test_failing_text_source_ends_the_events() -> None:
         await utterance.feed(broken())
     with pytest.raises(RuntimeError, match="went away"):
         await anext(aiter(utterance.audio()))
-    assert sent == [{"type": "text", "utterance": "u1", "text": "half a "}]
+    assert sent == [{"type": "text", "utterance": "u1", "id": "text-1", "text": "half a "}]
 
 
 async def test_events_received_before_a_failure_are_delivered() -> None:

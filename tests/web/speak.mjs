@@ -22,7 +22,38 @@ async function failure(action) {
   }
 }
 
+function catching(action) {
+  try {
+    action();
+  } catch (error) {
+    return error;
+  }
+}
+
 const scenarios = {
+  async grown() {
+    const session = await connect(url, { token: "vg_right-key", authMessage: true });
+    const [named] = [session.info.capabilities.includes("defaults"), session.setDefaults({ voice: "bob", words: true })];
+    const utterance = session.utterance();
+    utterance.send("Hello there, all of you.");
+    utterance.end();
+    const started = [];
+    for await (const event of utterance) started.push(event.type, event.voice);
+    const { quota } = await session.limits();
+    const [one, two] = [session.utterance({ offsets: "utf16" }), session.utterance()];
+    one.send("\u{1f600} and so on, and so on");
+    one.send("x".repeat(5000));
+    const refused = [];
+    for await (const event of one) {
+      if (event.type !== "warning") continue;
+      refused.push(event.code, event.characters);
+      session.interrupt();
+    }
+    const answers = [one.done.type];
+    for await (const event of two) answers.push(event.type);
+    session.close();
+    return { named, kinds: new Set(started).has("generated"), voice: started.includes("bob"), quota: Object.keys(quota).sort(), refused, answers };
+  },
   async speak() {
     const session = await connect(url);
     const utterance = session.utterance({ words: true });
@@ -31,6 +62,17 @@ const scenarios = {
     const result = await collect(utterance);
     session.close();
     return { ...result, voice: session.info.default_voice };
+  },
+  async refused_fragment() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Bad.");
+    const { value } = await utterance[Symbol.asyncIterator]().next();
+    const thrown = ((error) => error.messageId)(catching(() => utterance.flush()));
+    utterance.end();
+    const { over } = utterance;
+    session.close();
+    return { warning: value.code, thrown, over };
   },
   async refused_message() {
     const session = await connect(url);

@@ -78,7 +78,8 @@ async def test_refused_message_does_not_end_other_utterances() -> None:
         refused = [json.dumps(error_message("bad_message")), error_message("rate_limited", "u1", retryable=True)]
         gateway.script["Bad."] = refused
         assert await run(gateway, "refused_message") == {"code": "rate_limited", "samples": 4 * 1920}
-    assert {"type": "interrupt", "utterance": "u1"} in gateway.received, "the gateway would speak on with text missing"
+    stops = [message["utterance"] for message in gateway.received if message["type"] == "interrupt"]
+    assert stops == ["u1"], "the gateway would speak on with text missing"
 
 
 async def test_missing_audio_at_the_end_is_detected() -> None:
@@ -122,6 +123,26 @@ async def test_urls_are_accepted_in_common_forms() -> None:
 async def test_key_opens_a_session_and_is_in_no_url() -> None:
     async with loopback.gateway(keys=(f"ada={hash_key('vg_right-key')}",)) as served:
         assert await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "key") == "done"
+
+
+async def test_client_uses_what_the_protocol_has_beyond_its_first_edition() -> None:
+    """The key in a message, defaults, the length ahead of the end, limits, UTF-16 lengths, an interrupt of all."""
+    async with loopback.gateway(keys=(f"ada={hash_key('vg_right-key')}",), key_characters_per_minute=6000) as served:
+        result = await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "grown")
+    assert result == {
+        "named": True,
+        "kinds": True,
+        "voice": True,
+        "quota": ["characters_left", "characters_per_minute"],
+        "refused": ["text_too_long", 23],
+        "answers": ["interrupted", "interrupted"],
+    }
+
+
+async def test_refusal_is_thrown_by_the_next_call_about_the_text() -> None:
+    async with fake_gateway() as gateway:
+        gateway.script["Bad."] = [error_message("rate_limited", retryable=True, characters=0) | {"id": "text-1"}]
+        assert await run(gateway, "refused_fragment") == {"warning": "rate_limited", "thrown": "text-1", "over": False}
 
 
 async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:

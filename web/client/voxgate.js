@@ -10,6 +10,7 @@
 
 export const SPEECH_PATH = "/v1/speech";
 export const PROTOCOL = 1;
+const SUBPROTOCOL = "voxgate.v1"; // tells the gateway that unknown messages and fields are ignored
 const HEADER_BYTES = 20;
 const HEADER_VERSION = 1;
 const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
@@ -43,6 +44,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
  * @property {number} [lead_ms] how far audio is sent ahead of playback, at most `limits.lead_max_ms`
+ * @property {"code_points"|"utf16"} [offsets] what offsets and lengths of text count; strings here count `utf16` units
+ * @property {string} [traceparent] the trace that the utterance is a part of (W3C Trace Context)
  * @property {string[]} [markup] dialects of markup in the text that are not read aloud
  * @property {number} [rate] how fast to speak, 0.5 to 2; 1 is the voice's own rate
  * @property {number} [volume] how loud to speak, 0 to 2; 1 is the voice's own volume
@@ -113,7 +116,7 @@ export class VoxgateError extends Error {
   /**
    * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
    * @param {string} message
-   * @param {{retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
+   * @param {{id?: string, retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
    */
   constructor(code, message, more = {}) {
     super(`${message} (${code})`);
@@ -124,6 +127,7 @@ export class VoxgateError extends Error {
     this.partialAudio = more.partial_audio === true;
     this.param = more.param ?? null;
     this.reached = more.reached ?? null; // the limit that refused it
+    this.messageId = more.id ?? null; // of the call that was refused, such as "text-3"
     this.characters = more.characters ?? null; // of the text, accepted when a message was refused
   }
 }
@@ -163,11 +167,11 @@ export function speechUrl(url) {
 
 // A browser cannot set headers on a WebSocket, and a URL is recorded by proxies: the token is sent as a subprotocol.
 function subprotocols(token) {
-  if (!token) return [];
+  if (!token) return [SUBPROTOCOL];
   if (!/^[\w!#$%&'*+.^`|~-]+$/.test(token)) {
     throw new VoxgateError("unauthorized", "a key or token in a subprotocol may have letters, digits and !#$%&'*+-.^_`|~ only");
   }
-  return ["token", token];
+  return [SUBPROTOCOL, "token", token];
 }
 
 /** A WebSocket with parsed messages. `Session` and the page are built on it; prefer `connect`. */
@@ -176,13 +180,20 @@ export class SpeechSocket {
    * @param {string} url
    * @param {Handlers} on
    * @param {string|null} [token] a token or an API key, if the gateway requires one; throws VoxgateError for others
+   * @param {boolean} [authMessage] whether the token is sent in the first message instead of the handshake
    */
-  constructor(url, on, token = null) {
-    this.socket = new WebSocket(speechUrl(url), subprotocols(token));
+  constructor(url, on, token = null, authMessage = false) {
+    const inMessage = authMessage && token !== null;
+    const address = new URL(speechUrl(url));
+    if (inMessage) address.searchParams.set("auth", "message");
+    this.socket = new WebSocket(address.href, subprotocols(inMessage ? null : token));
     this.socket.binaryType = "arraybuffer";
     this.socket.onclose = (event) => on.closed(event);
     // Some Node versions send no close event for a socket that never opened.
-    this.socket.onopen = () => (this.socket.onerror = null);
+    this.socket.onopen = () => {
+      this.socket.onerror = null;
+      if (inMessage) this.send({ type: "auth", key: token });
+    };
     this.socket.onerror = () => {
       this.socket.onclose = this.socket.onerror = null;
       on.closed({ code: 1006, reason: "" });
@@ -212,10 +223,11 @@ export class SpeechSocket {
  * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
  * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
- * @param {{token?: string|null, timeoutMs?: number}} [options]
+ * @param {{token?: string|null, authMessage?: boolean, timeoutMs?: number}} [options] `authMessage`: send the token in the
+ *   first message instead of the handshake
  * @returns {Promise<Session>}
  */
-export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
+export function connect(url, { token = null, authMessage = false, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
   return new Promise((resolve, reject) => {
     const session = new Session();
     const fail = (code, message, retryable = true) => {
@@ -242,6 +254,7 @@ export function connect(url, { token = null, timeoutMs = OPEN_TIMEOUT_MS } = {})
         },
       },
       token,
+      authMessage,
     );
     const timer = setTimeout(() => fail("timeout", `no session message within ${timeoutMs} ms`), timeoutMs);
     session.socket = socket;
@@ -258,6 +271,8 @@ export class Session {
     /** @type {VoxgateError|null} the reason after the socket has closed */
     this.lost = null;
     this.socket = /** @type {any} */ (null);
+    /** @type {{resolve(message: any): void, reject(error: VoxgateError): void}[]} */
+    this.limitsAsked = [];
     this.count = 0;
     this.utterances = new Map();
   }
@@ -278,12 +293,38 @@ export class Session {
     return utterance;
   }
 
+  /**
+   * Sets options of the utterances that start from now on, in place of earlier ones; `utterance` always gives a format.
+   * @param {Options} [options]
+   */
+  setDefaults(options = {}) {
+    this.socket.send({ type: "defaults", id: "defaults", ...options });
+  }
+
+  /**
+   * Resolves to the limits of the connection and of the key, and what is left now.
+   * @returns {Promise<{limits: any, quota: any}>}
+   */
+  limits() {
+    if (this.lost) return Promise.reject(this.lost);
+    const answer = new Promise((resolve, reject) => this.limitsAsked.push({ resolve, reject }));
+    this.socket.send({ type: "limits" });
+    return answer;
+  }
+
+  /** Stops all utterances, those included whose audio is sent and not played yet; their events tell where. */
+  interrupt() {
+    this.socket.send({ type: "interrupt", id: "interrupt-all" });
+  }
+
   close() {
     this.socket.close();
   }
 
   receive(message) {
-    if (message.type === "audio") {
+    if (message.type === "limits") {
+      this.limitsAsked.shift()?.resolve(message);
+    } else if (message.type === "audio") {
       for (const each of this.utterances.values()) if (each.number === message.number) each.receive(message);
     } else if (message.type === "going_away") {
       this.goingAwayMs = message.deadline_ms;
@@ -299,6 +340,7 @@ export class Session {
     const text = `connection lost: ${reason || "no reason given"}, ${code}`;
     this.lost = new VoxgateError("session_lost", text, { retryable: !MISTAKE_CLOSE_CODES.has(code) });
     for (const each of this.utterances.values()) each.fail(this.lost);
+    for (const each of this.limitsAsked.splice(0)) each.reject(this.lost);
     this.utterances.clear();
   }
 }
@@ -332,22 +374,30 @@ export class Utterance {
     this.wake = () => {};
     /** @type {{resolve(message: Interrupted): void, reject(error: VoxgateError): void}|null} */
     this.answer = null;
+    this.calls = 0;
+    this.textEnded = false;
+    /** @type {VoxgateError|null} refusal of an earlier call, raised by the next one about the text */
+    this.refusal = null;
     /** @type {Promise<Interrupted>|null} the promise of a pending answer */
     this.interrupting = null;
   }
 
   /** Sends a fragment of the text, of any length. @param {string} text */
   send(text) {
+    this.raiseRefusal();
     this.command({ type: "text", text });
   }
 
   /** Has the text sent so far spoken without waiting for more; more may follow. */
   flush() {
+    this.raiseRefusal();
     this.command({ type: "flush" });
   }
 
   /** Ends the text. */
   end() {
+    this.raiseRefusal();
+    this.textEnded = true;
     this.command({ type: "end" });
   }
 
@@ -395,13 +445,34 @@ export class Utterance {
   }
 
   command(message) {
-    this.transmit({ ...message, utterance: this.id });
+    this.transmit({ ...message, utterance: this.id, id: `${message.type}-${++this.calls}` });
+  }
+
+  raiseRefusal() {
+    const refusal = this.refusal;
+    this.refusal = null;
+    if (refusal) throw refusal;
+  }
+
+  /**
+   * Whether the utterance goes on when a call of this kind is refused: the caller still learns of it.
+   * @param {string} call
+   */
+  survives(call) {
+    return call === "ack" || ((call === "text" || call === "flush") && !this.textEnded);
   }
 
   receive(message) {
     if (this.ended && message.type !== "interrupted" && message.type !== "error") return;
     const problem = message.type === "audio" ? this.gap(message) : null;
     if (problem) return this.fail(new VoxgateError("protocol_violation", problem));
+    if (message.type === "error" && MESSAGE_REFUSED.has(message.code) && message.id !== undefined) {
+      const call = message.id.split("-")[0];
+      if (this.survives(call)) {
+        if (call !== "ack") this.refusal = new VoxgateError(message.code, message.message, message);
+        message = { ...message, type: "warning" };
+      }
+    }
     if (message.type === "error" && NON_FATAL.has(message.code) && !this.answer) message = { ...message, type: "warning" };
     if (message.type === "started") [this.number, this.format] = [message.number, message.format];
     if (message.type === "error") {

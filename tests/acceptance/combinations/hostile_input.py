@@ -20,7 +20,7 @@ TEXTS = (
 # Requests
 
 SOCKET_PATHS = {
-    "native": ("/v1/speech",),
+    "native": ("/v1/speech", "/v1/speech", "/v1/speech", "/v1/speech?auth=message"),
     "elevenlabs": tuple(
         f"/v1/text-to-speech/ada/{kind}?output_format=pcm_24000" for kind in ("multi-stream-input", "stream-input")
     ),
@@ -97,6 +97,12 @@ def _native(peer: Peer, chance: random.Random) -> dict[str, Any]:
         (1, {"type": "interrupt", "utterance": utterance, "played_ms": chance.randrange(9000)}),
         (3, {"type": "ack", "utterance": utterance, "played_samples": chance.choice([0, 2000, 30_000, 2**53 - 1])}),
         (2, {"type": "ping", "id": "p"}),
+        (1, {"type": "limits"}),
+        (1, {"type": "interrupt"}),
+        (1, {"type": "auth", "key": PEER_KEY}),
+        (1, {"type": "defaults", "framing": chance.choice(["raw", "packets"]), "lead_ms": chance.choice([80, 1840])}),
+        (0.5, {"type": "defaults", "lead_ms": 10**6, "voice": "unknown"}),
+        (1, {"type": "start", "utterance": f"u{peer.utterances}", "offsets": "utf16", "framing": "raw"}),
         (1, {"type": "start", "utterance": utterance}),
         (0.5, {"type": "start", "utterance": utterance, "voice": "unknown"}),
         (0.5, {"type": "sing", "utterance": utterance}),

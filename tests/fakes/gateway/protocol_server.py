@@ -338,6 +338,13 @@ def respond(
 @asynccontextmanager
 async def fake_gateway(*, paced: bool = False, port: int = 0) -> AsyncIterator[FakeGateway]:
     gateway = FakeGateway(paced=paced)
-    async with serve(gateway.session, "127.0.0.1", port, process_request=gateway.answer_http) as server:
+    async with serve(
+        gateway.session,
+        "127.0.0.1",
+        port,
+        process_request=gateway.answer_http,
+        # A browser closes a socket whose response confirms none of the subprotocols that it named.
+        select_subprotocol=lambda _, offered: next((name for name in offered if name == "voxgate.v1"), None),
+    ) as server:
         gateway.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield gateway
