@@ -108,10 +108,10 @@ class DictionaryStore:
         self.folder = folder
 
     def change_mark(self, id: str) -> tuple[int, int] | None:
-        """A value that changes with the dictionary's file; None without one. Takes a few microseconds."""
+        """A value that changes with the dictionary's file; None without one that can be found. Takes microseconds."""
         try:
             stat = self._path(id).stat()
-        except (FileNotFoundError, NotADirectoryError, UnknownDictionary):
+        except (OSError, UnknownDictionary):
             return None
         return stat.st_ino, stat.st_mtime_ns
 
@@ -120,6 +120,9 @@ class DictionaryStore:
         try:
             dictionary = _parse(self._path(id).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
+            dictionary = None
+        except OSError as error:
+            log.warning("pronunciation dictionary %s cannot be read: %s", id, error)
             dictionary = None
         if dictionary is None or not dictionary.usable_by(key):
             raise UnknownDictionary(f"there is no pronunciation dictionary {id!r}", param="pronunciation_dictionary_id")

@@ -101,6 +101,15 @@ def test_damaged_rules_are_no_rules(tmp_path: Path, rule: str) -> None:
         _ = store.load(made.id, None).latest.rules
 
 
+def test_folders_that_cannot_be_read_have_no_dictionary(tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    folder.symlink_to(folder)  # an OSError for every user, also for root
+    store = DictionaryStore(folder)
+    assert store.change_mark("pd_a") is None
+    with pytest.raises(UnknownDictionary):
+        store.load("pd_a", None)
+
+
 def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     made = DictionaryStore(tmp_path).create("d", "", [])
 
