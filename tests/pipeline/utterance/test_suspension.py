@@ -11,7 +11,7 @@ from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle
 from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.errors import AtCapacity
-from voxgate.pipeline.interface import FinishReason, SpeechChunk
+from voxgate.pipeline.interface import FinishReason, Prosody, SpeechChunk
 
 
 def hear(b: SpeechBench) -> tuple[list[SpeechChunk], asyncio.Task[None]]:
@@ -55,6 +55,27 @@ def test_suspended_utterance_speaks_as_if_it_had_kept_its_slots(bench: Callable[
             words = [word.text for chunk in chunks for word in chunk.words]
             assert words == STORY.split()
             assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+@pytest.mark.parametrize("rate", [0.8, 1.25])
+def test_suspended_utterance_has_the_length_of_its_rate(bench: Callable[..., SpeechBench], rate: float) -> None:
+    async def scene() -> None:
+        async with bench(prosody=Prosody(rate=rate)) as kept:
+            expected = sum(len(chunk.pcm) for chunk in await kept.say(STORY))
+        async with bench(engine=EchoEngine(slots=1), prosody=Prosody(rate=rate)) as b:
+            chunks, listening = hear(b)
+            for word in STORY.split():
+                b.speech.push_text(word + " ")
+                if b.speech.needs_slot:
+                    b.speech.resume()
+                await settle()
+                assert await b.speech.suspend()
+            b.speech.end()
+            b.speech.resume()
+            await asyncio.wait_for(listening, 60)
+            assert sum(len(chunk.pcm) for chunk in chunks) == expected
 
     run(scene())
 

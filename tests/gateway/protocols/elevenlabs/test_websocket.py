@@ -89,6 +89,24 @@ def test_close_with_unflushed_text_interrupts() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("text", [" ", "\n", "  \n "])
+def test_context_of_white_space_ends_at_once_without_audio_and_slot(text: str) -> None:
+    """Pipecat gives a service up after three contexts that neither speak nor end."""
+
+    async def scene() -> None:
+        async with InProcessGateway(slots=1) as bench:
+            socket = bench.dial(MULTI)
+            for context in "abc":
+                begun_s = asyncio.get_running_loop().time()
+                socket.put(text=text, context_id=context, flush=True)
+                socket.put(context_id=context, close_context=True)
+                await socket.when(final(context))
+                assert asyncio.get_running_loop().time() - begun_s < 0.1
+            assert bench.synthesizer.speeches == []
+
+    run(scene())
+
+
 def test_second_close_interrupts() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
