@@ -26,7 +26,8 @@ MAX_JOB_FRAMES = 8
 MAX_GPU_JOB_FRAMES = 128
 """Frames of one process's batch on a GPU: a few milliseconds of work."""
 GPU_BATCH_FRAMES = 256
-"""Frames of a batch that joins jobs of several processes on a GPU."""
+"""Frames of a batch that joins jobs of several processes on a GPU, with many slots. Its buffers take a gigabyte."""
+LEAST_GPU_BATCH_FRAMES = 32
 MAX_GPU_LEFT_CONTEXT = 120
 """Frames of overlap on a GPU: its attention kernel holds a window, context and chunk, of at most 128 frames."""
 HEARTBEAT_S = 1.0
@@ -62,7 +63,8 @@ class CodecService(CodecClient):
         """
         job_frames, batch_frames = MAX_JOB_FRAMES, MAX_JOB_FRAMES
         if device != "cpu":
-            job_frames, batch_frames = MAX_GPU_JOB_FRAMES, GPU_BATCH_FRAMES
+            batch_frames = min(GPU_BATCH_FRAMES, max(LEAST_GPU_BATCH_FRAMES, 2 * slots))
+            job_frames = min(MAX_GPU_JOB_FRAMES, batch_frames)
             if codec_mode == "overlap":
                 if left_context > MAX_GPU_LEFT_CONTEXT:
                     raise ValueError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 GRAPH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536)
 """Rows of a batch."""
 
-MIN_GRAPH_ROWS = 512
-"""Rows up to which the backbone of this package always has a graph, however few slots there are."""
+MIN_GRAPH_ROWS, ROWS_OF_A_SLOT = (128, 512), 4
+"""Rows up to which the backbone of this package has a graph: `ROWS_OF_A_SLOT` for each slot, within these bounds, and
+at least one for each slot. Every graph takes memory, of which a GPU with few slots has little."""
 
 
 def graph_sizes_for(rows: int) -> list[int]:
@@ -20,4 +21,5 @@ def backbone_graph_sizes(slots: int, *, voxgate_kernels: bool) -> list[int]:
     `voxgate_kernels`: for the backbone of this package, whose graphs take any mixture of rows; those of vLLM's backbone
     take single positions only.
     """
-    return graph_sizes_for(max(slots, MIN_GRAPH_ROWS) if voxgate_kernels else slots)
+    least, most = MIN_GRAPH_ROWS
+    return graph_sizes_for(max(slots, min(most, max(least, ROWS_OF_A_SLOT * slots))) if voxgate_kernels else slots)

@@ -17,12 +17,14 @@ log = logging.getLogger(__name__)
 class StartStep(NamedTuple):
     """What is done, and since when: `begun_s` of the monotonic clock, which all processes of a machine share.
 
-    `free_bytes`: free memory of the GPU at its beginning, where the process that does it has one.
+    At its beginning, where the process that does it has a GPU: `free_bytes` of its memory, `tensor_bytes` that torch
+    holds for tensors and graphs.
     """
 
     doing: str
     begun_s: float
     free_bytes: int | None = None
+    tensor_bytes: int = 0
 
 
 class StartProgress:
@@ -66,12 +68,12 @@ class StartProgress:
         each = ", ".join(f"{doing} {seconds:.1f}" for doing, seconds in durations.items())
         log.info("start took %.1f s: %s", sum(durations.values()), each)
         taken = [
-            f"{step.doing} {(step.free_bytes - after.free_bytes) / 1e9:.2f}"
+            f"{step.doing} {_gb(step.free_bytes - after.free_bytes)} ({_gb(after.tensor_bytes - step.tensor_bytes)})"
             for step, after in pairwise(self._steps)
             if step.free_bytes is not None and after.free_bytes is not None
         ]
         if taken:
-            log.info("GB of the GPU's memory taken by: %s", ", ".join(taken))
+            log.info("GB of the GPU's memory taken by (of it for tensors): %s", ", ".join(taken))
         if self._history is None:
             return
         try:
@@ -85,7 +87,7 @@ class StartProgress:
         steps = [*self._steps, *self._read_followed()]
         if not steps:
             return ""
-        doing, begun_s, _ = steps[-1]
+        doing, begun_s = steps[-1].doing, steps[-1].begun_s
         if doing not in self._last:
             return doing
         order = list(self._last)
@@ -101,3 +103,7 @@ class StartProgress:
             return {str(step): float(seconds) for step, seconds in durations.items()}
         except (OSError, ValueError, TypeError, AttributeError):  # of no start, or of another version
             return {}
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f}"

@@ -50,17 +50,19 @@ def read_note(folder: Path, note: Note) -> str | None:
 
 def note_step(folder: Path, doing: str) -> None:
     """Adds a step of the start that begins now."""
-    free_bytes = torch.cuda.mem_get_info()[0] if torch.cuda.is_initialized() else ""
+    free_bytes, tensor_bytes = "", 0
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no types for it
+        free_bytes, tensor_bytes = str(torch.cuda.mem_get_info()[0]), torch.cuda.memory_reserved()
     with (folder / Note.STEPS).open("a", encoding="utf-8") as file:
-        file.write(f"{time.monotonic()}\t{free_bytes}\t{doing}\n")
+        file.write(f"{time.monotonic()}\t{free_bytes}\t{tensor_bytes}\t{doing}\n")
 
 
 def read_steps(folder: Path) -> list[StartStep]:
     """The steps of the engine's start so far."""
     lines = (read_note(folder, Note.STEPS) or "").split("\n")[:-1]  # a line without its end is being written
     return [
-        StartStep(doing, float(begun_s), int(free_bytes) if free_bytes else None)
-        for begun_s, free_bytes, doing in (line.split("\t") for line in lines)
+        StartStep(doing, float(begun_s), int(free_bytes) if free_bytes else None, int(tensor_bytes))
+        for begun_s, free_bytes, tensor_bytes, doing in (line.split("\t") for line in lines)
     ]
 
 

@@ -91,14 +91,14 @@ def test_history_that_cannot_be_written_does_not_matter(tmp_path: Path, clock: M
 
 def test_memory_that_each_step_took_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     progress = StartProgress(clock=clock)
-    free = {"loading the model": 20_000_000_000, "loading the codec": 15_500_000_000, "warming up": 15_250_000_000}
+    steps = (
+        StartStep("loading the model", 101, 20_000_000_000, 0),
+        StartStep("loading the codec", 102, 15_500_000_000, 4_400_000_000),
+        StartStep("warming up", 103, 15_250_000_000, 4_600_000_000),
+    )
     progress.begin("importing")
-    with caplog.at_level("INFO"), progress.following(lambda: [StartStep(*each) for each in steps(free)]):
+    with caplog.at_level("INFO"), progress.following(lambda: steps):
         pass
     with caplog.at_level("INFO"):
         progress.finish()
-    assert caplog.messages[-1] == "GB of the GPU's memory taken by: loading the model 4.50, loading the codec 0.25"
-
-
-def steps(free: dict[str, int]) -> list[tuple[str, float, int]]:
-    return [(doing, 101.0, free_bytes) for doing, free_bytes in free.items()]
+    assert caplog.messages[-1].endswith(": loading the model 4.50 (4.40), loading the codec 0.25 (0.20)")

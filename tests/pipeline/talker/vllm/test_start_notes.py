@@ -139,8 +139,8 @@ def test_steps_have_the_times_of_their_beginnings(tmp_path: Path) -> None:
 
 
 def test_step_that_is_being_written_is_not_read(tmp_path: Path) -> None:
-    write_note(tmp_path, Note.STEPS, "1.5\t9000\tloading the model\n2.")
-    assert read_steps(tmp_path) == [StartStep("loading the model", 1.5, 9000)]
+    write_note(tmp_path, Note.STEPS, "1.5\t9000\t500\tloading the model\n2.")
+    assert read_steps(tmp_path) == [StartStep("loading the model", 1.5, 9000, 500)]
 
 
 def test_failure_before_the_model_is_left_to_vllm_s_error(tmp_path: Path) -> None:
