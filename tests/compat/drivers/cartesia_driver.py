@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from cartesia import AsyncCartesia, Cartesia
@@ -31,26 +32,28 @@ class CartesiaDriver(DriverClient):
             await asyncio.get_running_loop().run_in_executor(None, self._say, heard, text, stop_after_s)
             return
         try:
-            async for event in self._events(text):
-                _take(heard, event)
-                if stop_after_s is not None and heard.audio_s >= stop_after_s:
-                    if self.kind == "async":
-                        await self.context.cancel()
-                    break
+            async with aclosing(self._events(text)) as events:
+                async for event in events:
+                    _take(heard, event)
+                    if stop_after_s is not None and heard.audio_s >= stop_after_s:
+                        if self.kind == "async":
+                            await self.context.cancel()
+                        break
         except BaseException:
             await self._forget_socket()
             raise
         heard.finished = True
 
-    async def _events(self, text: str) -> AsyncIterator[Any]:
+    async def _events(self, text: str) -> AsyncGenerator[Any, None]:
         if self.kind == "bytes":
-            response = await self.sdk.tts.with_streaming_response.generate(transcript=text, **OPTIONS).__aenter__()
-            async for chunk in response.iter_bytes():
-                yield chunk
+            async with self.sdk.tts.with_streaming_response.generate(transcript=text, **OPTIONS) as response:
+                async for chunk in response.iter_bytes():
+                    yield chunk
             return
         if self.kind == "sse":
-            async for event in await self.sdk.tts.generate_sse(transcript=text, add_timestamps=True, **OPTIONS):
-                yield event
+            async with await self.sdk.tts.generate_sse(transcript=text, add_timestamps=True, **OPTIONS) as stream:
+                async for event in stream:
+                    yield event
             return
         if self.socket is None:
             self.manager = self.sdk.tts.websocket_connect()
