@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,69 +10,8 @@ import numpy as np
 
 from . import plan as texts
 from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
-from .plan import Task, words
-from .plan import spoken as spoken_form
-
-_VARIANTS = {"alright": "all right", "ok": "okay", "mr": "mister", "mrs": "missus", "ms": "miss", "email": "e mail"}
-"""Spellings that the judge and the spoken form write differently."""
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """`errors`: substitutions, deletions and insertions. `kept`: words of the text that were recognised, in order."""
-
-    words: int
-    errors: int
-    kept: int
-
-
-def score(spoken: str, transcript: str) -> Score:
-    """Align a text with a transcript word by word: fewest errors, then most words kept."""
-    expected, got = _folded(spoken), _folded(transcript)
-    # Pairs of cost and negative number of kept words: the smaller pair is better.
-    row = [(n, 0) for n in range(len(got) + 1)]
-    for i, want in enumerate(expected, 1):
-        above, row = row, [(i, 0)]
-        for j, word in enumerate(got, 1):
-            same = want == word
-            row.append(
-                min(
-                    (above[j - 1][0] + (not same), above[j - 1][1] - same),
-                    (above[j][0] + 1, above[j][1]),
-                    (row[j - 1][0] + 1, row[j - 1][1]),
-                )
-            )
-    errors, kept = row[-1]
-    return Score(len(expected), errors, -kept)
-
-
-def _folded(spoken: str) -> list[str]:
-    """The words, with runs of single letters joined: whether letters are written apart cannot be heard."""
-    separate = [part for word in words(spoken) for part in _VARIANTS.get(word, word).replace("'", "").split()]
-    joined: list[str] = []
-    after_letter = False
-    for word in separate:
-        if len(word) == 1 and after_letter:
-            joined[-1] += word
-        else:
-            joined.append(word)
-        after_letter = len(word) == 1
-    return joined
-
-
-def heard(transcript: str) -> str:
-    """The spoken form of a transcript: the judge writes numbers as digits, and codes and addresses in one word."""
-    text = re.sub(
-        r"(?<=[a-z])\.(?=[a-z]{2})", " dot ", transcript.replace("@", " at ").replace("_", " underscore "), flags=re.I
-    )
-    text = re.sub(r"\b(?=\w*\d)(?=\w*[a-z])\w+\b", _code, text, flags=re.I)
-    return spoken_form(text)
-
-
-def _code(found: re.Match[str]) -> str:
-    """Letters and digits apart, unless the word is an ordinal, a time or a decade."""
-    word = found[0]
-    return word if re.fullmatch(r"\d+(?:st|nd|rd|th|s|am|pm|a|p)", word, re.IGNORECASE) else " ".join(word)
+from .plan import Task
+from .scoring import Score, score
 
 
 def share_interval(counts: Sequence[float], totals: Sequence[float], draws: int = 2000) -> tuple[float, float]:
@@ -104,12 +42,12 @@ class Pair:
     @property
     def score(self) -> Score:
         """Word errors of the voice."""
-        return score(self.measurement.key.spoken, heard(self.measurement.transcript))
+        return score(self.measurement.key.spoken, self.measurement.transcript)
 
     @property
     def source_score(self) -> Score:
         """Word errors of the source."""
-        return score(self.source.key.spoken, heard(self.source.transcript))
+        return score(self.source.key.spoken, self.source.transcript)
 
     @property
     def duration_ratio(self) -> float:
@@ -264,7 +202,7 @@ def source_figures(tasks: Iterable[Task], sources: MeasurementLog) -> SourceFigu
     counted: dict[str, list[tuple[Score, float]]] = {}
     for task in tasks:
         if (measurement := sources.get(task.key)) is not None:
-            one = score(measurement.key.spoken, heard(measurement.transcript))
+            one = score(measurement.key.spoken, measurement.transcript)
             counted.setdefault(task.line.group, []).append((one, measurement.mos))
     return SourceFigures(
         {

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from eval.figures import Pair, Score, figures, heard, pairs, score, share_interval, source_figures, word_errors
+from eval.figures import Pair, figures, pairs, share_interval, source_figures, word_errors
 from eval.measurements import SOURCE, VOICE, Measurement, MeasurementLog, UtteranceKey
 from eval.plan import EvaluationText, Task
 
@@ -99,49 +99,6 @@ def test_pairs_contain_complete_tasks_only(tmp_path: Path) -> None:
     assert pairs(tasks, log, sources) == [done]
     found = source_figures([Task(line, done.source.key)], sources)
     assert (found.word_errors, found.mos) == ({"sentences": 0}, {"sentences": 4.5})
-
-
-@pytest.mark.parametrize(
-    ("spoken", "transcript", "errors", "kept"),
-    [
-        ("one two three.", "one two three", 0, 3),
-        ("one two three.", "one too three", 1, 2),
-        ("one two three.", "one three", 1, 2),
-        ("one two three.", "one two two three", 1, 3),
-        ("one two three.", "", 3, 0),
-        ("one two three.", "four five six seven", 4, 0),
-        ("doctor bell, at nine p m.", "doctor bell at nine pm", 0, 5),
-        ("that's s a m.", "that's sam", 0, 2),
-        ("my e mail", "my email", 0, 3),
-        ("the u s b stick", "the u s d stick", 1, 2),
-    ],
-)
-def test_errors_and_words_kept(spoken: str, transcript: str, errors: int, kept: int) -> None:
-    found = score(spoken, transcript)
-    assert (found.errors, found.kept) == (errors, kept)
-
-
-def test_alignment_with_most_words_kept_is_preferred() -> None:
-    # Two errors either way: two substitutions, or a deletion and an insertion.
-    assert score("so no", "no go") == Score(words=2, errors=2, kept=1)
-
-
-@pytest.mark.parametrize(
-    ("transcript", "text"),
-    [
-        (
-            "It's 3.45 pm and it costs $12.50.",
-            "it's three point four five p m and it costs twelve dollars and fifty cents.",
-        ),
-        ("The code is B47AX9.", "the code is b four seven a x nine."),
-        ("Sarah.Jones at example.com.", "sarah dot jones at example dot com."),
-        ("Write to john_doe@mail.net", "write to john underscore doe at mail dot net."),
-        ("On May 3rd, at 9pm.", "on may third, at nine p m."),
-        ("I see. Well", "i see. well."),
-    ],
-)
-def test_transcripts_are_compared_in_spoken_form(transcript: str, text: str) -> None:
-    assert heard(transcript) == text
 
 
 def test_interval_contains_share_and_narrows_with_more_texts() -> None:
