@@ -25,9 +25,11 @@ MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows on a CPU: about 40 ms of work on one core, so that a new stream starts soon."""
 MAX_GPU_JOB_FRAMES = 128
 """Frames of one process's batch on a GPU: a few milliseconds of work."""
-GPU_BATCH_FRAMES = 256
-"""Frames of a batch that joins jobs of several processes on a GPU, with many slots. Its buffers take a gigabyte."""
-LEAST_GPU_BATCH_FRAMES = 32
+FEW_GPU_SLOTS = 128
+"""Streams of a small GPU (`talker/vllm/gpu_memory.py`)."""
+FEW_SLOTS_BATCH_FRAMES, GPU_BATCH_FRAMES = 64, 256
+"""Frames of a batch that joins jobs of several processes on a GPU, with few slots and with more. The graphs of all
+batch shapes take 0.4 and 5.8 GB."""
 MAX_GPU_LEFT_CONTEXT = 120
 """Frames of overlap on a GPU: its attention kernel holds a window, context and chunk, of at most 128 frames."""
 HEARTBEAT_S = 1.0
@@ -63,7 +65,7 @@ class CodecService(CodecClient):
         """
         job_frames, batch_frames = MAX_JOB_FRAMES, MAX_JOB_FRAMES
         if device != "cpu":
-            batch_frames = min(GPU_BATCH_FRAMES, max(LEAST_GPU_BATCH_FRAMES, 2 * slots))
+            batch_frames = FEW_SLOTS_BATCH_FRAMES if slots <= FEW_GPU_SLOTS else GPU_BATCH_FRAMES
             job_frames = min(MAX_GPU_JOB_FRAMES, batch_frames)
             if codec_mode == "overlap":
                 if left_context > MAX_GPU_LEFT_CONTEXT:

@@ -31,12 +31,15 @@ CODEC_STREAM_BYTES = 2_700_000
 """State of a codec stream with the published codec, in half precision."""
 CODEC_STREAMS = 2
 """Codec streams per slot: one plays its last audio while the next utterance begins."""
-BUFFER_BYTES = 2_000_000_000
-"""Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together."""
-SLOT_BUFFER_BYTES = 3_600_000
-"""What every slot adds to the buffers: 7.7 GB were measured with 1,600 slots on an H200."""
+FEW_SLOTS = 64
+"""Slots up to which the codec decodes in small batches (`codec/service.py`): a tenth of the memory."""
+FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_600_000_000, 6_800_000_000
+"""Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together, with few slots and with
+more. Measured on an H100: 1.4 GB with 16 slots, 6.9 with 96, 7.9 with 1,008; on an H200 8.4 with 1,600."""
+SLOT_BUFFER_BYTES = 1_200_000
+"""What every slot adds to the buffers."""
 GRAPH_BYTES = 500_000_000
-"""The part of `BUFFER_BYTES` that is taken after the cache: graphs of the backbone."""
+"""The part of the buffers that is taken after the cache: graphs of the backbone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,13 @@ class MemoryNeeds:
     """What an engine takes of a GPU, in bytes.
 
     `model`: weights on the device. `position`: keys and values of one position. `max_positions`: of one generation,
-    which is the smallest cache that vLLM accepts. `buffers`: `BUFFER_BYTES`, and copies of weights for some options.
+    which is the smallest cache that vLLM accepts. `copies`: copies of weights for some options.
     """
 
     model: int
     position: int
     max_positions: int
-    buffers: int = BUFFER_BYTES
+    copies: int = 0
 
     @classmethod
     def of(cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int, copies: int = 0) -> MemoryNeeds:
@@ -60,7 +63,7 @@ class MemoryNeeds:
         # Published weights have two bytes a number. The text embedding is kept projected; while it is projected, both.
         projected = checkpoint.text_vocab * size.hidden * item_bytes
         position = 2 * size.layers * size.kv_heads * size.head_dim * item_bytes
-        return cls(files * item_bytes // 2 + projected, position, max_positions, BUFFER_BYTES + copies)
+        return cls(files * item_bytes // 2 + projected, position, max_positions, copies)
 
     @property
     def slot_bytes(self) -> int:
@@ -72,10 +75,22 @@ class MemoryNeeds:
         """The smallest cache with which the engine starts."""
         return self.position * self.max_positions
 
-    @property
-    def least(self) -> int:
-        """The least memory with which the engine speaks: with one slot."""
-        return self.model + self.buffers + self.slot_bytes + self.least_cache
+    def buffers(self, slots: int) -> int:
+        """What does not grow with each slot, besides the model."""
+        return self.copies + (FEW_SLOTS_BUFFER_BYTES if slots <= FEW_SLOTS else BUFFER_BYTES)
+
+    def least(self, slots: int) -> int:
+        """The least memory with which the engine speaks with `slots`."""
+        return self.model + self.buffers(slots) + slots * self.slot_bytes + self.least_cache
+
+    def fitting_slots(self, usable: int) -> int:
+        """How many slots with their usual part of the cache fit in `usable` bytes: at least one, at most MAX_SLOTS."""
+        slot = self.slot_bytes + min(SLOT_POSITIONS, self.max_positions) * self.position
+        many = (usable - self.model - self.buffers(MAX_SLOTS)) // slot
+        if many <= FEW_SLOTS:
+            few = (usable - self.model - self.buffers(FEW_SLOTS)) // slot
+            many = min(few, FEW_SLOTS)
+        return max(1, min(many, MAX_SLOTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +162,16 @@ def plan_gpu_memory(
     when the engine cannot start.
     """
     usable = int(free * max_share)
-    least = needs.least if slots is None else needs.least + (slots - 1) * needs.slot_bytes
+    least = needs.least(slots or 1)
     if usable < least:
         wanted = "the model" if slots is None else f"the model with {slots} slots"
         raise EngineError(
             f"GPU memory is {_gb(least - usable, up=True)} short: {wanted} needs {_gb(least, up=True)} "
-            f"(weights {_gb(needs.model)}, buffers {_gb(needs.buffers)}, the rest for the codec and the cache), "
-            f"and {_gb(usable)} may be used, {max_share:.0%} of the free memory"
+            f"(weights {_gb(needs.model)}, buffers {_gb(needs.buffers(slots or 1))}, the rest for the codec and the "
+            f"cache), and {_gb(usable)} may be used, {max_share:.0%} of the free memory"
         )
     if slots is None:
-        for_slots = usable - needs.model - needs.buffers
-        positions = min(SLOT_POSITIONS, needs.max_positions)
-        slots = max(1, min(MAX_SLOTS, for_slots // (needs.slot_bytes + positions * needs.position)))
+        slots = needs.fitting_slots(usable)
         if slots > SLOT_GRANULE:
             slots -= slots % SLOT_GRANULE
     usual = max(slots * min(CACHED_POSITIONS, needs.max_positions), needs.max_positions) * needs.position

@@ -253,7 +253,7 @@ async def test_invalid_checkpoint_is_named_and_leaves_no_process(tmp_path: Path)
 
 @pytest.mark.parametrize(("left_context", "job_frames"), [(0, 128), (3, 32), (72, 8)])
 async def test_gpu_overlap_jobs_shrink_with_the_context_decoded_again(left_context: int, job_frames: int) -> None:
-    service = CodecService(DEMO, slots=128, device="cuda", codec_mode="overlap", left_context=left_context)
+    service = CodecService(DEMO, slots=256, device="cuda", codec_mode="overlap", left_context=left_context)
     assert (service.max_job_frames, service.batch_frames) == (job_frames, 2 * job_frames)
 
 
@@ -325,9 +325,7 @@ async def test_service_runs_on_uvloop() -> None:
     await asyncio.to_thread(uvloop.run, life_of_a_service())
 
 
-@pytest.mark.parametrize(
-    ("slots", "job_frames", "batch_frames"), [(2, 32, 32), (32, 64, 64), (96, 128, 192), (256, 128, 256)]
-)
+@pytest.mark.parametrize(("slots", "job_frames", "batch_frames"), [(2, 64, 64), (128, 64, 64), (130, 128, 256)])
 async def test_gpu_batches_shrink_with_the_number_of_slots(slots: int, job_frames: int, batch_frames: int) -> None:
     service = CodecService(DEMO, slots=slots, device="cuda")
     assert (service.max_job_frames, service.batch_frames) == (job_frames, batch_frames)

@@ -31,12 +31,12 @@ def plan(card_gb: float, needs: MemoryNeeds, slots: int | None = None, cache: in
     return plan_gpu_memory(int((card_gb - 0.5) * GB), SHARE, needs, slots, cache)
 
 
-@pytest.mark.parametrize(("card_gb", "least_slots"), [(8, 16), (12, 64), (16, 128), (24, 240)])
+@pytest.mark.parametrize(("card_gb", "least_slots"), [(8, 16), (12, 64), (16, 64), (24, 144)])
 def test_small_model_has_slots_on_small_cards(card_gb: float, least_slots: int) -> None:
     assert plan(card_gb, SMALL).slots >= least_slots
 
 
-@pytest.mark.parametrize(("card_gb", "least_slots"), [(12, 32), (16, 90), (24, 192), (48, 500), (80, 900)])
+@pytest.mark.parametrize(("card_gb", "least_slots"), [(12, 48), (16, 64), (24, 128), (48, 400), (80, 800)])
 def test_large_model_has_slots_on_cards_from_12_gb_on(card_gb: float, least_slots: int) -> None:
     assert plan(card_gb, LARGE).slots >= least_slots
 
@@ -56,7 +56,7 @@ def test_plan_never_exceeds_share_of_free_memory(card_gb: float, needs: MemoryNe
     if card_gb == 8 and needs is LARGE:
         return
     made = plan(card_gb, needs)
-    before_cache = needs.model + needs.buffers - GRAPH_BYTES + made.slots * needs.slot_bytes
+    before_cache = needs.model + needs.buffers(made.slots) - GRAPH_BYTES + made.slots * needs.slot_bytes
     free = int((card_gb - 0.5) * GB)
     cache = made.cache_from(free - before_cache)
     assert cache >= needs.least_cache
@@ -93,10 +93,20 @@ def test_description_has_every_part() -> None:
     made = plan(24, LARGE, slots=100)
     line = made.describe(100 * 512 * POSITION_BYTES, LARGE.model + 540 * 10**6 + BUFFER_BYTES)
     assert line.startswith(
-        "GPU memory: weights 5.2 GB, codec streams 0.5 GB, buffers 2.0 GB, cache 5.9 GB: 100 slots of 41 s"
+        "GPU memory: weights 5.2 GB, codec streams 0.5 GB, buffers 6.8 GB, cache 5.9 GB: 100 slots of 41 s"
     )
 
 
 def test_plan_survives_transport() -> None:
     made = plan(24, LARGE)
     assert GpuMemoryPlan.of(json.loads(json.dumps(asdict(made)))) == made
+
+
+@pytest.mark.parametrize(
+    ("needs", "slots", "taken_gb"),
+    [(SMALL, 16, 4.1), (LARGE, 16, 6.4), (SMALL, 96, 10.0), (LARGE, 1008, 18.2)],
+    ids=["0.6B, 16", "1.7B, 16", "0.6B, 96", "1.7B, 1008"],
+)
+def test_needs_cover_what_was_measured_without_the_cache(needs: MemoryNeeds, slots: int, taken_gb: float) -> None:
+    """On an H100: what the log of a start counted, and 0.7 GB outside of torch's allocator."""
+    assert needs.least(slots) - needs.least_cache >= taken_gb * GB
