@@ -13,11 +13,10 @@ from voxgate.pipeline.errors import UnsupportedOption
 from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTED, LexiconRule
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
 
-from ..access.rights import LIST_VOICES, MANAGE_VOICES
 from ..protocols.cartesia.request import refuse
-from ..protocols.reply import Reply, ReportableError, json_reply
+from ..protocols.reply import Reply, json_reply
 from .application import GRANT, RouteGroup, read_json, to_response
-from .dictionaries import DICTIONARY_STATUS, DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
+from .dictionaries import DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
 
 PATH = "/pronunciation-dicts"
 
@@ -50,16 +49,7 @@ class _CartesiaUpdate(DictionaryFields):
 
 def cartesia_dictionary_routes(store: DictionaryStore) -> list[RouteGroup]:
     """The routes of Cartesia's dictionaries."""
-    routes = _CartesiaRoutes(store)
-
-    def refuse_dictionary(error: ReportableError) -> Reply:
-        reply = refuse(error)
-        return replace(reply, status=DICTIONARY_STATUS.get(error.code, reply.status))
-
-    return [
-        RouteGroup(LIST_VOICES, routes.reading(), refuse_dictionary),
-        RouteGroup(MANAGE_VOICES, routes.writing(), refuse_dictionary),
-    ]
+    return _CartesiaRoutes(store).groups(refuse)
 
 
 class _CartesiaRoutes(DictionaryRoutes):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, ParamSpec, Protocol, TypeVar
 
@@ -16,7 +17,9 @@ from voxgate.pipeline.errors import BadMessage, DictionaryExists, TooManyDiction
 from voxgate.pipeline.text.lexicon.lexicon import LexiconRule
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
 
-from .application import GRANT
+from ..access.rights import LIST_VOICES, MANAGE_VOICES
+from ..protocols.reply import Reply, ReportableError
+from .application import GRANT, RouteGroup
 
 MAX_PAGE = 100
 """Most dictionaries in one answer."""
@@ -57,6 +60,26 @@ class DictionaryRoutes:
 
     def __init__(self, store: DictionaryStore) -> None:
         self.store = store
+
+    def reading(self) -> list[web.RouteDef]:
+        """Routes that change nothing."""
+        raise NotImplementedError
+
+    def writing(self) -> list[web.RouteDef]:
+        """Routes that change dictionaries."""
+        raise NotImplementedError
+
+    def groups(self, refuse: Callable[[ReportableError], Reply]) -> list[RouteGroup]:
+        """Both kinds of routes; errors have the form of `refuse` and the status of dictionaries."""
+
+        def refuse_dictionary(error: ReportableError) -> Reply:
+            reply = refuse(error)
+            return replace(reply, status=DICTIONARY_STATUS.get(error.code, reply.status))
+
+        return [
+            RouteGroup(LIST_VOICES, self.reading(), refuse_dictionary),
+            RouteGroup(MANAGE_VOICES, self.writing(), refuse_dictionary),
+        ]
 
     @staticmethod
     async def run(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:

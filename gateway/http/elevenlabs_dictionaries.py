@@ -15,11 +15,10 @@ from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTE
 from voxgate.pipeline.text.lexicon.pls import parse_pls, write_pls
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore, DictionaryVersion
 
-from ..access.rights import LIST_VOICES, MANAGE_VOICES
 from ..protocols.elevenlabs.websocket import refuse
-from ..protocols.reply import Reply, ReportableError, json_reply
+from ..protocols.reply import json_reply
 from .application import GRANT, RouteGroup, read_json, to_response
-from .dictionaries import DICTIONARY_STATUS, DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
+from .dictionaries import DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
 
 PATH = "/v1/pronunciation-dictionaries"
 _FORM_TIMEOUT_S = 10.0
@@ -62,16 +61,7 @@ class _Patch(DictionaryFields):
 
 def elevenlabs_dictionary_routes(store: DictionaryStore) -> list[RouteGroup]:
     """The routes of ElevenLabs' dictionaries."""
-    routes = _ElevenLabsRoutes(store)
-
-    def refuse_dictionary(error: ReportableError) -> Reply:
-        reply = refuse(error)
-        return replace(reply, status=DICTIONARY_STATUS.get(error.code, reply.status))
-
-    return [
-        RouteGroup(LIST_VOICES, routes.reading(), refuse_dictionary),
-        RouteGroup(MANAGE_VOICES, routes.writing(), refuse_dictionary),
-    ]
+    return _ElevenLabsRoutes(store).groups(refuse)
 
 
 class _ElevenLabsRoutes(DictionaryRoutes):
