@@ -66,35 +66,12 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  */
 
 /**
- * @typedef {object} Word
- * @property {string} text the word as spoken
- * @property {number} start offset in the text as sent, in code points
- * @property {number} end
- * @property {number} start_ms
- * @property {number} end_ms
- */
-
-/**
- * @typedef {object} Done
- * @property {"done"} type
- * @property {"end"|"length"} reason
- * @property {number} characters
- * @property {number} frames of the talker
- * @property {number} samples
- * @property {number} audio_ms
- * @property {number} ttfa_ms
- * @property {string[]} [pronunciations] terms that were spoken in another form
- */
-
-/**
- * @typedef {object} Interrupted
- * @property {"interrupted"} type
- * @property {number} played_ms
- * @property {string} text_spoken
- * @property {string} text_remaining
- */
-
-/**
+ * @typedef {{text: string, start: number, end: number, start_ms: number, end_ms: number}} Word `text` as spoken; `start`
+ *   and `end` are offsets in the text as sent, counted as the option `offsets` says
+ * @typedef {{type: "done", reason: "end"|"length", characters: number, frames: number, samples: number,
+ *   audio_ms: number, ttfa_ms: number, pronunciations?: string[]}} Done `frames` of the talker; `pronunciations`: terms
+ *   that were spoken in another form
+ * @typedef {{type: "interrupted", played_ms: number, text_spoken: string, text_remaining: string}} Interrupted
  * @typedef {{type: "queued", position: number, eta_ms?: number}} Queued
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
  *   packet_samples: number}} Started
@@ -104,11 +81,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  */
 
 /**
- * @typedef {object} Handlers of a SpeechSocket
- * @property {(message: any) => void} session
- * @property {(message: any) => void} control
- * @property {(packet: Audio) => void} audio
- * @property {(event: {code: number, reason: string}) => void} closed
+ * @typedef {{session(message: any): void, control(message: any): void, audio(packet: Audio): void,
+ *   closed(event: {code: number, reason: string}): void}} Handlers of a SpeechSocket
  */
 
 /** Any failure of a session or an utterance. */

@@ -147,10 +147,7 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
             "vllm.model_executor.models.qwen3:Qwen3DecoderLayer",
             "input_layernorm mlp post_attention_layernorm self_attn",
         ),
-        RequiredNames(
-            "vllm.platforms.interface:Platform",
-            "get_device_capability get_device_name is_cpu",
-        ),
+        RequiredNames("vllm.platforms.interface:Platform", "get_device_capability get_device_name is_cpu"),
         RequiredNames(
             "vllm.v1.core.sched.output:NewRequestData",
             "block_ids lora_request mm_features num_computed_tokens pooling_params prefill_token_ids prompt_token_ids "
