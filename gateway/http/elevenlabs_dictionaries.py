@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import Field
 from voxgate.pipeline.errors import BadMessage, UnsupportedOption
 from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTED, LexiconRule
 from voxgate.pipeline.text.lexicon.pls import parse_pls, write_pls
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore, DictionaryVersion
 
+from ..errors import QUOTED_CHARACTERS
 from ..protocols.elevenlabs.websocket import refuse
 from ..protocols.reply import json_reply
 from .application import GRANT, RouteGroup, read_json, to_response
 from .dictionaries import DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
+from .forms import named_parts, read_limited, read_text
 
 PATH = "/v1/pronunciation-dictionaries"
 _FORM_TIMEOUT_S = 10.0
+_MAX_FIELD_BYTES = 8192
 
 
 class ElevenLabsRule(DictionaryFields):
@@ -90,20 +94,14 @@ class _ElevenLabsRoutes(DictionaryRoutes):
         return await self._store_new(request, body.name, lexicon_rules(body.rules), body.description or "")
 
     async def _create_from_file(self, request: web.Request) -> web.Response:
-        try:
-            async with asyncio.timeout(_FORM_TIMEOUT_S):
-                form = await request.post()
-        except TimeoutError:
-            raise BadMessage(f"the form must arrive within {_FORM_TIMEOUT_S:g} s") from None
-        except ValueError as error:
-            raise BadMessage(f"the body is not a multipart form: {str(error)[:100]}") from None
-        name, description, file = (form.get(field) for field in ("name", "description", "file"))
-        if not isinstance(name, str) or not 1 <= len(name) <= 128:
-            raise BadMessage("name must have 1 to 128 characters", param="name")
-        if not isinstance(file, web.FileField):
+        form = await _receive_form(request)
+        name = form.name
+        if not 1 <= len(name) <= 128:
+            raise BadMessage(f"name must have 1 to 128 characters, got {len(name)}", param="name")
+        if form.file is None:
             raise BadMessage("file must be a PLS file (W3C Pronunciation Lexicon)", param="file")
-        rules = await self.run(lambda: parse_pls(file.file.read()))
-        return await self._store_new(request, name, rules, description if isinstance(description, str) else "")
+        rules = await self.run(parse_pls, bytes(form.file))
+        return await self._store_new(request, name, rules, form.description)
 
     async def _store_new(
         self, request: web.Request, name: str, rules: list[LexiconRule], description: str
@@ -114,7 +112,7 @@ class _ElevenLabsRoutes(DictionaryRoutes):
         document = {
             **_elevenlabs_fields(dictionary),
             "version_id": version.id,
-            "version_rules_num": len(version.rows),
+            "version_rules_num": version.count,
         }
         return to_response(json_reply(HTTPStatus.OK, document))
 
@@ -174,8 +172,47 @@ class _ElevenLabsRoutes(DictionaryRoutes):
     @staticmethod
     def _changed(dictionary: Dictionary) -> web.Response:
         version = dictionary.latest
-        document = {"id": dictionary.id, "version_id": version.id, "version_rules_num": len(version.rows)}
+        document = {"id": dictionary.id, "version_id": version.id, "version_rules_num": version.count}
         return to_response(json_reply(HTTPStatus.OK, document))
+
+
+@dataclass(slots=True)
+class _Form:
+    """What `add-from-file` takes of a form."""
+
+    name: str = ""
+    description: str = ""
+    file: bytearray | None = None
+
+
+async def _receive_form(request: web.Request) -> _Form:
+    """Receives the whole form, other parts included. Raises BadMessage, HTTPRequestEntityTooLarge."""
+    max_bytes, form = request.client_max_size, _Form()
+    if (length := request.content_length or 0) > max_bytes:
+        raise web.HTTPRequestEntityTooLarge(max_bytes, length)
+    if request.content_type != "multipart/form-data":
+        raise BadMessage("the body must be a form, multipart/form-data")
+
+    def too_large() -> BadMessage:
+        return BadMessage(f"file must not exceed {max_bytes} bytes", param="file")
+
+    try:
+        async with asyncio.timeout(_FORM_TIMEOUT_S):
+            async for name, chunks in named_parts(await request.multipart()):
+                match name:
+                    case "file":
+                        form.file = await read_limited(chunks, max_bytes, too_large)
+                    case "name":
+                        form.name = await read_text(name, chunks, _MAX_FIELD_BYTES)
+                    case "description":
+                        form.description = await read_text(name, chunks, _MAX_FIELD_BYTES)
+                    case _:
+                        await read_text(name, chunks, _MAX_FIELD_BYTES)
+    except TimeoutError:
+        raise BadMessage(f"the form must arrive within {_FORM_TIMEOUT_S:g} s") from None
+    except (ValueError, HttpProcessingError) as error:
+        raise BadMessage(f"the body is not a multipart form: {str(error)[:QUOTED_CHARACTERS]}") from None
+    return form
 
 
 def _elevenlabs_fields(dictionary: Dictionary) -> dict[str, Any]:
@@ -194,7 +231,7 @@ def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
     return {
         **_elevenlabs_fields(dictionary),
         "latest_version_id": latest.id,
-        "latest_version_rules_num": len(latest.rows),
+        "latest_version_rules_num": latest.count,
         "archived_time_unix": dictionary.archived_s,
         "versions": [_elevenlabs_version(version) for version in reversed(dictionary.versions)],
     }
@@ -203,7 +240,7 @@ def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
 def _elevenlabs_version(version: DictionaryVersion) -> dict[str, Any]:
     return {
         "version_id": version.id,
-        "version_rules_num": len(version.rows),
+        "version_rules_num": version.count,
         "creation_time_unix": version.created_s,
     }
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, web
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.multipart import MultipartReader
 from voxgate.pipeline.cloning.creation import VoiceDraft
@@ -30,10 +29,7 @@ from ..access.caller_share import CallerShare
 from ..errors import QUOTED_CHARACTERS, Limit
 from ..protocols.reply import error_reply, json_reply
 from .application import GRANT, to_response
-
-# The library warns of every odd header of a form, and prints it: text of users, as often as they like.
-for _category in (BadContentDispositionHeader, BadContentDispositionParam):
-    warnings.simplefilter("ignore", _category)
+from .forms import named_parts, read_limited, read_text
 
 VOICES_PATH = "/v1/voices"
 RECEIVE_S = 60.0
@@ -140,7 +136,7 @@ async def _receive(request: web.Request, max_bytes: int) -> _Upload:
             if request.content_type.startswith("multipart/"):
                 await _receive_parts(await request.multipart(), upload, max_bytes)
             else:
-                upload.recording = await _limited(request.content.iter_any(), max_bytes)
+                upload.recording = await _read_recording(request.content.iter_any(), max_bytes)
     except TimeoutError:
         raise BadMessage(f"the recording must arrive within {RECEIVE_S:g} s") from None
     except (ValueError, HttpProcessingError) as error:
@@ -150,35 +146,17 @@ async def _receive(request: web.Request, max_bytes: int) -> _Upload:
 
 
 async def _receive_parts(form: MultipartReader, upload: _Upload, max_bytes: int) -> None:
-    parts = 0
-    async for part in form:
-        parts += 1
-        if not isinstance(part, BodyPartReader) or part.name is None or parts > 20:
-            raise BadMessage("the form must have at most 20 named parts")
-        if part.name == "audio":
+    async for name, chunks in named_parts(form):
+        if name == "audio":
             if upload.recording:
                 raise BadMessage("audio is given twice", param="audio")
-            upload.recording = await _limited(_chunks(part), max_bytes)
+            upload.recording = await _read_recording(chunks, max_bytes)
         else:
-            text = await _limited(_chunks(part), MAX_FIELD_BYTES, part.name)
-            try:
-                upload.fields.setdefault(part.name, []).append(text.decode())
-            except UnicodeDecodeError:
-                raise BadMessage(f"{part.name[:100]} must be UTF-8", param=part.name[:100]) from None
+            upload.fields.setdefault(name, []).append(await read_text(name, chunks, MAX_FIELD_BYTES))
 
 
-async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
-    while chunk := await part.read_chunk():
-        yield chunk
+async def _read_recording(chunks: AsyncIterator[bytes], max_bytes: int) -> bytearray:
+    def too_large() -> AudioTooLarge:
+        return AudioTooLarge(f"a recording must not exceed {max_bytes} bytes", param="audio")
 
-
-async def _limited(chunks: AsyncIterator[bytes], max_bytes: int, name: str = "audio") -> bytearray:
-    """Joins the chunks. Raises AudioTooLarge or BadMessage as soon as they exceed `max_bytes`."""
-    received = bytearray()
-    async for chunk in chunks:
-        received += chunk
-        if len(received) > max_bytes:
-            if name == "audio":
-                raise AudioTooLarge(f"a recording must not exceed {max_bytes} bytes", param="audio")
-            raise BadMessage(f"{name[:100]} must not exceed {max_bytes} bytes", param=name[:100])
-    return received  # a copy of 100 MB would hold the event loop
+    return await read_limited(chunks, max_bytes, too_large)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, VoxgateError
 from voxgate.pipeline.interface import VoiceInfo
@@ -31,6 +32,7 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
+from ..message_parsing import first_error, quoted_path
 from ..messages import (
     CloseCode,
     DoneMessage,
@@ -88,11 +90,15 @@ class Wyoming(WireProtocol):
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:
         self._active_s = now_s
-        event = Event.from_dict(json.loads(payload))
+        fields = json.loads(payload)
         try:
-            return tuple(self._apply(event))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise BadMessage(f"the event {event.type[:40]!r} has a missing or wrong field: {error}") from None
+            return tuple(self._apply(Event.from_dict(fields)))
+        except ValidationError as invalid:
+            reason, path, _ = first_error(invalid)
+            error: object = f"{quoted_path(path)}: {reason}"
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as wrong:
+            error = wrong
+        raise BadMessage(f"the event {fields['type'][:40]!r} has a missing or wrong field: {error}")
 
     def _apply(self, event: Event) -> Iterable[ProtocolAction]:
         if Describe.is_type(event.type):

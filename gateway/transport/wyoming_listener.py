@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from voxgate.pipeline.errors import VoxgateError
-from wyoming.event import Event, async_read_event
+from wyoming.event import async_read_event
 
 from ..access.auth import AccessControl
 from ..access.rights import SPEAK
@@ -85,13 +85,12 @@ class WyomingSocket:
 
     async def receive(self) -> str | bytes:
         """As `Socket.receive`, but cancelling it may lose a part of an event; a connection does so at its end only."""
-        event: Event | None = None
-        with contextlib.suppress(OSError, EOFError, KeyError, TypeError, AttributeError, ValueError):
+        with contextlib.suppress(OSError, EOFError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
             event = await async_read_event(cast(asyncio.StreamReader, self._reader))
-        if event is None or not isinstance(event.type, str) or not isinstance(event.data, dict):
-            self._writer.close()
-            raise SocketClosed
-        return encode_message(event)
+            if event is not None and isinstance(event.type, str) and isinstance(event.data, dict):
+                return encode_message(event)
+        self._writer.close()
+        raise SocketClosed
 
     def send(self, message: str | bytes) -> None:
         if self._writer.is_closing():

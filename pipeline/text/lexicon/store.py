@@ -20,15 +20,17 @@ from typing import Any
 from ...errors import BadMessage, DictionaryExists, TooManyDictionaries, UnknownDictionary
 from .lexicon import MAX_RULES, LexiconRule
 
-FORMAT = "voxgate-pronunciations-1"
+FORMAT = "voxgate-pronunciations-2"
 MAX_DICTIONARIES = 200
 MAX_DICTIONARIES_PER_OWNER = 50
 MAX_TERMS_CHARACTERS = 16_000
 """Most characters of all terms of a dictionary: it is compiled at its first use, which takes so long."""
 MAX_VERSIONS = 10
 """Newest versions of a dictionary that are kept."""
+MAX_VERSIONS_BYTES = 1 << 20
+"""Bytes of rules that are kept besides those of the newest version; a version of the longest rules has 900,000."""
 MAX_FILE_BYTES = 4 << 20
-"""More than the largest dictionary takes: MAX_VERSIONS of MAX_RULES, 200 characters each."""
+"""More than the largest dictionary takes."""
 DEFAULT_NAME = "default"
 """Name of the dictionary that applies to all utterances of its owner."""
 _SUFFIX = ".json"
@@ -44,15 +46,17 @@ class DictionaryVersion:
     id: str
     created_s: int
     """Unix time."""
-    rows: tuple[tuple[str, str, bool, bool], ...]
-    """The fields of each rule: most versions are read and not used."""
+    count: int
+    """Number of its rules."""
+    rows: bytes
+    """The rules as JSON, an array of the fields of each: most versions are read and not used."""
 
     @property
     def rules(self) -> tuple[LexiconRule, ...]:
-        """Raises UnknownDictionary where the file is damaged."""
+        """Parses them, at most a few milliseconds. Raises UnknownDictionary where the file is damaged."""
         try:
-            return tuple(LexiconRule(*row) for row in self.rows)
-        except (ValueError, TypeError, AttributeError) as error:
+            return tuple(LexiconRule(*row) for row in json.loads(self.rows))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             log.warning("a version of a pronunciation dictionary cannot be used: %s", error)
             raise UnknownDictionary(f"version {self.id} of the dictionary is damaged", param="version_id") from None
 
@@ -90,6 +94,8 @@ class Dictionary:
     def with_rules(self, rules: Iterable[LexiconRule]) -> Dictionary:
         """The dictionary with a new version. Raises BadMessage for too many rules."""
         kept = self.versions[max(0, len(self.versions) - MAX_VERSIONS + 1) :]
+        while sum(len(version.rows) for version in kept) > MAX_VERSIONS_BYTES:
+            kept = kept[1:]
         return replace(self, versions=(*kept, _new_version(rules)))
 
 
@@ -210,18 +216,15 @@ def _new_version(rules: Iterable[LexiconRule]) -> DictionaryVersion:
             f"the terms of a dictionary must have at most {MAX_TERMS_CHARACTERS} characters in all, got {characters}",
             param="rules",
         )
-    rows = tuple((rule.term, rule.spoken, rule.case_sensitive, rule.word_boundaries) for rule in kept)
-    return DictionaryVersion(secrets.token_hex(10), int(time.time()), rows)
+    rows = [(rule.term, rule.spoken, rule.case_sensitive, rule.word_boundaries) for rule in kept]
+    encoded = json.dumps(rows, ensure_ascii=False).encode()
+    return DictionaryVersion(secrets.token_hex(10), int(time.time()), len(kept), encoded)
 
 
 def _serialize(dictionary: Dictionary) -> bytes:
+    """A line of JSON about the dictionary, and a line with the rules of each version."""
     versions = [
-        {
-            "id": version.id,
-            "created": version.created_s,
-            "rules": version.rows,
-        }
-        for version in dictionary.versions
+        {"id": version.id, "created": version.created_s, "rules": version.count} for version in dictionary.versions
     ]
     document = {
         "format": FORMAT,
@@ -234,7 +237,7 @@ def _serialize(dictionary: Dictionary) -> bytes:
         "pinned": dictionary.pinned,
         "versions": versions,
     }
-    return json.dumps(document, ensure_ascii=False).encode()
+    return b"\n".join([json.dumps(document).encode(), *(version.rows for version in dictionary.versions)])
 
 
 def _parse(file: bytes) -> Dictionary | None:
@@ -242,12 +245,13 @@ def _parse(file: bytes) -> Dictionary | None:
     try:
         if len(file) > MAX_FILE_BYTES:
             raise ValueError(f"more than {MAX_FILE_BYTES} bytes")
-        document: dict[str, Any] = json.loads(file)
+        head, *rows = file.split(b"\n")
+        document: dict[str, Any] = json.loads(head)
         if document["format"] != FORMAT or not document["versions"]:
             raise ValueError(f"not of the format {FORMAT}")
         versions = tuple(
-            DictionaryVersion(each["id"], each["created"], tuple(map(tuple, each["rules"])))
-            for each in document["versions"]
+            DictionaryVersion(each["id"], each["created"], each["rules"], line)
+            for each, line in zip(document["versions"], rows, strict=True)
         )
         return Dictionary(
             document["id"],
@@ -259,6 +263,6 @@ def _parse(file: bytes) -> Dictionary | None:
             document["archived"],
             document["pinned"],
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         log.warning("a pronunciation dictionary cannot be read: %s", error)
         return None

@@ -86,6 +86,51 @@ async def test_elevenlabs_dictionary_is_made_from_a_file(client: aiohttp.ClientS
         await api("POST", f"{ELEVENLABS}/add-from-file", 413, data=form(b" " * 200_000))
 
 
+def part(name: str, content: bytes, *headers: str) -> bytes:
+    head = "\r\n".join((f'Content-Disposition: form-data; name="{name}"', *headers))
+    return b"--b\r\n%b\r\n\r\n%b\r\n" % (head.encode(), content)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Content-Type: text/plain; charset=punycode",),
+        ("Content-Type: text/plain; charset=no-such",),
+        ("Content-Type: text/plain; charset=unicode_escape",),
+        ("Content-Encoding: br",),
+        ("Content-Transfer-Encoding: x",),
+    ],
+)
+async def test_codecs_that_a_form_names_are_not_used(
+    client: aiohttp.ClientSession, tmp_path: Path, headers: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = rb"\ud800-abc"
+    form = part("name", name, *headers) + part("file", PLS) + b"--b--\r\n"
+    async with gateway(voices_dir=tmp_path) as served:
+        api = Api(served, client, **{"Content-Type": "multipart/form-data; boundary=b"})
+        made = await api("POST", f"{ELEVENLABS}/add-from-file", data=form)
+        assert made["name"] == name.decode()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the library, which the gateway silences too
+async def test_malformed_forms_are_refused(
+    client: aiohttp.ClientSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    form = part("name", b"\xff") + part("file", PLS) + b"--b--\r\n"
+    long = part("name", b"web") + part("file", b" " * 70_000) + b"--b--\r\n"
+    many = part("other", b"") * 21 + b"--b--\r\n"
+
+    async def without_length() -> AsyncIterator[bytes]:
+        yield long
+
+    async with gateway(voices_dir=tmp_path) as served:
+        api = Api(served, client, **{"Content-Type": "multipart/form-data; boundary=b"})
+        for body in (form, many, form[:30], b"--b--", without_length(), part("name", b"x" * 9000)):
+            await api("POST", f"{ELEVENLABS}/add-from-file", 400, data=body)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_cartesia_dictionary_lives_through_its_calls(client: aiohttp.ClientSession, tmp_path: Path) -> None:
     async with gateway(voices_dir=tmp_path) as served:
         api = Api(served, client)

@@ -152,9 +152,14 @@ async def test_a_lost_engine_is_reported() -> None:
         b'{"type": "describe", "data_length": "x"}\n',
         b"x" * 200_000,
         b"\xff\xfe\n",
+        b"[" * 60_000 + b"\n",
+        b'{"type": "describe", "data_length": 60000}\n' + b"[" * 60_000,
+        b'{"type": "describe", "data": ' + b'{"a": ' * 2000 + b"1" + b"}" * 2002 + b"\n",
     ],
 )
-async def test_what_is_no_event_ends_the_connection_and_nothing_else(sent: bytes) -> None:
+async def test_what_is_no_event_ends_the_connection_and_nothing_else(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with gateway(wyoming_port=0) as served, connected(served) as other:
         reader, writer = await asyncio.open_connection("127.0.0.1", served._listener.wyoming.port)
         writer.write(sent)
@@ -164,6 +169,14 @@ async def test_what_is_no_event_ends_the_connection_and_nothing_else(sent: bytes
         await other.write_event(DESCRIBE)
         assert Info.is_type((await read(other)).type)
         await until(lambda: served._sessions.total_open == 1)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_wrong_field_is_named_in_one_line() -> None:
+    async with gateway(wyoming_port=0) as served, connected(served) as client:
+        await client.write_event(Event("synthesize", {"text": 5}))
+        error = Error.from_event(await read(client))
+    assert error.text == "the event 'synthesize' has a missing or wrong field: text: Input should be a valid string"
 
 
 async def test_events_that_are_not_for_a_speech_service_are_ignored() -> None:

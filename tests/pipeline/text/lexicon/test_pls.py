@@ -41,3 +41,15 @@ def test_other_files_are_refused_in_words(file: str, code: str, words: str) -> N
     with pytest.raises(VoxgateError, match=words) as refused:
         parse_pls(file.encode())
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
+def test_a_document_type_is_refused_in_any_encoding(encoding: str) -> None:
+    file = f'<?xml version="1.0" encoding="{encoding[:6]}"?><!DOCTYPE l [<!ENTITY a "b">]><lexicon>{LEXEME}</lexicon>'
+    with pytest.raises(VoxgateError, match="document type"):
+        parse_pls(file.encode(encoding))
+
+
+def test_files_of_other_encodings_are_read() -> None:
+    file = f'<?xml version="1.0" encoding="utf-16"?><lexicon>{LEXEME}</lexicon>'
+    assert parse_pls(file.encode("utf-16"))[0] == LexiconRule("SQL", "sequel", True)

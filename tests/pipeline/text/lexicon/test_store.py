@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from voxgate.pipeline.errors import BadMessage, DictionaryExists, TooManyDictionaries, UnknownDictionary
 from voxgate.pipeline.text.lexicon import store as module
-from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, LexiconRule
+from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, MAX_SPOKEN_CHARACTERS, LexiconRule
 from voxgate.pipeline.text.lexicon.store import MAX_VERSIONS, DictionaryStore, default_id
 
 RULES = (LexiconRule("SQL", "sequel"), LexiconRule("nginx", "engine x", True, False))
@@ -73,6 +73,29 @@ def test_number_and_size_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         store.create("d", "bob", [LexiconRule("x" * 48, "x")] * 334)
 
 
+def test_the_largest_dictionary_is_read_whatever_its_characters(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    rules = [LexiconRule(f"w{n}", "\U0001f600" * MAX_SPOKEN_CHARACTERS) for n in range(MAX_RULES)]
+    made = store.create("d", "ada", rules)
+    for _ in range(MAX_VERSIONS):
+        changed = store.change(made.id, "ada", lambda each: each.with_rules(rules))
+    assert 1 < len(changed.versions) < MAX_VERSIONS
+    assert store.load(made.id, "ada") == changed
+    assert store.load(made.id, "ada").latest.rules == tuple(rules)
+    assert (tmp_path / f"{made.id}.json").stat().st_size < module.MAX_FILE_BYTES / 2
+
+
+def test_versions_that_are_not_used_are_not_parsed(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    made = store.create("d", "ada", RULES)
+    store.change(made.id, "ada", lambda each: each.with_rules(()))
+    path = tmp_path / f"{made.id}.json"
+    path.write_text(path.read_text().replace('["SQL"', "damaged"))
+    assert store.load(made.id, "ada").latest.rules == ()
+    with pytest.raises(UnknownDictionary, match="damaged"):
+        _ = store.load(made.id, "ada").versions[0].rules
+
+
 @pytest.mark.parametrize("id", ["", "..", "../x", "a/b", "A", "x" * 41, "pd_missing"])
 def test_other_names_are_no_files(tmp_path: Path, id: str) -> None:
     store = DictionaryStore(tmp_path)
@@ -81,7 +104,7 @@ def test_other_names_are_no_files(tmp_path: Path, id: str) -> None:
         store.load(id, None)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "x"}', '{"format": "voxgate-pronunciations-1"}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "x"}', '{"format": "voxgate-pronunciations-2"}'])
 def test_damaged_files_are_left_out(tmp_path: Path, content: str) -> None:
     store = DictionaryStore(tmp_path)
     good = store.create("d", "", RULES)
