@@ -31,6 +31,7 @@ from pipecat.transcriptions.language import Language
 from pipecat.utils.types import NOT_GIVEN, NotGiven, is_given
 from voxgate.client import (
     DEFAULT_URL,
+    NO_RETRY,
     Audio,
     AudioFormat,
     Client,
@@ -99,7 +100,8 @@ class VoxgateTTSService(TTSService):
             settings=chosen,
             **kwargs,
         )
-        self._client = Client(url, key=api_key)
+        # A turn that cannot connect has to fail while the caller still waits for it; the next one tries again.
+        self._client = Client(url, key=api_key, retry=NO_RETRY)
         self._turns: dict[str, _Turn] = {}
         self._playback = TurnPlayback()
         self._answering: set[asyncio.Task[None]] = set()

@@ -25,7 +25,10 @@ from voxgate.codecs.pcm import decode_s16le
 from voxgate.gateway.server import Gateway
 from websockets.asyncio.client import connect
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+LINKS = str(ROOT / "build/links")
+"""This project's packages alone, for Pythons of other environments."""
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ async def test_agents_answer(served: Gateway, tmp_path: Path, library: str, sche
     path = tmp_path / "answer.wav"
     python = ENVIRONMENTS / library / "bin" / "python"
     here = f"{scheme}://127.0.0.1:{served.port}"
-    await run(python, EXAMPLES / f"{library}_agent.py", path, "What time is it?", GATEWAY=here, PYTHONPATH="")
+    await run(python, EXAMPLES / f"{library}_agent.py", path, "What time is it?", GATEWAY=here, PYTHONPATH=LINKS)
     with wave.open(str(path)) as file:
         assert file.getframerate() == 24_000
         assert file.getnframes() > 24_000
