@@ -53,7 +53,7 @@ class Recorder(AudioOutput):
 
 
 async def main(path: str, question: str) -> None:
-    speech = TTS(url=GATEWAY, api_key=os.environ.get("KEY"), voice="slt")
+    speech = TTS(url=GATEWAY, api_key=os.environ.get("KEY"), voice=os.environ.get("VOICE"))
     session = AgentSession(tts=speech, use_tts_aligned_transcript=True)
     with wave.open(path, "wb") as file:
         session.output.audio = Recorder(file)

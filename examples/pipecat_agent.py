@@ -71,7 +71,7 @@ class Recorder(FrameProcessor):
 
 
 async def main(path: str, question: str) -> None:
-    settings = VoxgateTTSService.Settings(voice="slt")
+    settings = VoxgateTTSService.Settings(voice=os.environ.get("VOICE"))
     tts = VoxgateTTSService(url=GATEWAY, api_key=os.environ.get("KEY"), settings=settings)
     with wave.open(path, "wb") as file:
         file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
