@@ -12,7 +12,7 @@ from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Any failure of a session or an utterance; `retryable` tells whether another attempt can succeed."""
+    """Any failure of a session or an utterance; `retryable` says whether another attempt can succeed."""
 
     retryable = False
 

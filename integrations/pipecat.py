@@ -219,7 +219,7 @@ class VoxgateTTSService(TTSService):
     # TurnPlayback
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Follows the transport's reports of playback beside what every service does."""
+        """Does what every service does, and follows the transport's reports of playback."""
         await super().process_frame(frame, direction)
         now_s = asyncio.get_running_loop().time()
         match frame:
@@ -231,7 +231,7 @@ class VoxgateTTSService(TTSService):
                 await self._acknowledge(now_s)
 
     async def _acknowledge(self, now_s: float) -> None:
-        """Tells the gateway the playback position, so that audio waits there when it is not being played."""
+        """Reports the playback position to the gateway, so that audio waits there when it is not being played."""
         for context_id, turn in list(self._turns.items()):
             played_s = self._playback.played_s(context_id, now_s)
             if turn.utterance is not None and played_s:

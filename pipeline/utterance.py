@@ -396,7 +396,7 @@ class UtteranceSpeech:
         self._word_feed.on_segment_end(self._tokens.last.source_end)
 
     def _announce_text(self) -> None:
-        """Tells the word timing which text was given to the talker."""
+        """Passes the text that was given to the talker to the word timing."""
         if self._tokens.last is not None:
             self._timing.push_text(self._text.source, self._tokens.last.source_end)
 

@@ -191,7 +191,7 @@ class AccessControl:
         return bool(origin) and ("*" in self._origins or origin in self._origins)
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Replaces the keys. `is_revoked` tells which earlier grants end by that."""
+        """Replaces the keys. `is_revoked` then returns True for grants that end by that."""
         self._ring = ring
 
     def check_origin(self, origin: str | None, host: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What browsers are told: which pages may read answers, and what the gateway's own page may do."""
+"""Headers for browsers: which pages may read answers, and what the gateway's own page may do."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ResponseBody:
 class OneShotProtocol(WireProtocol):
     """Speaks `text` and disconnects.
 
-    `start` names the utterance ONE_SHOT_UTTERANCE. `warning` tells what of the request is not done; a header repeats
+    `start` names the utterance ONE_SHOT_UTTERANCE. `warning` names what of the request is not done; a header repeats
     it. After the session, `error` holds the first error that was reported, or None.
     """
 

@@ -42,10 +42,10 @@ class ActiveUtterances:
     def check_limit(self, *, raw: bool = False) -> None:
         """Raises TooManyUtterances when one more would exceed the limit.
 
-        `raw`: its audio has no header, so that no other utterance may be active beside it.
+        `raw`: its audio has no header, so that no other utterance may be active at that time.
         """
         if self._active and (raw or any(each.raw for each in self._active.values())):
-            raise TooManyUtterances("a socket may have no other active utterance beside one with raw framing")
+            raise TooManyUtterances("a socket with an utterance of raw framing may have no other active utterance")
         if len(self._active) >= self._limit:
             message = f"a socket may have at most {self._limit} active utterances"
             raise TooManyUtterances(message, reached=Limit.UTTERANCES)

@@ -68,7 +68,7 @@ class KernelSource:
     macros: Mapping[str, int]
 
     def compiled(self, capability: tuple[int, int]) -> bytes:
-        """The cubin for a GPU, which need not be present; kept in Triton's cache beside the kernels of Triton.
+        """The cubin for a GPU, which need not be present; kept in Triton's cache with the kernels of Triton.
 
         Raises EngineError with the compiler's log, OSError where NVRTC is missing.
         """
@@ -134,7 +134,7 @@ class CudaKernel:
         self._check(self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, arguments, None))
 
     def prefer_shared_memory(self) -> None:
-        """Use most of the first-level cache as shared memory, so that blocks of other kernels fit beside this one's."""
+        """Uses most of the first-level cache as shared memory, so that blocks of other kernels run at the same time."""
         self._check(self._driver.cuFuncSetAttribute(self._function, CARVEOUT_ATTRIBUTE, 100))
 
     def require_resident(self, clusters: int, blocks: int, threads: int) -> None:

@@ -23,7 +23,7 @@ LONG = (
 )
 SECONDS_PER_CHARACTER = (0.045, 0.095)
 """Speaking rate of the demo voice, with a margin on both sides."""
-WITHOUT_ERROR = "The library tells its user of no error: the utterance just ends."
+WITHOUT_ERROR = "The library reports no error to its user: the utterance just ends."
 SPOKEN_UNHEARD = (
     "Once it has sent all its text, the library stops listening without a word to the server. The rest is spoken "
     "unheard, at playback pace, and takes up a talker until then; the next utterance does not wait for it."

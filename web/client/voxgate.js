@@ -10,7 +10,7 @@
 
 export const SPEECH_PATH = "/v1/speech";
 export const PROTOCOL = 1;
-const SUBPROTOCOL = "voxgate.v1"; // tells the gateway that unknown messages and fields are ignored
+const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are ignored
 const HEADER_BYTES = 20;
 const HEADER_VERSION = 1;
 const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
@@ -286,7 +286,7 @@ export class Session {
     return answer;
   }
 
-  /** Stops all utterances, those included whose audio is sent and not played yet; their events tell where. */
+  /** Stops all utterances, those included whose audio is sent and not played yet; their events say where. */
   interrupt() {
     this.socket.send({ type: "interrupt", id: "interrupt-all" });
   }
@@ -429,7 +429,7 @@ export class Utterance {
   }
 
   /**
-   * Whether the utterance goes on when a call of this kind is refused: the caller still learns of it.
+   * Whether the utterance goes on when a call of this kind is refused: its caller still gets the error.
    * @param {string} call
    */
   survives(call) {

@@ -1,4 +1,4 @@
-"""What the engine's process tells about its start, as files in the folder that describes the talker to it.
+"""Notes of the engine's process about its start, as files in the folder that describes the talker to it.
 
 vLLM reports any failure of its process as "see root cause above". These files carry the cause in a sentence.
 """
