@@ -78,9 +78,11 @@ def parse_json(model: type[Model], payload: str | bytes) -> Model:
 
 
 def first_error(invalid: ValidationError) -> tuple[str, tuple[int | str, ...], str]:
-    """Returns reason, path and kind of the first invalid field."""
-    first = invalid.errors(include_url=False, include_input=False)[0]
-    return first["msg"][:QUOTED_CHARACTERS], first["loc"], first["type"]
+    """Returns reason, path and kind of the first invalid field. A reason quotes numbers only: texts may be keys."""
+    first = invalid.errors(include_url=False)[0]
+    value = first["input"]
+    quoted = f", got {value}" if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) else ""
+    return (first["msg"] + quoted)[:QUOTED_CHARACTERS], first["loc"], first["type"]
 
 
 def quoted_path(path: Sequence[int | str]) -> str | None:

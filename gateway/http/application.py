@@ -179,6 +179,12 @@ class HttpApplication:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Authenticates the caller and turns errors into responses."""
+        response = await self._answer(request, handler)
+        if not (response.prepared or request.content.is_eof()):
+            response.force_close()  # the server closes the connection of a body that was not read; clients are told
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if (preflight := self._cors.preflight(request)) is not None:
             return preflight
         resource = request.match_info.route.resource

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from http import HTTPStatus
 from typing import Annotated, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
-from voxgate.pipeline.errors import BadMessage, DictionaryExists, TooManyDictionaries, UnknownDictionary
+from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.text.lexicon.lexicon import LexiconRule
 from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
 
@@ -23,11 +21,6 @@ from .application import GRANT, RouteGroup
 
 MAX_PAGE = 100
 """Most dictionaries in one answer."""
-DICTIONARY_STATUS = {
-    UnknownDictionary.code: HTTPStatus.NOT_FOUND,
-    DictionaryExists.code: HTTPStatus.CONFLICT,
-    TooManyDictionaries.code: HTTPStatus.CONFLICT,
-}
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -70,16 +63,8 @@ class DictionaryRoutes:
         raise NotImplementedError
 
     def groups(self, refuse: Callable[[ReportableError], Reply]) -> list[RouteGroup]:
-        """Both kinds of routes; errors have the form of `refuse` and the status of dictionaries."""
-
-        def refuse_dictionary(error: ReportableError) -> Reply:
-            reply = refuse(error)
-            return replace(reply, status=DICTIONARY_STATUS.get(error.code, reply.status))
-
-        return [
-            RouteGroup(LIST_VOICES, self.reading(), refuse_dictionary),
-            RouteGroup(MANAGE_VOICES, self.writing(), refuse_dictionary),
-        ]
+        """Both kinds of routes; errors have the form of `refuse`."""
+        return [RouteGroup(LIST_VOICES, self.reading(), refuse), RouteGroup(MANAGE_VOICES, self.writing(), refuse)]
 
     @staticmethod
     async def run(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:

@@ -11,8 +11,11 @@ from typing import Any
 from voxgate.pipeline.errors import (
     AtCapacity,
     AudioTooLarge,
+    DictionaryExists,
     EngineNotReady,
+    TooManyDictionaries,
     TooManyVoices,
+    UnknownDictionary,
     VoiceExists,
     VoxgateError,
 )
@@ -30,6 +33,9 @@ _STATUS = {
     UnknownHost.code: HTTPStatus.MISDIRECTED_REQUEST,
     VoiceExists.code: HTTPStatus.CONFLICT,
     TooManyVoices.code: HTTPStatus.CONFLICT,
+    UnknownDictionary.code: HTTPStatus.NOT_FOUND,
+    DictionaryExists.code: HTTPStatus.CONFLICT,
+    TooManyDictionaries.code: HTTPStatus.CONFLICT,
     AudioTooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RateLimited.code: HTTPStatus.TOO_MANY_REQUESTS,
     KeyLimit.code: HTTPStatus.TOO_MANY_REQUESTS,

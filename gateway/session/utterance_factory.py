@@ -79,7 +79,8 @@ class UtteranceFactory:
     def utterance(self, message: Start, number: int, *, clients_buffer: bool = False) -> ServerUtterance:
         """Creates an utterance that waits for its ticket. `clients_buffer`: as of `WireProtocol`.
 
-        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, UnknownDictionary.
+        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, UnknownDictionary,
+        BadMessage.
         """
         self._check_ready()
         settings = self.settings

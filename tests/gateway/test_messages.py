@@ -103,6 +103,15 @@ def test_bad_message_names_the_field(text: str, param: str | None) -> None:
     assert 0 < len(refused.value.message) <= QUOTED_CHARACTERS
 
 
+@pytest.mark.parametrize("number", [9, 2.5, -1])
+def test_refused_numbers_are_named_and_texts_are_not(number: float) -> None:
+    with pytest.raises(BadMessage, match=f", got {number}$"):
+        parse_message(json.dumps({**START, "rate": number}))
+    with pytest.raises(BadMessage) as refused:
+        parse_message(json.dumps({"type": "auth", "key": "k" * 5000}))
+    assert "kkk" not in refused.value.message
+
+
 def test_defaults_of_start() -> None:
     start = parse_message(json.dumps(START))
     assert isinstance(start, messages.Start)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from voxgate.pipeline.errors import UnknownDictionary
+from voxgate.pipeline.errors import BadMessage, UnknownDictionary
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon, LexiconRule
 from voxgate.pipeline.text.lexicon.store import DictionaryStore, default_id
 
@@ -42,9 +42,12 @@ class Pronunciations:
     def lexica(self, start: Start, key: str | None) -> tuple[Lexicon, ...]:
         """The lexica of an utterance of the client with `key`, in the order of their priority.
 
-        Raises UnknownDictionary.
+        Raises UnknownDictionary, BadMessage.
         """
-        own = (Lexicon(LexiconRule(**each.model_dump()) for each in start.pronunciations),)
+        try:
+            own = (Lexicon(LexiconRule(**each.model_dump()) for each in start.pronunciations),)
+        except ValueError as error:
+            raise BadMessage(str(error), param="pronunciations") from None
         named = [self._dictionary(*_locator(name), key) for name in start.dictionaries]
         return (*(own if start.pronunciations else ()), *named, *self._default(key or ""), *self._everywhere)
 

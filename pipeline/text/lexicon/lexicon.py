@@ -13,6 +13,9 @@ MAX_SPOKEN_CHARACTERS = 128
 MAX_RULES = 1000
 """Most rules of a lexicon that a client makes: compiling as many of the longest terms takes about 10 ms."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
+"""Characters that are neither written nor blank, and cannot stand in XML."""
+
 PHONEMES_UNSUPPORTED = (
     "phonemes (IPA, CMU) are not supported, because the model reads letters: give an alias, such as 'sequel' for 'SQL'"
 )
@@ -38,6 +41,10 @@ class LexiconRule:
         ):
             if not text.strip():
                 raise ValueError(f"the {name} of a pronunciation must not be blank")
+            if (control := _CONTROL.search(text)) is not None:
+                raise ValueError(
+                    f"the {name} of a pronunciation must not contain control characters, got {control[0]!r}"
+                )
             if len(text) > limit:
                 raise ValueError(f"the {name} of a pronunciation must have at most {limit} characters, got {len(text)}")
 

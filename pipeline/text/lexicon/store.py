@@ -131,7 +131,7 @@ class DictionaryStore:
             log.warning("pronunciation dictionary %s cannot be read: %s", id, error)
             dictionary = None
         if dictionary is None or not dictionary.usable_by(key):
-            raise UnknownDictionary(f"there is no pronunciation dictionary {id!r}", param="pronunciation_dictionary_id")
+            raise UnknownDictionary(f"there is no pronunciation dictionary {id!r}", param="dictionaries")
         return dictionary
 
     def load_all(self, key: str | None) -> list[Dictionary]:
@@ -182,7 +182,7 @@ class DictionaryStore:
 
     def _path(self, id: str) -> Path:
         if not _ID.fullmatch(id):
-            raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}")
+            raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}", param="dictionaries")
         return self.folder / f"{id}{_SUFFIX}"
 
     def _write(self, dictionary: Dictionary) -> None:

@@ -149,7 +149,9 @@ async def test_body_that_announces_its_length_is_refused_unread() -> None:
         reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
         writer.write(b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES + 1))
         async with asyncio.timeout(DEADLINE_S):
-            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"\r\nConnection: close\r\n" in answer, "clients must not send their next request on it"
         writer.close()
 
 

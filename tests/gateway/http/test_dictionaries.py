@@ -148,7 +148,8 @@ async def test_cartesia_dictionary_lives_through_its_calls(client: aiohttp.Clien
         assert await api("GET", f"{CARTESIA}/{made['id']}") == changed
         assert (await api("GET", f"{ELEVENLABS}/{made['id']}"))["latest_version_rules_num"] == 1
         await api("DELETE", f"{CARTESIA}/{made['id']}", 204)
-        await api("GET", f"{CARTESIA}/{made['id']}", 404)
+        error = await api("GET", f"{CARTESIA}/{made['id']}", 404)
+        assert (error["status_code"], error["title"], error["error_code"]) == (404, "Not Found", "unknown_dictionary")
         await api("GET", f"{CARTESIA}/", 400, params={"limit": "x"})
 
 
@@ -222,7 +223,7 @@ async def test_requests_name_dictionaries(client: aiohttp.ClientSession, tmp_pat
         await api("POST", "/v1/text-to-speech/ada?output_format=pcm_24000", json=body)
         assert said("Use SQL.") == "Use sequel."
         unknown = {"text": "SQL", "pronunciation_dictionary_locators": [{"pronunciation_dictionary_id": "pd_x"}]}
-        error = await api("POST", "/v1/text-to-speech/ada", 400, json=unknown)
+        error = await api("POST", "/v1/text-to-speech/ada", 404, json=unknown)
         assert error["detail"]["code"] == "unknown_dictionary"
         for path, opening in (("stream-input", {}), ("multi-stream-input", {"context_id": "c"})):
             url = f"http://127.0.0.1:{served.port}/v1/text-to-speech/ada/{path}?output_format=pcm_24000"

@@ -176,7 +176,8 @@ async def test_a_wrong_field_is_named_in_one_line() -> None:
     async with gateway(wyoming_port=0) as served, connected(served) as client:
         await client.write_event(Event("synthesize", {"text": 5}))
         error = Error.from_event(await read(client))
-    assert error.text == "the event 'synthesize' has a missing or wrong field: text: Input should be a valid string"
+    expected = "the event 'synthesize' has a missing or wrong field: text: Input should be a valid string, got 5"
+    assert error.text == expected
 
 
 async def test_events_that_are_not_for_a_speech_service_are_ignored() -> None:

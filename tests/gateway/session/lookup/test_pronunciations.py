@@ -10,7 +10,7 @@ from voxgate.gateway.messages import Start
 from voxgate.gateway.session.lookup import pronunciations as module
 from voxgate.gateway.session.lookup.pronunciations import Pronunciations, load_rules
 from voxgate.gateway.settings import Settings, SettingsError
-from voxgate.pipeline.errors import UnknownDictionary
+from voxgate.pipeline.errors import BadMessage, UnknownDictionary
 from voxgate.pipeline.text.lexicon.filter import make_text_filter
 from voxgate.pipeline.text.lexicon.lexicon import LexiconRule
 from voxgate.pipeline.text.lexicon.store import DictionaryStore
@@ -38,6 +38,12 @@ def test_request_comes_before_dictionaries_before_the_key_before_the_gateway(tmp
     assert spoken(source, "a1", "bob") == "gateway"
     assert spoken(Pronunciations(store), "a1", "bob") == "a1"
     assert Pronunciations(store).lexica(start(), "bob") == ()
+
+
+@pytest.mark.parametrize("term", ["\x1c", "a\x00"])
+def test_terms_of_control_characters_are_refused(term: str) -> None:
+    with pytest.raises(BadMessage, match="term of a pronunciation"):
+        Pronunciations().lexica(start(pronunciations=({"term": term, "spoken": "x"},)), None)
 
 
 def test_a_version_can_be_named_and_changes_take_effect(tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def test_longest_term_counts_and_is_waited_for() -> None:
     assert found(lexicon, "Old", final=False) is False
 
 
-@pytest.mark.parametrize(("term", "spoken"), [("", "x"), ("  ", "x"), ("x", " "), ("x" * 49, "x"), ("x", "y" * 129)])
+@pytest.mark.parametrize(
+    ("term", "spoken"),
+    [("", "x"), ("  ", "x"), ("x", " "), ("x" * 49, "x"), ("x", "y" * 129), ("a\x01b", "x"), ("x", "\x1f")],
+)
 def test_rules_outside_the_limits_are_refused(term: str, spoken: str) -> None:
     with pytest.raises(ValueError, match="must"):
         LexiconRule(term, spoken)
