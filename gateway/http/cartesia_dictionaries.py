@@ -73,13 +73,13 @@ class _CartesiaRoutes(DictionaryRoutes):
         return to_response(json_reply(HTTPStatus.OK, _cartesia_document(dictionary)))
 
     async def _list(self, request: web.Request) -> web.Response:
-        page, cursor = await self.page(request, "starting_after", "limit")
+        page, cursor = await self.page(request, "starting_after", "limit", with_rules=True)
 
         def reply() -> Reply:
             documents = [_cartesia_document(each) for each in page]
             return json_reply(HTTPStatus.OK, {"data": documents, "has_more": cursor is not None, "next_page": cursor})
 
-        return to_response(await self.run(reply))  # a page may have a hundred thousand rules
+        return to_response(await self.run(reply))  # a page may have thousands of rules
 
     async def _get(self, request: web.Request) -> web.Response:
         return to_response(json_reply(HTTPStatus.OK, _cartesia_document(await self.load(request))))

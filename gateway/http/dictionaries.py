@@ -6,6 +6,7 @@ Files are read and written in threads.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Annotated, ParamSpec, Protocol, TypeVar
 
@@ -21,6 +22,8 @@ from .application import GRANT, RouteGroup
 
 MAX_PAGE = 100
 """Most dictionaries in one answer."""
+MAX_PAGE_RULES = 2000
+"""Most rules in one answer, but for those of its first dictionary: writing them as JSON takes about 7 ms."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -76,8 +79,13 @@ class DictionaryRoutes:
     async def change(self, request: web.Request, edit: Callable[[Dictionary], Dictionary]) -> Dictionary:
         return await self.run(self.store.change, request.match_info["id"], request[GRANT].key, edit)
 
-    async def page(self, request: web.Request, cursor: str, size: str) -> tuple[list[Dictionary], str | None]:
-        """The dictionaries after the one whose id `cursor` of the query names, and the cursor of the next page."""
+    async def page(
+        self, request: web.Request, cursor: str, size: str, *, with_rules: bool
+    ) -> tuple[list[Dictionary], str | None]:
+        """The dictionaries after the one whose id `cursor` of the query names, and the cursor of the next page.
+
+        `with_rules`: whether the answer contains their rules, which bound the page.
+        """
         text = request.query.get(size, str(MAX_PAGE))
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= MAX_PAGE):
             raise BadMessage(f"{size} must be a whole number from 1 to {MAX_PAGE}", param=size)
@@ -85,4 +93,7 @@ class DictionaryRoutes:
         after = request.query.get(cursor)
         first = next((n + 1 for n, each in enumerate(stored) if each.id == after), 0)
         page = stored[first : first + int(text)]
+        if with_rules:
+            rules = itertools.accumulate(dictionary.latest.count for dictionary in page)
+            page = page[: max(1, sum(count <= MAX_PAGE_RULES for count in rules))]
         return page, page[-1].id if len(stored) > first + len(page) else None

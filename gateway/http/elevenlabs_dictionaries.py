@@ -117,7 +117,7 @@ class _ElevenLabsRoutes(DictionaryRoutes):
         return to_response(json_reply(HTTPStatus.OK, document))
 
     async def _list(self, request: web.Request) -> web.Response:
-        page, cursor = await self.page(request, "cursor", "page_size")
+        page, cursor = await self.page(request, "cursor", "page_size", with_rules=False)
         documents = [_elevenlabs_metadata(each) for each in page]
         answer = {"pronunciation_dictionaries": documents, "next_cursor": cursor, "has_more": cursor is not None}
         return to_response(json_reply(HTTPStatus.OK, answer))

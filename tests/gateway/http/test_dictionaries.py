@@ -86,6 +86,22 @@ async def test_elevenlabs_dictionary_is_made_from_a_file(client: aiohttp.ClientS
         await api("POST", f"{ELEVENLABS}/add-from-file", 413, data=form(b" " * 200_000))
 
 
+async def test_a_page_with_rules_is_bounded_by_them(client: aiohttp.ClientSession, tmp_path: Path) -> None:
+    items = [{"text": f"w{n}", "alias": "x"} for n in range(900)]
+    async with gateway(voices_dir=tmp_path) as served:
+        api = Api(served, client)
+        made = {(await api("POST", CARTESIA, json={"name": "d", "items": items}))["id"] for _ in range(5)}
+        pages, after = [], ""
+        while after is not None:
+            page = await api("GET", f"{CARTESIA}?starting_after={after}")
+            pages.append([each["id"] for each in page["data"]])
+            after = page["next_page"]
+        assert [len(page) for page in pages] == [2, 2, 1]
+        assert {id for page in pages for id in page} == made
+        listed = await api("GET", ELEVENLABS)
+        assert len(listed["pronunciation_dictionaries"]) == 5
+
+
 def part(name: str, content: bytes, *headers: str) -> bytes:
     head = "\r\n".join((f'Content-Disposition: form-data; name="{name}"', *headers))
     return b"--b\r\n%b\r\n\r\n%b\r\n" % (head.encode(), content)
