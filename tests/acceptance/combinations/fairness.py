@@ -17,6 +17,8 @@ from voxgate.pipeline.errors import AtCapacity
 
 PRESENCE_S = 60.0
 """A caller that was refused within this time is present: it is expected to ask again."""
+DEADLINE_SLACK_S = 0.1
+"""An utterance that leaves the queue so long before its deadline was refused: clocks of workers differ."""
 RESERVE = 1 / 10
 """Part of the slots, at least one, that is kept for callers below their share."""
 NEVER = -math.inf
@@ -82,7 +84,7 @@ class FairnessWitness:
         return ticket
 
     def release(self, ticket: Ticket, now_s: float) -> None:
-        if not ticket.closed and not ticket.granted and now_s >= ticket.deadline_s:
+        if not ticket.closed and not ticket.granted and now_s >= ticket.deadline_s - DEADLINE_SLACK_S:
             self._refused_s[ticket.caller.name] = now_s
         self._call(now_s, self._release, ticket, now_s)
 
