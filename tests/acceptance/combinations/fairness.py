@@ -61,7 +61,7 @@ class FairnessWitness:
     def enqueue(
         self, caller: Caller, on_change: Callable[[Ticket, float], None], now_s: float, *, resumes: bool = False
     ) -> Ticket:
-        before = self._waiting()
+        before, asked = self._waiting(), list(self._tickets)
         places, taken, most = before[caller.name], before.total(), max(before.values(), default=0)
         share = self._limit(caller.name, self._places, now_s)
         try:
@@ -72,7 +72,7 @@ class FairnessWitness:
                 self._fault("a caller was refused though a place in the queue was due to it", caller.name, now_s)
             raise
         self._tickets[ticket] = resumes
-        dropped = [each for each in self._tickets if each.error is not None]
+        dropped = [each for each in asked if each.error is not None]
         for each in dropped:
             name = each.caller.name
             self._refused_s[name] = now_s
