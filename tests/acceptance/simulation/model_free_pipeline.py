@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 from fakes.pipeline.echo_engine import EchoEngine
 from fakes.pipeline.speech_bench import PROMPT, FakeCodec
+from numpy.typing import NDArray
 from voxgate.codecs.pcm import Pcm
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
-from voxgate.pipeline.interface import EngineState, SpeechRequest, VoiceInfo
+from voxgate.pipeline.interface import EngineState, LeasedSlots, SpeechRequest, VoiceInfo
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance import UtteranceSpeech
-from voxgate.pipeline.utterance_plan import UtterancePlan
+from voxgate.pipeline.utterance_plan import SpeechSlots, UtterancePlan
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo"
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 0)
@@ -70,7 +71,8 @@ class ModelFreePipeline:
     @property
     def free_slots(self) -> int:
         # An utterance between two generations holds no slot and must find one.
-        return len(self._engine.free_slots) - sum(not speech.holds_slot for speech in self.open_speeches)
+        due = sum(not (speech.holds_slot or speech.suspended) for speech in self.open_speeches)
+        return len(self._engine.free_slots) - due
 
     async def start(self) -> None:
         self._state = EngineState.STARTING
@@ -97,16 +99,29 @@ class ModelFreePipeline:
         if self.free_slots <= 0:
             raise AtCapacity("no slot")
         seed = request.seed or 0
-        codec = FakeCodec(
-            self._chunk_frames, lambda number, codes: 0.1 + (codes[0] * 37 + seed * 101 + number * 13) % 8000 / 10_000
-        )
+
+        def new_codec() -> FakeCodec:
+            return FakeCodec(
+                self._chunk_frames,
+                lambda number, codes: 0.1 + (codes[0] * 37 + seed * 101 + number * 13) % 8000 / 10_000,
+            )
+
+        def take_slots(_: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:
+            """Slots for a speech that goes on; its new codec has the frames of all before it."""
+            before, after = self.open_speeches[speech], new_codec()
+            assert context.tolist() == before.frames[len(before.frames) - len(context) :]
+            after.frames = before.frames
+            self.open_speeches[speech] = after
+            return SpeechSlots(self._engine.open, after)
+
+        codec = new_codec()
         rules = VoiceConfig(text=TextRules(segment_tokens=SEGMENT_TOKENS))
         speech = UtteranceSpeech(
             UtterancePlan(PROMPT, replace(SAMPLING, seed=seed), request.max_frames, lookahead_frames=25, rules=rules),
             text=UtteranceText(rules.text, _tokenizer(), self.max_characters),
             timing=WordAligner(),
-            open_generation=self._engine.open,
-            codec=codec,
+            slots=SpeechSlots(self._engine.open, codec),
+            take_slots=take_slots,
             credit=self._rounds,
             on_end=lambda speech: self.open_speeches.pop(speech, None) and None,
         )

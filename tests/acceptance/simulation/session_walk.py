@@ -17,7 +17,7 @@ from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module
 from voxgate.gateway.session.admission import AdmissionQueue
-from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, ReadSpeech, SendAudio, SendMessage
+from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, ReadSpeech, SendAudio, SendMessage, SuspendSpeech
 from voxgate.gateway.session.lifecycle import TABLE, Event, State, follow
 from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.session.utterance import ServerUtterance
@@ -178,6 +178,9 @@ class SessionWalk:
                 case ReadSpeech(utterance=utterance):
                     assert utterance not in self.closed_speeches
                     self.listening.add(utterance)
+                case SuspendSpeech(utterance=utterance, speech=speech):
+                    assert isinstance(speech, ToneSpeech)
+                    self.suspending.append((utterance, speech))
                 case CloseSpeech(utterance=utterance):
                     self.start_closing(utterance)
                 case CloseSocket():
