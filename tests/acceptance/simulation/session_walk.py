@@ -27,6 +27,7 @@ from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import EngineState
 
 NAMES = ("a", "b", "c", "d")
+SUSPENDED = (State.SUSPENDED, State.SUSPENDED_ENDED)
 
 
 class SessionWalk:
@@ -47,6 +48,7 @@ class SessionWalk:
         self.admission = AdmissionQueue(lambda: self.synthesizer.slots, 2, 3000)
         self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
         self.closing: list[ServerUtterance] = []
+        self.suspending: list[tuple[ServerUtterance, ToneSpeech]] = []
         self.connect()
 
     def connect(self) -> None:
@@ -69,7 +71,8 @@ class SessionWalk:
             (40, self.speak),
             (25, self.take),
             (10, self.close_one),
-            (8, self.wait),
+            (2, self.suspend_one),
+            (16, self.wait),
             (1, self.break_one),
             (1, self.lose_engine),
             (1, self.stall),
@@ -79,7 +82,9 @@ class SessionWalk:
         self.check_counts()
 
     def client(self) -> None:
-        name = self.chance.choice(NAMES)
+        # Few utterances give their slot up: their clients speak more often.
+        suspended = [each.name for each in self.session.active if each.state in SUSPENDED and each.name in NAMES]
+        name = self.chance.choice(suspended if suspended and self.chance.random() < 0.5 else NAMES)
         kinds: list[dict[str, Any] | str] = [
             {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
             | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}]),
@@ -145,6 +150,17 @@ class SessionWalk:
                 self.synthesizer.open_speeches.pop(utterance.speech, None)
             if utterance.ticket is not None:
                 self.admission.release(utterance.ticket, self.now_s)
+
+    def suspend_one(self) -> None:
+        """Confirm that a speech has given its slot up, or that it keeps it because text came."""
+        if not self.suspending:
+            return
+        utterance, speech = self.suspending.pop(self.chance.randrange(len(self.suspending)))
+        given_up = speech in self.synthesizer.open_speeches and speech.waiting_for_text and not utterance.speech_closed
+        if given_up:
+            speech.suspended = True
+            self.synthesizer.freed(speech)
+        self.session.on_suspended(utterance, self.now_s, given_up=given_up)
 
     def end(self) -> None:
         kind = self.chance.randrange(8)
@@ -227,8 +243,10 @@ class SessionWalk:
         assert not self.synthesizer.open_speeches
 
 
-EDGES = {(state, event) for state, row in TABLE.items() for event in row}
-"""Every edge of the state table of utterances; a long walk takes all of them."""
+SPOKEN_WITHOUT_SLOT = {(state, Event.SPOKEN) for state in (State.QUEUED, State.QUEUED_ENDED, State.SUSPENDED)}
+"""Text that came while an utterance had no slot had nothing to speak; the tone synthesizer speaks every character."""
+EDGES = {(state, event) for state, row in TABLE.items() for event in row} - SPOKEN_WITHOUT_SLOT
+"""The edges of the state table of utterances; a long walk takes all of them."""
 
 
 def walk(steps: int, seed: int) -> set[tuple[State, Event]]:
