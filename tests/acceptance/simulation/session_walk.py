@@ -71,7 +71,7 @@ class SessionWalk:
             (40, self.speak),
             (25, self.take),
             (10, self.close_one),
-            (2, self.suspend_one),
+            (5, self.suspend_one),
             (16, self.wait),
             (1, self.break_one),
             (1, self.lose_engine),
@@ -84,7 +84,7 @@ class SessionWalk:
     def client(self) -> None:
         # Few utterances give their slot up: their clients speak more often.
         suspended = [each.name for each in self.session.active if each.state in SUSPENDED and each.name in NAMES]
-        name = self.chance.choice(suspended if suspended and self.chance.random() < 0.5 else NAMES)
+        name = self.chance.choice(suspended if suspended and self.chance.random() < 0.3 else NAMES)
         kinds: list[dict[str, Any] | str] = [
             {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
             | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}]),

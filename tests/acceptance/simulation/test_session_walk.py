@@ -10,7 +10,7 @@ from .session_walk import EDGES, walk
 STEPS_PER_WALK = 100_000
 
 
-@pytest.mark.parametrize("steps", [200_000, nightly(1_000_000)])
+@pytest.mark.parametrize("steps", [400_000, nightly(2_000_000)])
 def test_random_events_keep_session_invariants(
     steps: int, seed: int, scaled: Callable[..., int], figures: Figures
 ) -> None:
