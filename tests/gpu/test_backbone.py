@@ -14,14 +14,14 @@ from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
-from voxgate.pipeline.talker.cuda.streamed_kernels import (
+from voxgate.pipeline.talker.cuda.streamed.kernels import (
     ATTENTION_SOURCE,
     OUT_MLP_QKV_SOURCE,
     LayerTiling,
     OutMlpQkv,
     StreamedAttention,
 )
-from voxgate.pipeline.talker.cuda.streamed_layers import LayersFunction, StreamedLayers, self_test
+from voxgate.pipeline.talker.cuda.streamed.layers import LayersFunction, StreamedLayers, self_test
 from voxgate.pipeline.talker.reference.row_tags import split_row_tags
 
 from .cuda_on_cpu import cpu_launch

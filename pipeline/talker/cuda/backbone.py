@@ -18,7 +18,7 @@ from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
 from ..reference.row_tags import TAG_CHANNELS
 from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
-from .streamed_layers import TEST_ROWS, StreamedLayers, streamed_layers_for
+from .streamed.layers import TEST_ROWS, StreamedLayers, streamed_layers_for
 from .tiles import attention_tile
 
 PROMPT_TILE = 16

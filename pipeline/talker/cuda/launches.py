@@ -40,7 +40,7 @@ PAGE = 16
 TABLE_GRANULE = 8
 """vLLM makes the rows of its page tables a multiple of 128 positions."""
 SELF_TEST_ROWS, SELF_TEST_REQUESTS = 24, 3
-"""The step of the self-test of the layers (`vllm/worker.py`), in which requests have several rows."""
+"""The step of the self-test of the layers (`vllm/workers/gpu.py`), in which requests have several rows."""
 PADDING_SLOT = -1
 """vLLM's mark of rows that write no key."""
 

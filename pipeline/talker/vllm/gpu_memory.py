@@ -140,7 +140,7 @@ def plan_for(
     checkpoint: TalkerCheckpoint, options: EngineOptions, max_positions: int, slots: int | None
 ) -> GpuMemoryPlan:
     """Plans by the memory that is free now; blocks for a second. Raises EngineError as `plan_gpu_memory`."""
-    from ..cuda.streamed_kernels import packed_bytes
+    from ..cuda.streamed.kernels import packed_bytes
 
     packed = options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None
     needs = MemoryNeeds.of(

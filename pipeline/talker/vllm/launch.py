@@ -48,7 +48,7 @@ def preload_modules(device: str) -> list[str]:
     """Modules that the engine's process imports, by name: the fork server ignores those that do not exist."""
     modules = ["talker.vllm.model"]
     if device != "cpu":
-        modules += [f"talker.vllm.{name}" for name in ("backbone", "worker")]
+        modules += [f"talker.vllm.{name}" for name in ("backbone", "workers.gpu")]
         modules += [f"talker.cuda.{name}" for name in ("first_frame", "frame_sender", "frame_step", "predictor")]
         # A hash over half a gigabyte of Triton's code, which every process needs before its first kernel.
         modules += ["cuda.kernel_compiler:triton_key"]
@@ -96,7 +96,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
             # Equal token ids are not equal content: a token id is a slot.
             enable_prefix_caching=False,
             scheduler_cls=f"{__package__}.scheduler.{'CreditScheduler' if cpu else 'CreditAsyncScheduler'}",
-            worker_cls=f"{__package__}.{'cpu_worker.CpuTalkerWorker' if cpu else 'worker.TalkerWorker'}",
+            worker_cls=f"{__package__}.{'workers.cpu.CpuTalkerWorker' if cpu else 'workers.gpu.TalkerWorker'}",
             distributed_executor_backend=compat.UNIPROC_EXECUTOR if cpu else None,
             additional_config=config.as_additional_config(),
             disable_log_stats=True,

@@ -83,7 +83,7 @@ class VoxgateTalker(nn.Module):
     def get_model_state_cls(self) -> Any:
         """The model state for vLLM's runner on a GPU."""
         if self._config.options.voxgate_kernels:
-            from .worker import TalkerModelState as ModelState
+            from .workers.gpu import TalkerModelState as ModelState
         else:
             from .compat import DefaultModelState as ModelState
         return ModelState

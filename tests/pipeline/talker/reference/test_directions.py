@@ -32,7 +32,7 @@ def test_reference_imports_neither_an_engine_nor_a_compiler() -> None:
 
 def test_packed_bytes_needs_no_compiler() -> None:
     """The gateway's process imports it."""
-    module = "voxgate.pipeline.talker.cuda.streamed_kernels"
+    module = "voxgate.pipeline.talker.cuda.streamed.kernels"
     run(IMPORT_AND_COMPARE.format(modules=module, prefixes=("vllm", "triton", "numba")))
 
 

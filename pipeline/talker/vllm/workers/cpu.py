@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .compat import CPUWorker
-from .start_notes import notes_its_start
+from ..compat import CPUWorker
+from ..start_notes import notes_its_start
 
 
 @notes_its_start

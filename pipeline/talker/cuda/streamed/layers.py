@@ -13,11 +13,11 @@ import triton
 from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
-from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.fast_paths import FastPath
-from ...cuda.self_test import RandomInputs, accelerated, disabled
-from .backbone_kernels import BatchRows, LayerWeights, init_streamed_residual
-from .streamed_kernels import OutMlpQkv, StreamedAttention, fits, layer_tilings, packed
+from ....checkpoint.checkpoint import TransformerSize
+from ....cuda.fast_paths import FastPath
+from ....cuda.self_test import RandomInputs, accelerated, disabled
+from ..backbone_kernels import BatchRows, LayerWeights, init_streamed_residual
+from .kernels import OutMlpQkv, StreamedAttention, fits, layer_tilings, packed
 
 TEST_LAYERS, TEST_PAST, TEST_ROWS = 2, 70, (5, 16, 32)
 """Layers, cached positions and batch sizes of the self-test."""

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...cuda.chip import chip_limits
-from ...cuda.fast_paths import FastPath, outcomes, record, summary
-from ...cuda.kernel_compiler import CompilationLog
-from ...cuda.self_test import disabled
-from .compat import (
+from ....cuda.chip import chip_limits
+from ....cuda.fast_paths import FastPath, outcomes, record, summary
+from ....cuda.kernel_compiler import CompilationLog
+from ....cuda.self_test import disabled
+from ..compat import (
     CUDAGraphMode,
     DefaultModelState,
     SamplerOutput,
@@ -30,9 +30,9 @@ from .compat import (
     missing_names,
     run_requests,
 )
-from .config import EngineConfig
-from .proven import vllm_version
-from .start_notes import Note, note_step, notes_its_start, write_note
+from ..config import EngineConfig
+from ..proven import vllm_version
+from ..start_notes import Note, note_step, notes_its_start, write_note
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ class TalkerWorker(Worker):
             disabled(FastPath.INPUTS, f"vLLM {vllm_version()} prepares inputs differently")
             return
         # These names are optional, so they are imported once they are known to exist.
-        from .compat import warmup_kernels
-        from .fast_inputs import FastInputPreparation
+        from ..compat import warmup_kernels
+        from ..fast_inputs import FastInputPreparation
 
         runner: Any = self.model_runner
         if (reason := FastInputPreparation.unsupported(runner)) is not None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
+from ....checkpoint.checkpoint import TransformerSize
+from ....cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 
-OUT_MLP_QKV_SOURCE = Path(__file__).parent / "csrc/out_mlp_qkv.cu"
-ATTENTION_SOURCE = Path(__file__).parent / "csrc/streamed_attention.cu"
+OUT_MLP_QKV_SOURCE = Path(__file__).parents[1] / "csrc/out_mlp_qkv.cu"
+ATTENTION_SOURCE = Path(__file__).parents[1] / "csrc/streamed_attention.cu"
 BLOCKS = 128
 """Blocks of `out_mlp_qkv`, one on each multiprocessor. They wait for one another, so all must run at once."""
 HEAD_DIM, SHARING = 128, 2

@@ -1,0 +1,1 @@
+"""Layers as two CUDA C++ kernels each, for batches of few rows."""
