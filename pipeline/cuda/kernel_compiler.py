@@ -36,7 +36,7 @@ Job = Callable[[], object]
 """Compiles one kernel, or finds it in the cache."""
 
 
-class _AbsentDevice:
+class AbsentDevice:
     """In place of Triton's driver of a device: names the architecture to compile for."""
 
     def __init__(self, capability: tuple[int, int]) -> None:
@@ -60,7 +60,7 @@ def noted_launches(capability: tuple[int, int]) -> Iterator[dict[str, Job]]:
     Keys are unique by kernel and specialisation: the types of its arguments, alignment, compile-time constants, options
     and `capability`. The process cannot launch kernels afterwards.
     """
-    triton.runtime.driver.set_active(_AbsentDevice(capability))
+    triton.runtime.driver.set_active(AbsentDevice(capability))
     noted: dict[str, Job] = {}
 
     def note(*, key: str, fn: Any, compile: Mapping[str, Any], **_: object) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 from voxgate.benchmarks import random_checkpoint as published
 from voxgate.codecs.neural.config import DecoderConfig
@@ -28,6 +27,7 @@ from voxgate.codecs.neural.weights import random_tensors
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.codec.gpu_worker import captured_shapes
 from voxgate.pipeline.cuda.graph_sizes import backbone_graph_sizes, graph_sizes_for
+from voxgate.pipeline.cuda.kernel_compiler import AbsentDevice
 from voxgate.pipeline.ipc.records import HEADER
 from voxgate.pipeline.ipc.slot_tables import CONTROL_COLUMNS, OPTION_COLUMNS
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
@@ -48,23 +48,6 @@ CODEC_ROWS, CODEC_FRAMES = 128, 512
 """Of the codec's largest batches."""
 FEW_ROWS = (1, 16, 128, 256)
 """In float32, the fallback, which has the same tiles: one size for each of them."""
-
-
-class CompileOnly:
-    """In place of Triton's driver of a device."""
-
-    def __init__(self, chip: ChipLimits) -> None:
-        major, minor = chip.capability
-        self._target = GPUTarget("cuda", 10 * major + minor, 32)
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -189,7 +172,7 @@ def compiled(chip: ChipLimits, parts: Sequence[str]) -> dict[Any, tuple[str, int
         kernels[kernel] = self.fn.__name__, kernel.metadata.shared
         return kernel
 
-    triton.runtime.driver.set_active(CompileOnly(chip))
+    triton.runtime.driver.set_active(AbsentDevice(chip.capability))
     JITFunction.run = compile_only
     for part in parts:
         PARTS[part](chip)
