@@ -152,7 +152,7 @@ class AdmissionQueue:
             return ticket
         dropped = self._make_room(caller.name, now_s)
         queue = self._waiting.setdefault(caller.name, deque())
-        # An utterance that gave its slot up has a listener who waits for its next word.
+        # An utterance that gave its slot up is being listened to: the next word comes before new utterances.
         queue.insert(0 if resumes else len(queue), ticket)
         self._count(ticket)
         self._queued += 1

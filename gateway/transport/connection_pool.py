@@ -155,7 +155,7 @@ class ConnectionPlace:
         """Aborts the connection if no request arrives."""
 
     def secure(self, transport: asyncio.Transport) -> None:
-        """The TLS handshake is over: `transport` carries the requests, and the time for the first one begins anew."""
+        """The TLS handshake is over: `transport` carries the requests; the deadline of the first one starts again."""
         self.transport = transport
         self.start_deadline(self._pool.deadline_s)
 

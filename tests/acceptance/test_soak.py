@@ -1,7 +1,7 @@
 """A long run with interruptions, lost connections, stalled readers and one engine loss.
 
-It looks for what accumulates: memory, descriptors, tasks, metrics, slots, and work per message. What other programs
-take of the machine meanwhile does not count: work is CPU time, divided by that of a fixed piece of work done beside it.
+It looks for what accumulates: memory, descriptors, tasks, metrics, slots, and work per message. Other programs on
+the machine do not count: work is CPU time, divided by the CPU time of a fixed calculation measured in the same run.
 """
 
 from __future__ import annotations

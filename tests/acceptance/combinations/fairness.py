@@ -1,7 +1,7 @@
-"""Judges admission by the rules of docs/limits.md ("Share of a caller"): whom each slot and each refusal goes to.
+"""Judges admission by the rules of docs/limits.md ("Share of a caller"): which caller gets each slot and each refusal.
 
-The rules are stated here on the tickets alone: who holds a slot, who waits, and who was refused when. How the gateway
-keeps them is not looked at.
+The rules are stated here on the tickets alone: which hold a slot, which wait, and which were refused when. How the
+gateway keeps them is not looked at.
 """
 
 from __future__ import annotations
