@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -9,9 +11,9 @@ from typing import Annotated, Any
 
 from aiohttp import web
 from pydantic import Field
-from voxgate.pipeline.errors import UnsupportedOption
+from voxgate.pipeline.errors import UnknownDictionary, UnsupportedOption
 from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTED, LexiconRule
-from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
+from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryEntry, DictionaryStore
 
 from ..protocols.cartesia.request import refuse
 from ..protocols.reply import Reply, json_reply
@@ -70,19 +72,27 @@ class _CartesiaRoutes(DictionaryRoutes):
         body = await read_json(request, _CartesiaCreate)
         rules = lexicon_rules(body.items or ())
         dictionary = await self.run(self.store.create, body.name, request[GRANT].key or "", rules)
-        return to_response(json_reply(HTTPStatus.OK, _cartesia_document(dictionary)))
+        return await self._reply(dictionary)
 
     async def _list(self, request: web.Request) -> web.Response:
         page, cursor = await self.page(request, "starting_after", "limit", with_rules=True)
 
         def reply() -> Reply:
-            documents = [_cartesia_document(each) for each in page]
+            documents = [_cartesia_document(each) for each in self._load_page(page, request[GRANT].key)]
             return json_reply(HTTPStatus.OK, {"data": documents, "has_more": cursor is not None, "next_page": cursor})
 
-        return to_response(await self.run(reply))  # a page may have thousands of rules
+        return to_response(await self.run(reply))
+
+    def _load_page(self, page: Iterable[DictionaryEntry], key: str | None) -> Iterator[Dictionary]:
+        for entry in page:
+            with contextlib.suppress(UnknownDictionary):  # removed since it was listed
+                yield self.store.load(entry.id, key)
 
     async def _get(self, request: web.Request) -> web.Response:
-        return to_response(json_reply(HTTPStatus.OK, _cartesia_document(await self.load(request))))
+        return await self._reply(await self.load(request))
+
+    async def _reply(self, dictionary: Dictionary) -> web.Response:
+        return to_response(await self.run(lambda: json_reply(HTTPStatus.OK, _cartesia_document(dictionary))))
 
     async def _update(self, request: web.Request) -> web.Response:
         body = await read_json(request, _CartesiaUpdate)
@@ -92,7 +102,7 @@ class _CartesiaRoutes(DictionaryRoutes):
             renamed = replace(dictionary, name=body.name or dictionary.name)
             return renamed if rules is None else renamed.with_rules(rules)
 
-        return to_response(json_reply(HTTPStatus.OK, _cartesia_document(await self.change(request, edit))))
+        return await self._reply(await self.change(request, edit))
 
     async def _remove(self, request: web.Request) -> web.Response:
         await self.run(self.store.remove, request.match_info["id"], request[GRANT].key)

@@ -1,6 +1,7 @@
 """What the pronunciation dictionaries of ElevenLabs and of Cartesia have in common: both are views of the same ones.
 
-Files are read and written in threads.
+Files are read and written, and long answers made, in one thread: several would keep the event loop waiting for the
+interpreter.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.text.lexicon.lexicon import LexiconRule
-from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore
+from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryEntry, DictionaryStore
 
 from ..access.rights import LIST_VOICES, MANAGE_VOICES
 from ..protocols.reply import Reply, ReportableError
@@ -24,6 +27,8 @@ MAX_PAGE = 100
 """Most dictionaries in one answer."""
 MAX_PAGE_RULES = 2000
 """Most rules in one answer, but for those of its first dictionary: writing them as JSON takes about 7 ms."""
+
+_thread = ThreadPoolExecutor(1, "dictionaries")
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -71,7 +76,8 @@ class DictionaryRoutes:
 
     @staticmethod
     async def run(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await asyncio.to_thread(function, *args, **kwargs)
+        """Calls `function` in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(_thread, partial(function, *args, **kwargs))
 
     async def load(self, request: web.Request) -> Dictionary:
         return await self.run(self.store.load, request.match_info["id"], request[GRANT].key)
@@ -81,7 +87,7 @@ class DictionaryRoutes:
 
     async def page(
         self, request: web.Request, cursor: str, size: str, *, with_rules: bool
-    ) -> tuple[list[Dictionary], str | None]:
+    ) -> tuple[list[DictionaryEntry], str | None]:
         """The dictionaries after the one whose id `cursor` of the query names, and the cursor of the next page.
 
         `with_rules`: whether the answer contains their rules, which bound the page.
@@ -89,7 +95,7 @@ class DictionaryRoutes:
         text = request.query.get(size, str(MAX_PAGE))
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= MAX_PAGE):
             raise BadMessage(f"{size} must be a whole number from 1 to {MAX_PAGE}", param=size)
-        stored = await self.run(self.store.load_all, request[GRANT].key)
+        stored = await self.run(self.store.entries, request[GRANT].key)
         after = request.query.get(cursor)
         first = next((n + 1 for n, each in enumerate(stored) if each.id == after), 0)
         page = stored[first : first + int(text)]

@@ -14,11 +14,11 @@ from pydantic import Field
 from voxgate.pipeline.errors import BadMessage, UnsupportedOption
 from voxgate.pipeline.text.lexicon.lexicon import MAX_RULES, PHONEMES_UNSUPPORTED, LexiconRule
 from voxgate.pipeline.text.lexicon.pls import parse_pls, write_pls
-from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryStore, DictionaryVersion
+from voxgate.pipeline.text.lexicon.store import Dictionary, DictionaryEntry, DictionaryStore, VersionEntry
 
 from ..errors import QUOTED_CHARACTERS
 from ..protocols.elevenlabs.websocket import refuse
-from ..protocols.reply import json_reply
+from ..protocols.reply import Reply, json_reply
 from .application import GRANT, RouteGroup, read_json, to_response
 from .dictionaries import DictionaryFields, DictionaryName, DictionaryRoutes, lexicon_rules
 from .forms import named_parts, read_limited, read_text
@@ -124,12 +124,16 @@ class _ElevenLabsRoutes(DictionaryRoutes):
 
     async def _get(self, request: web.Request) -> web.Response:
         dictionary = await self.load(request)
-        document = {**_elevenlabs_metadata(dictionary), "rules": [_elevenlabs_rule(r) for r in dictionary.latest.rules]}
-        return to_response(json_reply(HTTPStatus.OK, document))
+
+        def reply() -> Reply:
+            rules = [_elevenlabs_rule(rule) for rule in dictionary.latest.parse()]
+            return json_reply(HTTPStatus.OK, {**_elevenlabs_metadata(dictionary), "rules": rules})
+
+        return to_response(await self.run(reply))
 
     async def _download(self, request: web.Request) -> web.Response:
         version = (await self.load(request)).version(request.match_info["version"])
-        file = await self.run(write_pls, version.rules)
+        file = await self.run(lambda: write_pls(version.rules))
         return web.Response(body=file, headers={"Content-Type": "application/pls+xml"})
 
     async def _patch(self, request: web.Request) -> web.Response:
@@ -215,7 +219,7 @@ async def _receive_form(request: web.Request) -> _Form:
     return form
 
 
-def _elevenlabs_fields(dictionary: Dictionary) -> dict[str, Any]:
+def _elevenlabs_fields(dictionary: DictionaryEntry) -> dict[str, Any]:
     return {
         "id": dictionary.id,
         "name": dictionary.name,
@@ -226,7 +230,7 @@ def _elevenlabs_fields(dictionary: Dictionary) -> dict[str, Any]:
     }
 
 
-def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
+def _elevenlabs_metadata(dictionary: DictionaryEntry) -> dict[str, Any]:
     latest = dictionary.latest
     return {
         **_elevenlabs_fields(dictionary),
@@ -237,7 +241,7 @@ def _elevenlabs_metadata(dictionary: Dictionary) -> dict[str, Any]:
     }
 
 
-def _elevenlabs_version(version: DictionaryVersion) -> dict[str, Any]:
+def _elevenlabs_version(version: VersionEntry) -> dict[str, Any]:
     return {
         "version_id": version.id,
         "version_rules_num": version.count,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import Speech
+from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..messages import CloseCode, ErrorMessage, ServerMessage
 from .protocol import Disconnect, ProtocolOutput, SendPayload, WireProtocol
@@ -46,6 +47,13 @@ class SuspendSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadDictionaries:
+    """Await `load()`, then call `ServerSession.on_dictionaries`. Until then pass no message."""
+
+    load: Callable[[], Awaitable[tuple[Lexicon, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSpeech:
     """Close the utterance's speech, if one is open, then release its ticket."""
 
@@ -66,7 +74,7 @@ class CloseSocket:
     timeout_s: float = 1.0
 
 
-Effect = SendMessage | SendAudio | ReadSpeech | SuspendSpeech | CloseSpeech | SendProbe | CloseSocket
+Effect = SendMessage | SendAudio | ReadSpeech | SuspendSpeech | LoadDictionaries | CloseSpeech | SendProbe | CloseSocket
 
 
 class EffectQueue:

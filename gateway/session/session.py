@@ -3,9 +3,9 @@
 The wire protocol translates payloads; the session decides what happens to the utterances. Its driver
 (`transport.connection`)
 
-- calls `receive`, `on_audio`, `on_finished`, `on_failed`, `on_write_blocked`, `on_probe_answered` and `on_disconnect`
-  when these things happen,
-- calls `answer_interrupts` after `receive` until it returns False,
+- calls `receive`, `on_dictionaries`, `on_audio`, `on_finished`, `on_failed`, `on_write_blocked`, `on_probe_answered`
+  and `on_disconnect` when these things happen,
+- calls `answer_interrupts` after `receive` until it returns False, and passes no message while the session `holds`,
 - takes effects with `next_effect` until it returns None, and performs them in order,
 - repeats that at `next_wake_s`, and whenever the session calls `wake`.
 """
@@ -16,11 +16,13 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from voxgate.codecs.format import FORMATS
 from voxgate.pipeline.errors import AtCapacity, BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import SpeechChunk
+from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from .. import messages
 from ..access.caller import Caller
@@ -30,7 +32,7 @@ from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
 from .admission import Admission
-from .effects import Effect, EffectQueue
+from .effects import Effect, EffectQueue, LoadDictionaries
 from .lifecycle import IllegalEvent
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
@@ -101,6 +103,8 @@ class ServerSession:
         self._next_number = 1
         self._unanswered: deque[ServerUtterance] = deque()
         """Interrupted utterances whose spoken text is not known yet."""
+        self._held: deque[ProtocolAction] = deque()
+        """A `start` whose dictionaries are being loaded, and what follows it."""
         self._ending = SHUTDOWN
         self._idle_close_s: float | None = None
         """While draining: when the socket closes if no utterance is active."""
@@ -124,6 +128,11 @@ class ServerSession:
     def closing(self) -> bool:
         """Whether the socket is to be closed; further messages are ignored."""
         return self._effects.closed
+
+    @property
+    def holds(self) -> bool:
+        """Whether a `start` waits for its dictionaries; the driver passes no message until it has passed them."""
+        return bool(self._held)
 
     @property
     def backlog(self) -> int:
@@ -166,23 +175,28 @@ class ServerSession:
             self._run(actions, now_s)
 
     def _tick_protocol(self, now_s: float) -> None:
-        if self._protocol.next_wake_s() <= now_s + TIMER_SLACK_S:
+        if not self._held and self._protocol.next_wake_s() <= now_s + TIMER_SLACK_S:
             self._run(self._protocol.tick(now_s), now_s)
 
     def _run(self, actions: Iterable[ProtocolAction], now_s: float) -> None:
         for action in actions:
             if self.closing:
                 return
-            if isinstance(action, SendPayload | Disconnect):
+            if self._held:
+                self._held.append(action)
+            elif isinstance(action, SendPayload | Disconnect):
                 self._effects.add_output(action)
             else:
                 self._execute(action, now_s)
 
     def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
-        """Applies a message; its error either refuses the message or ends the utterance."""
+        self._guard(message, partial(self._apply, message, now_s), now_s)
+
+    def _guard(self, message: messages.ClientMessage, apply: Callable[[], None], now_s: float) -> None:
+        """Calls `apply`, which applies a message; its error either refuses the message or ends the utterance."""
         reference = MessageReference(getattr(message, "utterance", None), message.id)
         try:
-            self._apply(message, now_s)
+            apply()
         except IllegalEvent as illegal:
             reason = f"utterance {reference.utterance!r} is {illegal.state} and accepts no {illegal.event}"
             self._reject(UtteranceEnded(reason), reference, now_s)
@@ -275,7 +289,17 @@ class ServerSession:
         if self._idle_close_s is not None:
             raise self._ending.error()
         self._utterances.check_limit(raw=message.framing == "raw")
-        utterance = self._factory.utterance(message, self._next_number, clients_buffer=self._protocol.clients_buffer)
+        if (dictionaries := self._factory.dictionaries(message)) is None:
+            self._held.append(message)
+            load = partial(self._factory.load_dictionaries, message, self._caller.name)
+            self._effects.add(LoadDictionaries(load))
+        else:
+            self._begin(message, dictionaries, now_s)
+
+    def _begin(self, message: messages.Start, dictionaries: tuple[Lexicon, ...], now_s: float) -> None:
+        utterance = self._factory.utterance(
+            message, self._next_number, dictionaries, clients_buffer=self._protocol.clients_buffer
+        )
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
         utterance.open(f"{self.name}.{utterance.number}", now_s)
@@ -283,6 +307,23 @@ class ServerSession:
         self._utterances.add(utterance)
         log.info("utterance accepted", extra=self._ids(utterance))
         self._effects.send(messages.AcceptedMessage(utterance=utterance.name))
+
+    def on_dictionaries(self, loaded: tuple[Lexicon, ...] | VoxgateError, now_s: float) -> None:
+        """The dictionaries of the held `start` are loaded, or could not be: applies it and what follows it."""
+        held, self._held = self._held, deque()
+        message = held.popleft()
+        assert isinstance(message, messages.Start)
+
+        def begin() -> None:
+            if isinstance(loaded, VoxgateError):
+                raise loaded
+            if self._idle_close_s is not None:
+                raise self._ending.error()
+            self._begin(message, loaded, now_s)
+
+        if not self.closing:
+            self._guard(message, begin, now_s)
+            self._run(held, now_s)
 
     # From the pipeline
 
@@ -388,7 +429,7 @@ class ServerSession:
 
     def _close_idle(self, now_s: float) -> None:
         """While draining, closes the socket once no utterance is active."""
-        if self._idle_close_s is not None and not self.active and now_s >= self._idle_close_s:
+        if self._idle_close_s is not None and not self.active and not self._held and now_s >= self._idle_close_s:
             self._effects.close(self._ending.code, self._ending.reason)
 
     def next_wake_s(self, now_s: float) -> float:
@@ -401,10 +442,11 @@ class ServerSession:
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
         times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
-        if self._idle_close_s is not None and not times_s:
-            times_s.append(self._idle_close_s)
-        times_s.append(self._protocol.next_wake_s())
-        return min(times_s)
+        if not self._held:
+            if self._idle_close_s is not None and not times_s:
+                times_s.append(self._idle_close_s)
+            times_s.append(self._protocol.next_wake_s())
+        return min(times_s, default=math.inf)
 
     def _end_idle(self, utterance: ServerUtterance, now_s: float) -> None:
         """Ends the text of an utterance whose client has stopped sending it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from voxgate.codecs.format import FormatError
 from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer, VoiceInfo
+from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
 from ..messages import Limits, Start
@@ -76,17 +77,18 @@ class UtteranceFactory:
             return fitting
         raise _unknown_voice(name, voices)
 
-    def utterance(self, message: Start, number: int, *, clients_buffer: bool = False) -> ServerUtterance:
+    def utterance(
+        self, message: Start, number: int, dictionaries: tuple[Lexicon, ...] = (), *, clients_buffer: bool = False
+    ) -> ServerUtterance:
         """Creates an utterance that waits for its ticket. `clients_buffer`: as of `WireProtocol`.
 
-        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, UnknownDictionary,
-        BadMessage.
+        Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, BadMessage.
         """
         self._check_ready()
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
-        request = replace(request, lexica=self.pronunciations.lexica(message, self.key))
+        request = replace(request, lexica=self.pronunciations.with_rules(message, dictionaries))
         try:
             audio_format = message.format.audio_format()
             encoder = self.encoder_factory(audio_format)
@@ -106,6 +108,14 @@ class UtteranceFactory:
             offsets=TextOffsets(utf16=message.offsets == "utf16"),
             traceparent=message.traceparent,
         )
+
+    def dictionaries(self, message: Start) -> tuple[Lexicon, ...] | None:
+        """The dictionaries of an utterance; None when `load_dictionaries` has to load them."""
+        return self.pronunciations.dictionaries(message, self.key)
+
+    async def load_dictionaries(self, message: Start, caller: str) -> tuple[Lexicon, ...]:
+        """As `Pronunciations.load_dictionaries`."""
+        return await self.pronunciations.load_dictionaries(message, self.key, caller)
 
     def _send_ahead_ms(self, message: Start, *, clients_buffer: bool) -> int | None:
         most_ms = self.settings.max_send_ahead_ms

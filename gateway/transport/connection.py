@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import NamedTuple, Protocol
 
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import Speech
+from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..session.admission import Admission
 from ..session.effects import (
     CloseSocket,
     CloseSpeech,
     Effect,
+    LoadDictionaries,
     ReadSpeech,
     SendAudio,
     SendMessage,
@@ -96,10 +98,11 @@ class Connection:
         """Wakes the writer: the session may have effects."""
         self._next_wake_s = math.inf
         """When the writer wakes without an event."""
-        self._effect_taken = asyncio.Event()
-        """Wakes the reader, which waits while the backlog is long."""
+        self._can_receive = asyncio.Event()
+        """Wakes the reader, which waits while the backlog is long, or a message is held."""
         self._readers: dict[ServerUtterance, _Reader] = {}
-        self._suspensions: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        """Suspensions, and the loading of dictionaries."""
         self._tasks: asyncio.TaskGroup
         self._session: ServerSession
 
@@ -119,7 +122,7 @@ class Connection:
                     await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     readers = (reader.task for reader in self._readers.values())
-                    for task in (*halves, *readers, *self._suspensions):
+                    for task in (*halves, *readers, *self._jobs):
                         task.cancel()
         finally:
             for utterance in session.on_disconnect():
@@ -136,9 +139,9 @@ class Connection:
                 while self._session.answer_interrupts():
                     await asyncio.sleep(0)
                     self._changed.set()
-                while self._session.backlog > _MAX_BACKLOG:
-                    self._effect_taken.clear()
-                    await self._effect_taken.wait()
+                while self._session.backlog > _MAX_BACKLOG or self._session.holds:
+                    self._can_receive.clear()
+                    await self._can_receive.wait()
         except SocketClosed:
             return
 
@@ -151,7 +154,7 @@ class Connection:
                     if (effect := self._session.next_effect(now_s)) is None:
                         break
                     await self._perform(effect)
-                    self._effect_taken.set()
+                    self._can_receive.set()
                 self._next_wake_s = wake_s
                 timer = self._loop.call_at(wake_s, self.wake) if wake_s < math.inf else None
                 try:
@@ -176,9 +179,9 @@ class Connection:
                 task = self._tasks.create_task(self._read_speech(effect.utterance, effect.speech, has_room))
                 self._readers[effect.utterance] = _Reader(task, has_room)
             case SuspendSpeech():
-                suspension = self._tasks.create_task(self._suspend(effect.utterance, effect.speech))
-                self._suspensions.add(suspension)
-                suspension.add_done_callback(self._suspensions.discard)
+                self._start_job(self._suspend(effect.utterance, effect.speech))
+            case LoadDictionaries():
+                self._start_job(self._load_dictionaries(effect))
             case CloseSpeech():
                 self._close_speech(effect.utterance)
             case SendProbe():
@@ -221,6 +224,24 @@ class Connection:
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.on_finished(utterance)
+        self._changed.set()
+
+    def _start_job(self, job: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _load_dictionaries(self, effect: LoadDictionaries) -> None:
+        loaded: tuple[Lexicon, ...] | VoxgateError
+        try:
+            loaded = await effect.load()
+        except VoxgateError as error:
+            loaded = error
+        except Exception:
+            log.exception("loading dictionaries failed", extra={"session": self._session.name})
+            loaded = GenerationFailed("the dictionaries could not be loaded")
+        self._session.on_dictionaries(loaded, self._loop.time())
+        self._can_receive.set()
         self._changed.set()
 
     async def _suspend(self, utterance: ServerUtterance, speech: Speech) -> None:

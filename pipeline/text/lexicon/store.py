@@ -31,6 +31,8 @@ MAX_VERSIONS_BYTES = 1 << 20
 """Bytes of rules that are kept besides those of the newest version; a version of the longest rules has 900,000."""
 MAX_FILE_BYTES = 4 << 20
 """More than the largest dictionary takes."""
+MAX_HEAD_BYTES = 1 << 16
+"""More than the first line of a file takes."""
 DEFAULT_NAME = "default"
 """Name of the dictionary that applies to all utterances of its owner."""
 _SUFFIX = ".json"
@@ -40,39 +42,66 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DictionaryVersion:
-    """The rules of a dictionary at one time."""
+class VersionEntry:
+    """What a list says about a version of a dictionary."""
 
     id: str
     created_s: int
     """Unix time."""
     count: int
     """Number of its rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryVersion(VersionEntry):
+    """The rules of a dictionary at one time."""
+
     rows: bytes
     """The rules as JSON, an array of the fields of each: most versions are read and not used."""
 
-    @property
-    def rules(self) -> tuple[LexiconRule, ...]:
-        """Parses them, at most a few milliseconds. Raises UnknownDictionary where the file is damaged."""
+    def parse(self) -> Iterator[LexiconRule]:
+        """Yields the rules. Raises UnknownDictionary where the file is damaged."""
         try:
-            return tuple(LexiconRule(*row) for row in json.loads(self.rows))
+            for row in json.loads(self.rows):
+                yield LexiconRule(*row)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             log.warning("a version of a pronunciation dictionary cannot be used: %s", error)
             raise UnknownDictionary(f"version {self.id} of the dictionary is damaged", param="version_id") from None
 
+    @property
+    def rules(self) -> tuple[LexiconRule, ...]:
+        """All of `parse`, which takes a few milliseconds."""
+        return tuple(self.parse())
+
 
 @dataclass(frozen=True, slots=True)
-class Dictionary:
-    """A dictionary with its newest versions, the newest last. `owner`: name of an API key, empty for every client."""
+class DictionaryEntry:
+    """What a list says about a dictionary. `owner`: name of an API key, empty for every client."""
 
     id: str
     name: str
     owner: str
     created_s: int
-    versions: tuple[DictionaryVersion, ...]
+    versions: tuple[VersionEntry, ...]
+    """The newest ones, the newest last."""
     description: str = ""
     archived_s: int | None = None
     pinned: bool = False
+
+    @property
+    def latest(self) -> VersionEntry:
+        return self.versions[-1]
+
+    def usable_by(self, key: str | None) -> bool:
+        """Whether the client with that API key, None where keys are not configured, may use and change it."""
+        return key is None or self.owner in ("", key)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary(DictionaryEntry):
+    """A dictionary with the rules of its newest versions."""
+
+    versions: tuple[DictionaryVersion, ...]
 
     @property
     def latest(self) -> DictionaryVersion:
@@ -86,10 +115,6 @@ class Dictionary:
             if version.id == version_id:
                 return version
         raise UnknownDictionary(f"dictionary {self.id} has no version {version_id[:64]!r}", param="version_id")
-
-    def usable_by(self, key: str | None) -> bool:
-        """Whether the client with that API key, None where keys are not configured, may use and change it."""
-        return key is None or self.owner in ("", key)
 
     def with_rules(self, rules: Iterable[LexiconRule]) -> Dictionary:
         """The dictionary with a new version. Raises BadMessage for too many rules."""
@@ -134,10 +159,10 @@ class DictionaryStore:
             raise UnknownDictionary(f"there is no pronunciation dictionary {id!r}", param="dictionaries")
         return dictionary
 
-    def load_all(self, key: str | None) -> list[Dictionary]:
-        """Reads the dictionaries that the client with `key` may use, the newest first; omits damaged files."""
+    def entries(self, key: str | None) -> list[DictionaryEntry]:
+        """Reads what the client with `key` may list, the newest first, without any rules; omits damaged files."""
         return sorted(
-            (each for each in self._all() if each.usable_by(key)),
+            (each for each in self._entries() if each.usable_by(key)),
             key=lambda each: (each.created_s, each.id),
             reverse=True,
         )
@@ -149,7 +174,7 @@ class DictionaryStore:
         version = _new_version(rules)
         dictionary = Dictionary(id, name, owner, version.created_s, (version,), description)
         with self._locked():
-            stored = list(self._all())
+            stored = list(self._entries())
             if any(each.id == id for each in stored):
                 raise DictionaryExists(f"there is a dictionary named {DEFAULT_NAME!r} already: change it", param="name")
             owned = sum(each.owner == owner for each in stored)
@@ -172,13 +197,15 @@ class DictionaryStore:
             self.load(id, key)
             self._path(id).unlink()
 
-    def _all(self) -> Iterator[Dictionary]:
+    def _entries(self) -> Iterator[DictionaryEntry]:
         for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
             try:
-                if (dictionary := _parse(path.read_bytes())) is not None:
-                    yield dictionary
+                with path.open("rb") as file:
+                    head = file.readline(MAX_HEAD_BYTES)
             except FileNotFoundError:
                 continue  # removed since it was listed
+            if (entry := _parse_head(head)) is not None:
+                yield entry
 
     def _path(self, id: str) -> Path:
         if not _ID.fullmatch(id):
@@ -242,23 +269,40 @@ def _serialize(dictionary: Dictionary) -> bytes:
 
 def _parse(file: bytes) -> Dictionary | None:
     """The dictionary in a file; None, with a warning, for a damaged one."""
+    head, *rows = file.split(b"\n")
+    if (entry := _parse_head(head)) is None:
+        return None
+    if len(file) > MAX_FILE_BYTES or len(rows) != len(entry.versions):
+        log.warning("pronunciation dictionary %s is damaged: %d bytes, %d versions", entry.id, len(file), len(rows))
+        return None
+    versions = (
+        DictionaryVersion(each.id, each.created_s, each.count, line)
+        for each, line in zip(entry.versions, rows, strict=True)
+    )
+    return Dictionary(
+        entry.id,
+        entry.name,
+        entry.owner,
+        entry.created_s,
+        tuple(versions),
+        entry.description,
+        entry.archived_s,
+        entry.pinned,
+    )
+
+
+def _parse_head(line: bytes) -> DictionaryEntry | None:
+    """The entry in the first line of a file; None, with a warning, for a damaged one."""
     try:
-        if len(file) > MAX_FILE_BYTES:
-            raise ValueError(f"more than {MAX_FILE_BYTES} bytes")
-        head, *rows = file.split(b"\n")
-        document: dict[str, Any] = json.loads(head)
+        document: dict[str, Any] = json.loads(line)
         if document["format"] != FORMAT or not document["versions"]:
             raise ValueError(f"not of the format {FORMAT}")
-        versions = tuple(
-            DictionaryVersion(each["id"], each["created"], each["rules"], line)
-            for each, line in zip(document["versions"], rows, strict=True)
-        )
-        return Dictionary(
+        return DictionaryEntry(
             document["id"],
             document["name"],
             document["owner"],
             document["created"],
-            versions,
+            tuple(VersionEntry(each["id"], each["created"], each["rules"]) for each in document["versions"]),
             document["description"],
             document["archived"],
             document["pinned"],

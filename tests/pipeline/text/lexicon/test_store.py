@@ -39,13 +39,13 @@ def test_each_change_makes_a_version_and_the_oldest_are_dropped(tmp_path: Path) 
 def test_a_key_sees_its_own_dictionaries_and_those_without_an_owner(tmp_path: Path) -> None:
     store = DictionaryStore(tmp_path)
     own, common, foreign = (store.create("d", owner, RULES) for owner in ("ada", "", "bob"))
-    assert {each.id for each in store.load_all("ada")} == {own.id, common.id}
-    assert len(store.load_all(None)) == 3
+    assert {each.id for each in store.entries("ada")} == {own.id, common.id}
+    assert len(store.entries(None)) == 3
     for use in (store.load, store.remove, lambda id, key: store.change(id, key, lambda each: each)):
         with pytest.raises(UnknownDictionary):
             use(foreign.id, "ada")
     store.remove(own.id, "ada")
-    assert [each.id for each in store.load_all("ada")] == [common.id]
+    assert [each.id for each in store.entries("ada")] == [common.id]
 
 
 def test_an_owner_has_one_default_dictionary(tmp_path: Path) -> None:
@@ -85,6 +85,17 @@ def test_the_largest_dictionary_is_read_whatever_its_characters(tmp_path: Path) 
     assert (tmp_path / f"{made.id}.json").stat().st_size < module.MAX_FILE_BYTES / 2
 
 
+def test_lists_read_no_rules(tmp_path: Path) -> None:
+    store = DictionaryStore(tmp_path)
+    made = store.create("d", "ada", RULES)
+    path = tmp_path / f"{made.id}.json"
+    path.write_bytes(path.read_bytes().partition(b"\n")[0])
+    [entry] = store.entries("ada")
+    assert (entry.id, entry.latest.id, entry.latest.count) == (made.id, made.latest.id, len(RULES))
+    with pytest.raises(UnknownDictionary):
+        store.load(made.id, "ada")
+
+
 def test_versions_that_are_not_used_are_not_parsed(tmp_path: Path) -> None:
     store = DictionaryStore(tmp_path)
     made = store.create("d", "ada", RULES)
@@ -109,7 +120,7 @@ def test_damaged_files_are_left_out(tmp_path: Path, content: str) -> None:
     store = DictionaryStore(tmp_path)
     good = store.create("d", "", RULES)
     (tmp_path / "pd_bad.json").write_text(content)
-    assert [each.id for each in store.load_all(None)] == [good.id]
+    assert [each.id for each in store.entries(None)] == [good.id]
     with pytest.raises(UnknownDictionary):
         store.load("pd_bad", None)
 
